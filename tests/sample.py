@@ -89,6 +89,7 @@ STORIES = "stories of traced records"
 FLOODS = "floods of requests"
 
 REST = (
+    Rest("share groups beside a model", "tests/broker/test_share_groups.py::TestShared*"),
     Rest("connectors with real databases", "tests/connect/test_command.py::*", keep=("*what_is_wrong_in_a_file*",)),
     Rest("connectors with real databases", "tests/connect/test_postgres_source.py::*", one_in=5),
     Rest("rows of late transactions", "tests/connect/test_postgres_polling_source.py::*", keep=("*late_is_*[id]",)),

@@ -9,7 +9,7 @@ connects the group coordinator to its log.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import get_args
@@ -19,7 +19,7 @@ from attrs import define, evolve, field
 from streams.broker import administration, operations
 from streams.broker.catalogue import Catalogue, refuse_internal
 from streams.broker.client_metrics import ClientMetrics
-from streams.broker.config import INTERNAL_CONFIG, BrokerConfig
+from streams.broker.config import BrokerConfig, internal_config
 from streams.broker.features import served
 from streams.broker.fetch_sessions import FetchSessions
 from streams.broker.fetches import Answer, Fetches, WaitingFetch
@@ -28,6 +28,8 @@ from streams.broker.log import PartitionLog
 from streams.broker.maintenance import PAUSE_MS, Maintenance
 from streams.broker.reads import listed_offsets
 from streams.broker.refusals import error_of, refusal
+from streams.broker.shares import HANDLERS as SHARE_HANDLERS
+from streams.broker.shares import SHARES_PARTITION, ShareDesk, ShareSession, ShareStore
 from streams.broker.topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topics
 from streams.broker.transaction_log import producer_ids_key, producer_ids_value, transaction_key
 from streams.broker.transactions import (
@@ -43,7 +45,8 @@ from streams.core.records import Block, TopicPartition
 from streams.group import Coordinator, Persist
 from streams.protocol.admin_messages import ApiVersions, ApiVersionsResponse
 from streams.protocol.error_codes import ErrorCode
-from streams.protocol.group_messages import GroupRequest, OffsetCommit, OffsetCommitResponse
+from streams.protocol.group_messages import OffsetCommit, OffsetCommitResponse
+from streams.protocol.group_requests import GroupRequest
 from streams.protocol.markers import marker
 from streams.protocol.messages import (
     AddOffsetsToTxn,
@@ -94,6 +97,7 @@ class Broker:
     fetch_sessions: FetchSessions = field(factory=FetchSessions, kw_only=True)
     catalogue: Catalogue = field(init=False)
     groups: GroupDesk = field(init=False)
+    shares: ShareDesk = field(init=False)
     client_metrics: ClientMetrics = field(init=False)
     #: Wall clock minus monotonic time, in milliseconds.
     clock_ahead_ms: int = field(default=0, init=False)
@@ -107,7 +111,9 @@ class Broker:
         self._maintenance = Maintenance(self.topics)
         self._fetches = Fetches(self.topics.logs, self.fetch_sessions, self.wall_ms)
         self.catalogue = Catalogue(self.topics, self.config, self.delete_topic)
-        self.groups = GroupDesk(self.coordinator, self.catalogue, self._append_groups)
+        store = ShareStore(self._internal_log, self._append_internal, self.wall_ms)
+        self.shares = ShareDesk(self.coordinator, self.topics, store, self.wall_ms)
+        self.groups = GroupDesk(self.coordinator, self.catalogue, self._append_groups, self.shares.forget_group)
         self.client_metrics = ClientMetrics(self.config.metrics_receiver, self.topics.storages.data_dir)
         self.transactions.is_taken = self._has_written
         handlers: dict[type, Callable[..., None]] = {
@@ -121,11 +127,12 @@ class Broker:
             DeleteRecords: self._delete_records,
             FindCoordinator: self._find_coordinator,
             TxnOffsetCommit: self._commit_in_transaction,
+            **self.shares.handlers(),
         }
         handlers[ApiVersions] = lambda request, now_ms, answer: answer(self.served())
         handlers |= dict.fromkeys(_GROUP_REQUESTS, self.groups.handle)
         handlers |= dict.fromkeys(_TRANSACTION_REQUESTS, self._transaction)
-        for kind, handler in {**administration.HANDLERS, **operations.HANDLERS}.items():
+        for kind, handler in {**administration.HANDLERS, **operations.HANDLERS, **SHARE_HANDLERS}.items():
             handlers[kind] = partial(self._answer_now, handler)
         self._handlers = handlers
 
@@ -161,19 +168,24 @@ class Broker:
         self.topics.check_sound(tolerates=self.config.serves_damaged)
         for log in self.topics.logs.values():
             log.load(self.wall_ms(now_ms))
-        log_of_offsets = self.topics.logs.get(_OFFSETS_PARTITION)
-        if log_of_offsets is not None:
-            self.coordinator.load(_blocks(log_of_offsets))
-        log_of_transactions = self.topics.logs.get(_TRANSACTIONS_PARTITION)
-        if log_of_transactions is not None:
-            rows = (
-                (key, value)
-                for block in _blocks(log_of_transactions)
-                if block.producer is None or not block.producer.is_control
-                for key, value in zip(block.keys, block.values, strict=True)
-                if key is not None
-            )
-            self._perform_transaction(self.transactions.load(rows, now_ms), now_ms)
+        self.coordinator.load(self._blocks(_OFFSETS_PARTITION))
+        rows = (
+            (key, value)
+            for block in self._blocks(_TRANSACTIONS_PARTITION)
+            if block.producer is None or not block.producer.is_control
+            for key, value in zip(block.keys, block.values, strict=True)
+            if key is not None
+        )
+        self._perform_transaction(self.transactions.load(rows, now_ms), now_ms)
+        self.shares.store.load(self._blocks(SHARES_PARTITION))
+
+    def _blocks(self, partition: TopicPartition) -> Iterator[Block]:
+        """Yield all blocks of an internal partition, which need not exist."""
+        log = self.topics.logs.get(partition)
+        offset = 0 if log is None else log.start_offset
+        while log is not None and (blocks := log.read(offset, _LOAD_RECORDS)):
+            yield from blocks
+            offset = blocks[-1].offsets[-1] + 1
 
     def _has_written(self, producer_id: int) -> bool:
         """Whether any log has records with a producer ID."""
@@ -220,6 +232,7 @@ class Broker:
         """Return the monotonic time at which ``tick`` is due next, or None if there is no deadline."""
         deadlines = (
             self._fetches.next_deadline_ms(),
+            self.shares.next_deadline_ms(),
             self.coordinator.next_deadline_ms(),
             self.transactions.next_deadline_ms(),
             self._maintenance_due_ms,
@@ -229,6 +242,7 @@ class Broker:
     def tick(self, now_ms: int) -> None:
         """Process everything that is due: fetches, session and transaction timeouts, and maintenance."""
         self._fetches.answer_due(now_ms)
+        self.shares.tick(now_ms)
         group_deadline_ms = self.coordinator.next_deadline_ms()
         if group_deadline_ms is not None and group_deadline_ms <= now_ms:
             self.groups.perform(self.coordinator.tick(now_ms), now_ms)
@@ -350,16 +364,19 @@ class Broker:
     def fetch(self, request: Fetch, now_ms: int, answer: Answer) -> WaitingFetch | None:
         """Handle a fetch; ``answer`` is called once, now or later.
 
-        Returns the waiting fetch (for ``forget_fetch``), or None if the response has already been sent.
+        Returns the waiting fetch (for ``on_disconnect``), or None if the response has already been sent.
         """
         return self._fetches.handle(request, now_ms, answer)
 
-    def forget_fetch(self, fetch: WaitingFetch) -> None:
-        """Drop a waiting fetch whose client has disconnected."""
-        self._fetches.forget(fetch)
+    def on_disconnect(self, fetch: WaitingFetch | None, sessions: Iterable[ShareSession], now_ms: int) -> None:
+        """Drop the waiting fetch and the share sessions of a client that has disconnected."""
+        if fetch is not None:
+            self._fetches.forget(fetch)
+        self.shares.disconnect(sessions, now_ms)
 
     def _wake(self, partitions: Sequence[TopicPartition], now_ms: int) -> None:
         self._fetches.wake(partitions, now_ms)
+        self.shares.wake(partitions, now_ms)
 
     def _list_offsets(self, request: ListOffsets, now_ms: int, answer: Answer) -> None:
         answer(ListOffsetsResponse(listed_offsets(self.topics.log, request)))
@@ -384,7 +401,9 @@ class Broker:
             UnknownTopicError: the topic does not exist.
         """
         refuse_internal(name)
+        topic_id = self.topics.topic(name).topic_id
         partitions = self.topics.delete(name)
+        self.shares.forget_topic(topic_id, now_ms)
         self._unflushed.difference_update([log for log in self._unflushed if log.partition.topic == name])
         self._wake(partitions, now_ms)
         self.groups.perform(self.coordinator.forget_topics([name]), now_ms)
@@ -571,15 +590,9 @@ class Broker:
         self._wake((partition,), now_ms)
 
     def _internal_log(self, partition: TopicPartition) -> PartitionLog:
-        return self.topics.logs.get(partition) or self.topics.create(partition.topic, 1, INTERNAL_CONFIG).logs[0]
+        topic = partition.topic
+        return self.topics.logs.get(partition) or self.topics.create(topic, 1, internal_config(topic)).logs[0]
 
     def _schedule_maintenance(self, now_ms: int) -> None:
         if self._maintenance_due_ms is None and self.config.maintenance_interval_ms is not None:
             self._maintenance_due_ms = now_ms + self.config.maintenance_interval_ms
-
-
-def _blocks(log: PartitionLog) -> Iterator[Block]:
-    offset = log.start_offset
-    while blocks := log.read(offset, _LOAD_RECORDS):
-        yield from blocks
-        offset = blocks[-1].offsets[-1] + 1

@@ -26,7 +26,6 @@ from streams.protocol.group_messages import (
     DeleteGroup,
     DeleteGroupResponse,
     DescribeGroup,
-    GroupRequest,
     Heartbeat,
     HeartbeatResponse,
     JoinGroup,
@@ -44,6 +43,7 @@ from streams.protocol.group_messages import (
     SyncGroup,
     SyncGroupResponse,
 )
+from streams.protocol.group_requests import GroupRequest
 from streams.protocol.messages import TxnOffsetCommit, TxnOffsetCommitResponse
 from streams.protocol.request import Response
 
@@ -184,7 +184,7 @@ class Coordinator:
         group = self._groups.made(request.group_id)
         member_id = request.member_id or group.static_members.get(request.group_instance_id or "", "")
         member = group.members.get(member_id)
-        if group.modern is not None and group.is_empty:
+        if group.modern is not None and group.is_empty and group.share is None:
             self._groups.become_classic(group)
         if group.modern is not None or not group.supports(request.protocol_type, request.protocols, member):
             self._reply(token, JoinGroupResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id=request.member_id))

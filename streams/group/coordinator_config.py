@@ -51,10 +51,11 @@ class TopologyDescriptions(Enum):
 
 @frozen
 class WholeNumber:
-    """A whole number: its attribute of ``CoordinatorConfig``, and its lowest value."""
+    """A whole number: its attribute of ``CoordinatorConfig``, and its bounds."""
 
     attribute: str
     lowest: int
+    highest: int = 2**31 - 1
 
 
 #: The settings with a choice of words: their attributes of ``CoordinatorConfig``, and the words.
@@ -70,6 +71,14 @@ NUMBERS: Final[Mapping[str, WholeNumber]] = {
     "group.initial.rebalance.delay.ms": WholeNumber("initial_rebalance_delay_ms", 0),
     "group.max.session.timeout.ms": WholeNumber("max_session_timeout_ms", 1),
     "group.min.session.timeout.ms": WholeNumber("min_session_timeout_ms", 1),
+    "group.share.assignment.interval.ms": WholeNumber("share_assignment_interval_ms", 0),
+    "group.share.delivery.count.limit": WholeNumber("share_delivery_count_limit", 2, 10),
+    "group.share.heartbeat.interval.ms": WholeNumber("share_heartbeat_interval_ms", 1),
+    "group.share.max.share.sessions": WholeNumber("share_max_share_sessions", 1),
+    "group.share.max.size": WholeNumber("share_max_size", 1, 1000),
+    "group.share.partition.max.record.locks": WholeNumber("share_partition_max_record_locks", 100, 10_000),
+    "group.share.record.lock.duration.ms": WholeNumber("share_record_lock_duration_ms", 1000, 3_600_000),
+    "group.share.session.timeout.ms": WholeNumber("share_session_timeout_ms", 1),
     "group.streams.acceptable.recovery.lag": WholeNumber("streams_acceptable_recovery_lag", 0),
     "group.streams.assignment.interval.ms": WholeNumber("streams_assignment_interval_ms", 0),
     "group.streams.heartbeat.interval.ms": WholeNumber("streams_heartbeat_interval_ms", 1),
@@ -79,7 +88,6 @@ NUMBERS: Final[Mapping[str, WholeNumber]] = {
     "group.streams.task.offset.interval.ms": WholeNumber("streams_task_offset_interval_ms", 1),
     "offset.metadata.max.bytes": WholeNumber("offset_metadata_max_bytes", 0),
 }
-_HIGHEST: Final = 2**31 - 1
 
 
 @frozen
@@ -90,8 +98,9 @@ class CoordinatorConfig:
     ``consumer_session_timeout_ms`` is ``group.consumer.session.timeout.ms``, ``min_session_timeout_ms`` is
     ``group.min.session.timeout.ms``.  ``initial_rebalance_delay_ms`` is how long the join phase of the first generation
     lasts, so that more members can join; ``streams_initial_rebalance_delay_ms`` is that of streams groups (KIP-1071).
-    Kafka's default of both is 3000.  A consumer or streams group is assigned at most once in
-    ``consumer_assignment_interval_ms`` or ``streams_assignment_interval_ms`` (KIP-1263); Kafka's default is 1000.
+    Kafka's default of both is 3000.  A consumer, streams or share group is assigned at most once in
+    ``consumer_assignment_interval_ms``, ``streams_assignment_interval_ms`` or ``share_assignment_interval_ms``
+    (KIP-1263); Kafka's default is 1000.
     Members of streams groups are told to report their changelog offsets every ``streams_task_offset_interval_ms``, and
     that a warm-up task up to ``streams_acceptable_recovery_lag`` records behind has caught up.
     ``consumer_migration_policy`` decides about groups with members of both protocols.  With
@@ -113,6 +122,14 @@ class CoordinatorConfig:
     consumer_migration_policy: MigrationPolicy = field(
         default=MigrationPolicy.BIDIRECTIONAL, validator=instance_of(MigrationPolicy)
     )
+    share_session_timeout_ms: int = 45_000
+    share_heartbeat_interval_ms: int = 5_000
+    share_assignment_interval_ms: int = 0
+    share_max_size: int = 200
+    share_max_share_sessions: int = 2_000
+    share_record_lock_duration_ms: int = 30_000
+    share_delivery_count_limit: int = 5
+    share_partition_max_record_locks: int = 2_000
     streams_session_timeout_ms: int = 45_000
     streams_heartbeat_interval_ms: int = 5_000
     streams_assignment_interval_ms: int = 0
@@ -126,7 +143,7 @@ class CoordinatorConfig:
 
     def __attrs_post_init__(self) -> None:
         for name, setting in NUMBERS.items():
-            number(name, str(getattr(self, setting.attribute)), setting.lowest)
+            number(name, str(getattr(self, setting.attribute)), setting)
         if self.min_session_timeout_ms > self.max_session_timeout_ms:
             raise ConfigError(
                 f"group.min.session.timeout.ms={self.min_session_timeout_ms}: expected at most "
@@ -146,7 +163,7 @@ class CoordinatorConfig:
                 attribute, words = _CHOICES[name]
                 values[attribute] = _chosen(name, text, words)
             elif name in NUMBERS:
-                values[NUMBERS[name].attribute] = number(name, text, NUMBERS[name].lowest)
+                values[NUMBERS[name].attribute] = number(name, text, NUMBERS[name])
             else:
                 known = [*NUMBERS, *_CHOICES]
                 near = get_close_matches(name, known, n=1)
@@ -164,17 +181,17 @@ class CoordinatorConfig:
         return self.min_session_timeout_ms <= timeout_ms <= self.max_session_timeout_ms
 
 
-def number(name: str, text: str, lowest: int) -> int:
+def number(name: str, text: str, bounds: WholeNumber) -> int:
     """Return the value of a setting.
 
     Raises:
         ConfigError: it is not a whole number within the bounds.
     """
     is_number = text.isascii() and text.isdigit()
-    if not is_number or not lowest <= int(text) <= _HIGHEST:
+    if not is_number or not bounds.lowest <= int(text) <= bounds.highest:
         raise ConfigError(
-            f"Invalid value {text} for configuration {name}: must be a whole number of at least {lowest}, and at most "
-            f"{_HIGHEST}"
+            f"Invalid value {text} for configuration {name}: must be a whole number of at least {bounds.lowest}, and "
+            f"at most {bounds.highest}"
         )
     return int(text)
 

@@ -43,7 +43,14 @@ class CreateInternalTopics:
     topics: Sequence[TopicSpec]
 
 
-Effect: TypeAlias = Reply | Persist | CreateInternalTopics
+@frozen
+class ForgetShares:
+    """An effect of the coordinator: forget where a share group is in its partitions, because the group was deleted."""
+
+    group_id: str
+
+
+Effect: TypeAlias = Reply | Persist | CreateInternalTopics | ForgetShares
 
 
 def undone(persists: Sequence[Persist]) -> None:

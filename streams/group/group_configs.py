@@ -1,18 +1,20 @@
-"""Settings of single groups, as Kafka's tools set them for the resource type ``GROUP`` (KIP-848, KIP-1071).
+"""Settings of single groups, as Kafka's tools set them for the resource type ``GROUP`` (KIP-848, KIP-1071, KIP-932).
 
 They outlive the group.  A group without a setting has that of ``CoordinatorConfig``.  This module performs no I/O.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from streams.core.errors import BrokerError, ConfigError
 from streams.group.consumer_group import ConsumerGroup
 from streams.group.coordinator_config import NUMBERS, CoordinatorConfig, WholeNumber, number
 from streams.group.effects import Effect, Persist
 from streams.group.offsets import configs_key, configs_value, read_configs
+from streams.group.share_group import ShareGroup
 from streams.group.streams_group import StreamsGroup
 from streams.protocol.error_codes import ErrorCode
 
@@ -21,6 +23,12 @@ _NAMES: Final = (
     "consumer.assignment.interval.ms",
     "consumer.heartbeat.interval.ms",
     "consumer.session.timeout.ms",
+    "share.assignment.interval.ms",
+    "share.delivery.count.limit",
+    "share.heartbeat.interval.ms",
+    "share.partition.max.record.locks",
+    "share.record.lock.duration.ms",
+    "share.session.timeout.ms",
     "streams.acceptable.recovery.lag",
     "streams.assignment.interval.ms",
     "streams.heartbeat.interval.ms",
@@ -29,6 +37,52 @@ _NAMES: Final = (
     "streams.session.timeout.ms",
     "streams.task.offset.interval.ms",
 )
+
+LATEST: Final = "latest"
+EARLIEST: Final = "earliest"
+_BY_DURATION: Final = "by_duration:"
+READ_COMMITTED_WORD: Final = "read_committed"
+
+
+def _reset(text: str) -> str:
+    return text if text in (LATEST, EARLIEST) or duration_ms(text) is not None else ""
+
+
+def duration_ms(text: str) -> int | None:
+    """Return the milliseconds of ``by_duration:PnDTnHnMn.nS`` (ISO 8601), or None if it is not of this form."""
+    found = _DURATION.fullmatch(text)
+    if found is None or not any(found.groups()):
+        return None
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
+
+
+_DURATION: Final = re.compile(
+    _BY_DURATION + r"P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.ASCII
+)
+
+
+@frozen
+class _Word:
+    """A setting that is not a number: its default, what it may be, and a check that returns "" if it is not."""
+
+    default: str
+    expected: str
+    check: Callable[[str], str]
+
+
+def _one_of(*words: str) -> _Word:
+    return _Word(words[0], f"one of {', '.join(words)}", lambda text: text if text in words else "")
+
+
+#: Settings of groups that brokers do not have.
+_WORDS: Final[Mapping[str, _Word]] = {
+    "share.auto.offset.reset": _Word(
+        LATEST, f"{LATEST}, {EARLIEST}, or {_BY_DURATION} and a duration such as PT1H", _reset
+    ),
+    "share.isolation.level": _one_of("read_uncommitted", READ_COMMITTED_WORD),
+    "share.renew.acknowledge.enable": _one_of("true", "false"),
+}
 
 
 @define(eq=False)
@@ -40,14 +94,20 @@ class GroupConfigs:
     _given: dict[str, Mapping[str, str]] = field(factory=dict)
 
     def value(self, group_id: str, name: str) -> int:
-        """Return a setting of a group; all are whole numbers."""
+        """Return a setting of a group that is a whole number."""
         given = self._given.get(group_id, {}).get(name)
         return self._default(name) if given is None else int(given)
 
-    def assignment_delay_ms(self, kind: str, group_id: str, group: ConsumerGroup | StreamsGroup, now_ms: int) -> int:
+    def word(self, group_id: str, name: str) -> str:
+        """Return a setting of a group that is not a number."""
+        return self._given.get(group_id, {}).get(name, _WORDS[name].default)
+
+    def assignment_delay_ms(
+        self, kind: str, group_id: str, group: ConsumerGroup | StreamsGroup | ShareGroup, now_ms: int
+    ) -> int:
         """Return for how many milliseconds a group waits that has changed since it was assigned (KIP-1263), or 0.
 
-        ``kind`` is ``consumer`` or ``streams``.
+        ``kind`` is ``consumer``, ``streams`` or ``share``.
         """
         if group.assigned_ms is None or group.epoch == group.assignment_epoch:
             return 0
@@ -68,7 +128,8 @@ class GroupConfigs:
 
     def shown(self, group_id: str) -> dict[str, str]:
         """Return all settings of a group."""
-        return {name: str(self.value(group_id, name)) for name in _NAMES}
+        numbers = {name: str(self.value(group_id, name)) for name in _NAMES}
+        return numbers | {name: self.word(group_id, name) for name in _WORDS}
 
     @staticmethod
     def check(given: Mapping[str, str]) -> None:
@@ -78,12 +139,20 @@ class GroupConfigs:
             BrokerError: a setting is unknown, or its value is invalid (``INVALID_CONFIG``).
         """
         for name, value in given.items():
+            if name in _WORDS:
+                if not _WORDS[name].check(value):
+                    raise BrokerError(
+                        f"Invalid value {value} for configuration {name}: must be {_WORDS[name].expected}",
+                        code=ErrorCode.INVALID_CONFIG,
+                    )
+                continue
             if name not in _NAMES:
                 raise BrokerError(
-                    f"groups have no setting {name}: they have {', '.join(_NAMES)}", code=ErrorCode.INVALID_CONFIG
+                    f"groups have no setting {name}: they have {', '.join([*_NAMES, *_WORDS])}",
+                    code=ErrorCode.INVALID_CONFIG,
                 )
             try:
-                number(name, value, _setting(name).lowest)
+                number(name, value, _setting(name))
             except ConfigError as error:
                 raise BrokerError(str(error), code=ErrorCode.INVALID_CONFIG) from error
 

@@ -1,4 +1,4 @@
-"""Groups whose coordinator assigns the work: consumer groups (KIP-848) and streams groups (KIP-1071).
+"""Groups whose coordinator assigns the work: consumer (KIP-848), streams (KIP-1071) and share groups (KIP-932).
 
 This is a part of ``coordinator``, which has the classic groups: a state machine without I/O.
 """
@@ -15,6 +15,8 @@ from streams.group.classic_members import ClassicMembers
 from streams.group.consumer_group import ConsumerGroup, ConsumerGroupMember
 from streams.group.consumer_groups import ConsumerGroups, NoTopics, TopicDirectory
 from streams.group.registry import Groups
+from streams.group.share_group import ShareGroup, ShareGroupMember
+from streams.group.share_groups import ShareGroups, describe_shares
 from streams.group.states import Group
 from streams.group.streams_group import StreamsGroup, StreamsGroupMember
 from streams.group.streams_groups import StreamsGroups
@@ -25,6 +27,7 @@ from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import ConsumerGroupDescribe, ConsumerGroupHeartbeat, OffsetCommit, OffsetFetch
 from streams.protocol.messages import TxnOffsetCommit
 from streams.protocol.request import Response
+from streams.protocol.share_group_messages import ShareGroupDescribe, ShareGroupHeartbeat
 from streams.protocol.streams_group_messages import (
     StreamsGroupDescribe,
     StreamsGroupHeartbeat,
@@ -32,7 +35,7 @@ from streams.protocol.streams_group_messages import (
 )
 
 #: A member of such a group.
-ModernMember: TypeAlias = ConsumerGroupMember | StreamsGroupMember
+ModernMember: TypeAlias = ConsumerGroupMember | StreamsGroupMember | ShareGroupMember
 #: A request that only such groups have.
 ModernRequest: TypeAlias = (
     ConsumerGroupHeartbeat
@@ -40,11 +43,13 @@ ModernRequest: TypeAlias = (
     | StreamsGroupHeartbeat
     | StreamsGroupDescribe
     | StreamsGroupTopologyDescriptionUpdate
+    | ShareGroupHeartbeat
+    | ShareGroupDescribe
 )
 
 
 class _Kind(Protocol):
-    """What both kinds of groups do with their members."""
+    """What each kind of groups does with their members."""
 
     def remove(self, shell: Group, member: Any) -> None: ...
 
@@ -53,11 +58,12 @@ class _Kind(Protocol):
 
 @frozen(eq=False)
 class ModernGroups:
-    """The consumer and streams groups of one broker."""
+    """The consumer, streams and share groups of one broker."""
 
     groups: Groups
     consumers: ConsumerGroups
     streams: StreamsGroups
+    shares: ShareGroups
     #: Answers members of consumer groups that use the classic protocol.
     classic_members: ClassicMembers
 
@@ -69,7 +75,8 @@ class ModernGroups:
         directory = topics or NoTopics()
         consumers = ConsumerGroups(groups.configs, rng, groups, timers, directory)
         streams = StreamsGroups(groups.configs, groups, timers, directory)
-        return cls(groups, consumers, streams, ClassicMembers(consumers))
+        shares = ShareGroups(groups.configs, groups, timers, directory)
+        return cls(groups, consumers, streams, shares, ClassicMembers(consumers))
 
     def handle(self, request: ModernRequest, now_ms: int) -> Response:
         """Return the response to a request."""
@@ -84,6 +91,10 @@ class ModernGroups:
                 return describe_streams(self.groups.get(request.group_id), request)
             case StreamsGroupTopologyDescriptionUpdate():
                 return store(self.streams.configs.defaults.streams_topology_descriptions, self.groups, request)
+            case ShareGroupHeartbeat():
+                return self.shares.heartbeat(request, now_ms)
+            case ShareGroupDescribe():
+                return describe_shares(self.groups.get(request.group_id), request)
 
     def expire(self, shell: Group, timer: GroupTimer, now_ms: int) -> None:
         """Process a timer of a member, or of a group."""
@@ -91,6 +102,8 @@ class ModernGroups:
             self.consumers.expire(shell, timer)
         elif shell.streams is not None:
             self.streams.expire(shell, timer, now_ms)
+        elif shell.share is not None:
+            self.shares.expire(shell, timer)
 
     def remove_members(self, is_gone: Callable[[ModernMember], bool]) -> None:
         """Remove the members for which ``is_gone`` is True from all groups."""
@@ -108,8 +121,12 @@ class ModernGroups:
         """Yield each group, what its kind does with members, and its present members."""
         for shell in self.groups:
             if shell.modern is not None:
-                kind: _Kind = self.streams if shell.consumer is None else self.consumers
-                yield shell, kind, list(shell.modern.members.values())
+                yield shell, self._kind_of(shell), list(shell.modern.members.values())
+
+    def _kind_of(self, shell: Group) -> _Kind:
+        if shell.consumer is not None:
+            return self.consumers
+        return self.shares if shell.streams is None else self.streams
 
     def check_fetch(self, request: OffsetFetch) -> ErrorCode:
         """Return the error code for the member ID and epoch with which offsets are fetched, or NONE."""
@@ -121,10 +138,15 @@ class ModernGroups:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.NONE if member.epoch == request.member_epoch else ErrorCode.STALE_MEMBER_EPOCH
 
-    def check_commit(self, group: ConsumerGroup | StreamsGroup, request: OffsetCommit | TxnOffsetCommit) -> ErrorCode:
+    def check_commit(
+        self, group: ConsumerGroup | StreamsGroup | ShareGroup, request: OffsetCommit | TxnOffsetCommit
+    ) -> ErrorCode:
         """Return the error code for the member ID and epoch with which offsets are committed, or NONE."""
         if isinstance(group, ConsumerGroup):
             return self.consumers.check_commit(group, request)
+        if isinstance(group, ShareGroup):
+            # A share group has no committed offsets.
+            return ErrorCode.GROUP_ID_NOT_FOUND
         return self.streams.check_commit(group, request)
 
     def remove_owners(self, shell: Group, partitions: Set[TopicPartition]) -> None:

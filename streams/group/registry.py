@@ -11,7 +11,7 @@ from attrs import define, field
 from streams.core.records import Block, ProducerStamp, TopicPartition
 from streams.group.consumer_group import ConsumerGroup
 from streams.group.consumer_log import keys_of_group, load_record, read_consumer_key, records_of_group
-from streams.group.effects import Effect, Persist
+from streams.group.effects import Effect, ForgetShares, Persist
 from streams.group.group_configs import GroupConfigs
 from streams.group.offsets import (
     group_key,
@@ -26,6 +26,10 @@ from streams.group.offsets import (
     settings_value,
 )
 from streams.group.pending_offsets import PendingOffsets
+from streams.group.share_group import ShareGroup
+from streams.group.share_log import keys_of_group as keys_of_shares
+from streams.group.share_log import load_record as load_share_record
+from streams.group.share_log import read_share_key
 from streams.group.states import Group, GroupSettings, GroupState
 from streams.group.streams_group import StreamsGroup
 from streams.group.streams_log import keys_of_group as keys_of_streams
@@ -111,12 +115,15 @@ class Groups:
         group.generation_id, group.consumer, group.streams = group.modern.epoch, None, None
 
     def _forget_modern(self, group: Group) -> None:
-        """Delete the records of a group whose coordinator assigns, if it is one; a streams group has no members."""
+        """Delete the records of a group whose coordinator assigns, if it is one; only a consumer group has members."""
         keys: Iterable[bytes] = ()
         if group.consumer is not None:
             keys = keys_of_group(group.group_id, group.consumer)
         elif group.streams is not None:
             keys = keys_of_streams(group.group_id)
+        elif group.share is not None:
+            keys = keys_of_shares(group.group_id)
+            self.effects.append(ForgetShares(group.group_id))
         self.effects += (Persist(key, None) for key in keys)
 
     def set_up(self, group: Group, settings: GroupSettings) -> None:
@@ -202,6 +209,9 @@ class Groups:
         if (of_streams := read_streams_key(key_bytes)) is not None:
             self._load_streams(*of_streams, value)
             return
+        if (of_shares := read_share_key(key_bytes)) is not None:
+            self._load_shares(*of_shares, value)
+            return
         key = read_key(key_bytes)
         match key:
             case (str(group_id), TopicPartition() as partition):
@@ -221,7 +231,7 @@ class Groups:
         # Without a value, the group was deleted, or it became a consumer group.
         loaded = Group(group_id) if value is None else read_group(group_id, value)
         loaded.offsets, loaded.settings = known.offsets, known.settings
-        loaded.consumer, loaded.streams = known.consumer, known.streams
+        loaded.consumer, loaded.streams, loaded.share = known.consumer, known.streams, known.share
         self.by_id[group_id] = loaded
         self.discard(loaded)
 
@@ -239,6 +249,14 @@ class Groups:
         load_streams_record(group.streams, version, member_id, value)
         if group.streams.is_blank:
             group.streams = None
+            self.discard(group)
+
+    def _load_shares(self, version: int, group_id: str, member_id: str, value: bytes | None) -> None:
+        group = self.made(group_id)
+        group.share = group.share or ShareGroup()
+        load_share_record(group.share, version, member_id, value)
+        if group.share.is_blank:
+            group.share = None
             self.discard(group)
 
     def _load_offset(

@@ -15,6 +15,7 @@ from attrs import define, field, frozen
 from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
 from streams.group.consumer_group import ConsumerGroup
+from streams.group.share_group import ShareGroup
 from streams.group.streams_group import StreamsGroup
 from streams.group.subscriptions import CONSUMER_PROTOCOL_TYPE, is_to_revoke
 from streams.protocol.error_codes import ErrorCode
@@ -99,6 +100,8 @@ class Group:
     consumer: ConsumerGroup | None = None
     #: The members and assignments if this is a streams group (KIP-1071).
     streams: StreamsGroup | None = None
+    #: The members and assignments if this is a share group (KIP-932).
+    share: ShareGroup | None = None
     # The number of members whose JoinGroup response is pending; used at every join.
     joined: int = 0
     #: The last generation whose leader has assigned, since the coordinator was started.
@@ -197,9 +200,9 @@ class Group:
         )
 
     @property
-    def modern(self) -> ConsumerGroup | StreamsGroup | None:
+    def modern(self) -> ConsumerGroup | StreamsGroup | ShareGroup | None:
         """The state of a group whose coordinator assigns, or None for a classic group."""
-        return self.streams if self.consumer is None else self.consumer
+        return self.consumer or self.streams or self.share
 
     @property
     def is_empty(self) -> bool:

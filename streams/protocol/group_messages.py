@@ -5,18 +5,13 @@
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
 from attrs import field, frozen
 
 from streams.core.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.request import RequestFor, Response
-from streams.protocol.streams_group_messages import (
-    StreamsGroupDescribe,
-    StreamsGroupHeartbeat,
-    StreamsGroupTopologyDescriptionUpdate,
-)
 
 
 @frozen
@@ -192,6 +187,8 @@ CLASSIC_GROUP = "Classic"
 CONSUMER_GROUP = "Consumer"
 #: The type of groups whose coordinator assigns the tasks of a topology (KIP-1071).
 STREAMS_GROUP = "Streams"
+#: The type of groups whose members share partitions (KIP-932).
+SHARE_GROUP = "Share"
 
 
 @frozen
@@ -427,23 +424,3 @@ class ConsumerGroupDescribeResponse(Response):
     assignment_epoch: int = 0
     assignor_name: str = ""
     members: Sequence[DescribedConsumer] = ()
-
-
-GroupRequest: TypeAlias = (
-    JoinGroup
-    | SyncGroup
-    | Heartbeat
-    | LeaveGroup
-    | OffsetCommit
-    | OffsetFetch
-    | ListGroups
-    | DescribeGroup
-    | DeleteGroup
-    | CreateGroup
-    | ResetOffsets
-    | ConsumerGroupHeartbeat
-    | ConsumerGroupDescribe
-    | StreamsGroupHeartbeat
-    | StreamsGroupDescribe
-    | StreamsGroupTopologyDescriptionUpdate
-)

@@ -13,7 +13,6 @@ from streams.protocol.group_messages import (
     CreateGroup,
     DeleteGroup,
     DescribeGroup,
-    GroupRequest,
     Heartbeat,
     JoinGroup,
     LeaveGroup,
@@ -25,8 +24,10 @@ from streams.protocol.group_messages import (
     ResetOffsets,
     SyncGroup,
 )
+from streams.protocol.group_requests import GroupRequest
 from streams.protocol.messages import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, InitProducerId, TxnOffsetCommit
 from streams.protocol.request import response_type
+from streams.protocol.share_group_messages import ShareGroupDescribe, ShareGroupHeartbeat
 from streams.protocol.streams_group_messages import (
     GroupTopologyDescription,
     StreamsGroupDescribe,
@@ -53,6 +54,8 @@ _REQUESTS = [
     StreamsGroupHeartbeat("g", "m", 1),
     StreamsGroupDescribe("g"),
     StreamsGroupTopologyDescriptionUpdate("g", "m", 1, GroupTopologyDescription()),
+    ShareGroupHeartbeat("g", "m", 1),
+    ShareGroupDescribe("g"),
     InitProducerId("t", 1),
     AddPartitionsToTxn("t", 1, 0, (_A0,)),
     AddOffsetsToTxn("t", 1, 0, "g"),

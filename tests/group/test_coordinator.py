@@ -22,7 +22,6 @@ from streams.protocol.group_messages import (
     CreateGroup,
     DeleteGroup,
     DescribeGroup,
-    GroupRequest,
     Heartbeat,
     JoinGroup,
     LeaveGroup,
@@ -34,6 +33,7 @@ from streams.protocol.group_messages import (
     Shift,
     SyncGroup,
 )
+from streams.protocol.group_requests import GroupRequest
 from streams.protocol.messages import TxnOffsetCommit
 
 P0 = TopicPartition("words", 0)

@@ -24,6 +24,7 @@ from streams.protocol.wire.errors import MalformedError as MalformedError
 from streams.protocol.wire.errors import UnsupportedVersionError as UnsupportedVersionError
 from streams.protocol.wire.fields import BYTES as BYTES
 from streams.protocol.wire.fields import INT8 as INT8
+from streams.protocol.wire.fields import INT16 as INT16
 from streams.protocol.wire.fields import INT32 as INT32
 from streams.protocol.wire.fields import INT64 as INT64
 from streams.protocol.wire.fields import STRING as STRING

@@ -24,7 +24,7 @@ from streams.protocol.wire.tables.session import NO_OPERATIONS, THROTTLE
 
 _TOPIC_ID = Field("topic_id", UUID, default=bytes(16))
 
-SHARE_GROUP_HEARTBEAT = Api(76, messages.ShareGroupHeartbeat, (1, 1), flexible=0, served=None).with_fields(
+SHARE_GROUP_HEARTBEAT = Api(76, messages.ShareGroupHeartbeat, (1, 1), flexible=0).with_fields(
     (
         Field("group_id", STRING),
         Field("member_id", STRING),
@@ -57,7 +57,7 @@ DESCRIBED_SHARE_GROUP = (
     Field("authorized_operations", INT32, default=NO_OPERATIONS),
 )
 
-SHARE_GROUP_DESCRIBE = Api(77, messages.ShareGroupDescribe, (1, 1), flexible=0, served=None).with_fields(
+SHARE_GROUP_DESCRIBE = Api(77, messages.ShareGroupDescribe, (1, 1), flexible=0).with_fields(
     (
         array("group_ids", STRING),
         Field("include_authorized_operations", BOOLEAN, default=False),
@@ -96,7 +96,7 @@ _ENDPOINTS = array(
     default=(),
 )
 
-SHARE_FETCH = Api(78, messages.ShareFetch, (1, 2), flexible=0, served=None).with_fields(
+SHARE_FETCH = Api(78, messages.ShareFetch, (1, 2), flexible=0).with_fields(
     (
         Field("group_id", STRING, nullable=0, default=None),
         Field("member_id", STRING, nullable=0),
@@ -141,7 +141,7 @@ SHARE_FETCH = Api(78, messages.ShareFetch, (1, 2), flexible=0, served=None).with
     ),
 )
 
-SHARE_ACKNOWLEDGE = Api(79, messages.ShareAcknowledge, (1, 2), flexible=0, served=None).with_fields(
+SHARE_ACKNOWLEDGE = Api(79, messages.ShareAcknowledge, (1, 2), flexible=0).with_fields(
     (
         Field("group_id", STRING, nullable=0, default=None),
         Field("member_id", STRING, nullable=0),
@@ -189,11 +189,11 @@ ASKED_OFFSETS = (
     by_topic("topics", INT32, topic="topic_name", nullable=0, attribute="partitions"),
 )
 
-DESCRIBE_SHARE_GROUP_OFFSETS = Api(90, messages.DescribeShareGroupOffsets, (0, 1), flexible=0, served=None).with_fields(
+DESCRIBE_SHARE_GROUP_OFFSETS = Api(90, messages.DescribeShareGroupOffsets, (0, 1), flexible=0).with_fields(
     (array("groups", *ASKED_OFFSETS),), (THROTTLE, array("groups", *DESCRIBED_OFFSETS))
 )
 
-ALTER_SHARE_GROUP_OFFSETS = Api(91, messages.AlterShareGroupOffsets, (0, 0), flexible=0, served=None).with_fields(
+ALTER_SHARE_GROUP_OFFSETS = Api(91, messages.AlterShareGroupOffsets, (0, 0), flexible=0).with_fields(
     (
         Field("group_id", STRING),
         by_topic("topics", INDEX, Field("start_offset", INT64), topic="topic_name", attribute="offsets"),
@@ -212,7 +212,7 @@ ALTER_SHARE_GROUP_OFFSETS = Api(91, messages.AlterShareGroupOffsets, (0, 0), fle
     ),
 )
 
-DELETE_SHARE_GROUP_OFFSETS = Api(92, messages.DeleteShareGroupOffsets, (0, 0), flexible=0, served=None).with_fields(
+DELETE_SHARE_GROUP_OFFSETS = Api(92, messages.DeleteShareGroupOffsets, (0, 0), flexible=0).with_fields(
     (Field("group_id", STRING), array("topics", Field("topic_name", STRING))),
     (
         THROTTLE,
