@@ -205,6 +205,7 @@ REST = (
     Rest("waits of clients over TCP", "tests/kafka/test_clients.py::*unknown_topic*", keep=("*[embedded]",)),
     Rest("waits of clients over TCP", "tests/kafka/test_clients.py::*widened_and_deleted*", keep=("*[embedded]",)),
     Rest("waits of clients over TCP", "tests/kafka/test_streams.py::*told_and_not_made*"),
+    Rest("waits of clients over TCP", "tests/kafka/test_share_groups.py::*lock_that_has_ended*"),
     Rest("waits of clients over TCP", "tests/clients/test_asyncio.py::*in_the_task_that_awaits[tcp]"),
     Rest("waits of clients over TCP", "tests/clients/test_asyncio.py::*waits_for_room"),
     Rest("waits of clients over TCP", "tests/clients/tcp/test_security.py::*is_renewed*"),
@@ -258,6 +259,9 @@ REST = (
         WORLDS, "tests/testing/simulation/test_consumers.py::*is_stable_after_a_storm*", keep=("*[0]", "*[1]", "*[2]")
     ),
     Rest(WORLDS, "tests/testing/simulation/test_consumers.py::*have_everything"),
+    Rest(WORLDS, "tests/testing/simulation/test_shares.py::*everything_after_a_storm*", keep=("*[0]", "*[1]", "*[2]")),
+    Rest(WORLDS, "tests/testing/simulation/test_shares.py::*have_everything"),
+    Rest(WORLDS, "tests/testing/simulation/test_shares.py::*lost_session*"),
     Rest(
         CASES, "tests/conformance/test_blocks.py::test_no_split_shows_in_any_topic*", keep=("*[windows]", "*[tables]")
     ),
