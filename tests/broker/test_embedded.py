@@ -10,7 +10,7 @@ import pytest
 from attrs import evolve
 
 from streams.broker import OFFSETS_TOPIC, ArrayStorage, EmbeddedBroker
-from streams.clients import Admin, Consumer, ShareConsumer
+from streams.clients import Consumer
 from streams.core.clock import VirtualClock
 from streams.core.errors import BrokerError, ClientClosedError, RecordTooLargeError
 from streams.core.records import Block, TopicPartition
@@ -669,17 +669,3 @@ def test_a_commit_that_is_refused_is_not_told_to_anybody():
             full.clear()
             consumer.commit_sync({partition: 3})
             assert consumer.committed([partition])[partition].offset == 3
-
-
-def test_a_request_that_only_other_brokers_have_is_an_error():
-    with EmbeddedBroker() as broker:
-        broker.create_topic("jobs")
-        with (
-            ShareConsumer(broker, "readers") as consumer,
-            pytest.raises(BrokerError, match="does not have the request"),
-        ):
-            consumer.subscribe(["jobs"])
-            while True:
-                consumer.poll(100)
-        with Admin(broker) as admin, pytest.raises(BrokerError, match="does not have the request ShareGroupDescribe"):
-            admin.describe_share_groups(["readers"])
