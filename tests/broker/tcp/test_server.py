@@ -290,14 +290,17 @@ def test_api_versions_lists_what_is_served(client):
     assert ranges[0] == (3, 12)
     assert ranges[1] == (4, 11)
     assert ranges[68] == (0, 1)
-    assert 76 not in ranges
+    assert ranges[76] == (1, 1)
+    # The raft of controllers, which the embedded broker does not have.
+    assert 55 not in ranges
 
 
-def test_api_versions_tells_the_version_of_transactions(client):
+def test_api_versions_tells_the_versions_of_share_groups_and_transactions(client):
     answer = client.call(18, 3)
 
     assert answer["finalized_features"] == [
-        {"name": "transaction.version", "max_version_level": 2, "min_version_level": 1}
+        {"name": "share.version", "max_version_level": 1, "min_version_level": 1},
+        {"name": "transaction.version", "max_version_level": 2, "min_version_level": 1},
     ]
 
 
