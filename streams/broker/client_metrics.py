@@ -180,8 +180,8 @@ class ClientMetrics:
 
     receiver: MetricsReceiver | None
     #: The data directory, or None if nothing is kept.
-    data_dir: Path | None = None
-    rng: Random = field(factory=Random)
+    data_dir: Path | None
+    rng: Random
     _given: dict[str, Mapping[str, str]] = field(factory=dict, init=False)
     _subscriptions: dict[str, MetricsSubscription] = field(factory=dict, init=False)
     _version: int = field(default=0, init=False)

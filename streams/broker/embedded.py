@@ -27,6 +27,7 @@ from streams.broker.assignable import AssignableTopics
 from streams.broker.config import PARTITIONER, RECORD_TTL, BrokerConfig, BrokerOptions
 from streams.broker.directory import cluster_id, locked, login_secret
 from streams.broker.driver import Driver, LocalConnection
+from streams.broker.fetch_sessions import FetchSessions
 from streams.broker.serialization import Serialization
 from streams.broker.service import Broker
 from streams.broker.tcp import BrokerServer, Limits, ServerTls, Users, parse_address
@@ -74,6 +75,8 @@ class EmbeddedBroker:
     - ``metrics_receiver``: takes the metrics that clients push (KIP-714), one ``PushedMetrics`` at a time.  It is
       called under the lock of the broker, so it must return at once; an error that it raises is logged, and the
       client gets ``INVALID_RECORD``.  Without it, clients push no metrics.
+    - ``rng``: draws the IDs of members, of fetch sessions and of clients that push metrics; seeded by the system
+      by default.
     - ``clock``: with a ``VirtualClock``, a poll never waits: it returns the responses that are available at
       that time, and must be repeated after the clock has advanced.
 
@@ -113,8 +116,9 @@ class EmbeddedBroker:
                 default, dict(storages or {}), directory, self._config.fsync, serializations or {}, partitioners or {}
             )
         )
-        coordinator = Coordinator(group_config or CoordinatorConfig(), rng or Random(), AssignableTopics(topics))
-        self._machine = Broker(topics, coordinator, self._config)
+        rng = rng or Random()
+        coordinator = Coordinator(group_config or CoordinatorConfig(), rng, AssignableTopics(topics))
+        self._machine = Broker(topics, coordinator, self._config, fetch_sessions=FetchSessions(rng), rng=rng)
         self._lock_descriptor = None if directory is None else locked(directory)
         self._driver = self._loaded(SystemClock() if clock is None else clock)
         self._lock, self._clock = self._driver.lock, self._driver.clock

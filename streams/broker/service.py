@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
+from random import Random
 from typing import get_args
 
 from attrs import define, evolve, field
@@ -95,6 +96,7 @@ class Broker:
         factory=lambda: TransactionCoordinator(lambda _: _OFFSETS_PARTITION), kw_only=True
     )
     fetch_sessions: FetchSessions = field(factory=FetchSessions, kw_only=True)
+    rng: Random = field(factory=Random, kw_only=True)  # Draws the IDs of clients that push metrics.
     catalogue: Catalogue = field(init=False)
     groups: GroupDesk = field(init=False)
     shares: ShareDesk = field(init=False)
@@ -114,7 +116,7 @@ class Broker:
         store = ShareStore(self._internal_log, self._append_internal, self.wall_ms)
         self.shares = ShareDesk(self.coordinator, self.topics, store, self.wall_ms)
         self.groups = GroupDesk(self.coordinator, self.catalogue, self._append_groups, self.shares.forget_group)
-        self.client_metrics = ClientMetrics(self.config.metrics_receiver, self.topics.storages.data_dir)
+        self.client_metrics = ClientMetrics(self.config.metrics_receiver, self.topics.storages.data_dir, self.rng)
         self.transactions.is_taken = self._has_written
         handlers: dict[type, Callable[..., None]] = {
             Produce: self._produce,

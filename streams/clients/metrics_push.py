@@ -39,7 +39,8 @@ _LOGGER = logging.getLogger(__name__)
 _INTERVAL_MS: Final = 300_000
 #: How often to look whether a connected broker takes metrics, in milliseconds.
 _LOOK_MS: Final = 1_000
-#: The first push comes after a random share of the interval, so that clients that start together push at other times.
+#: The first push comes after a share of the interval that the ID of the client decides, so that clients that start
+#: together push at other times.
 _FIRST_PUSH: Final = (0.5, 1.5)
 #: What the brokers are asked for again at once, at the next interval, or never; any other error ends it too.
 _AT_ONCE: Final = frozenset({ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE})
@@ -62,7 +63,6 @@ class MetricsPush:
     _clock: Clock
     _labels: Callable[[], Mapping[str, str]]
     open_source: Callable[[], MetricsSource] | None = None
-    _rng: Random = field(factory=Random)
     #: The ID that a broker has given to this client, or None.
     instance_id: bytes | None = None
     #: Why nothing is pushed any more, or "".
@@ -144,7 +144,7 @@ class MetricsPush:
         if self._encoder is None and not self._open(self.open_source):
             return
         self._subscription = response
-        self.due_ms = now_ms + round(self._interval_ms * self._rng.uniform(*_FIRST_PUSH))
+        self.due_ms = now_ms + round(self._interval_ms * Random(response.client_instance_id).uniform(*_FIRST_PUSH))
 
     def _open(self, open_source: Callable[[], MetricsSource]) -> bool:
         """Start to record; return whether the metrics can be encoded."""

@@ -287,8 +287,10 @@ class Sender:
             code in self.network.traits.retriable
             or code is ErrorCode.CONCURRENT_TRANSACTIONS
             or (code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not parcel.was_next)
+            # The leader may not have the metadata yet that another broker has given to this client.
+            or (code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self.network.traits.settling_ms)
         ):
-            if code in LEADER_MOVED:
+            if code in LEADER_MOVED or code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 self.metadata.topics.pop(partition.topic, None)
             # The parcel is out of order because an earlier one is to be retried; send it after the earlier one.
             self._retry(parcel, code)
@@ -424,11 +426,16 @@ class Sender:
                     self._on_topic(topic)
 
     def _may_come(self, topic: str) -> bool:
-        """Whether an unknown topic may exist soon, because it is being created or a broker lacks its metadata."""
-        if topic in self.metadata.topics:
+        """Whether what is unknown of a topic may exist soon: it is being created, or a broker lacks its metadata.
+
+        That is the topic, or a partition with records to send.
+        """
+        count = self.metadata.partition_count(topic)
+        waiting = self.accumulator.waiting_partitions(topic)
+        if count is not None and all(partition.partition < count for partition in waiting):
             self._settling.pop(topic, None)
             return False
-        code = self.metadata.why_unknown(topic)
+        code = self.metadata.why_unknown(topic) if count is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if code in self.network.traits.retriable:
             return True
         if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

@@ -24,7 +24,7 @@ class FaultyConnection:
 
     @property
     def traits(self) -> Traits:
-        return self.inner.traits
+        return self.cluster.traits or self.inner.traits
 
     @property
     def takes_metrics(self) -> bool:
@@ -78,6 +78,8 @@ class FaultyCluster:
     sent: list[Request] = field(factory=list)
     #: Whether transactions are of the first version (KIP-890).
     is_first_version: bool = False
+    #: Those of the broker if None.
+    traits: Traits | None = None
 
     def connect(self, client_id: str) -> FaultyConnection:
         return FaultyConnection(self, self.broker.connect(client_id))

@@ -8,6 +8,7 @@ import pytest
 from streams.clients import Admin, Producer, RequestTimeoutError
 from streams.clients.accumulator import oversized
 from streams.clients.errors import PartitionerError
+from streams.clients.network import SEVERAL_BROKERS
 from streams.core.errors import (
     BrokerError,
     ClientClosedError,
@@ -22,6 +23,7 @@ from streams.core.serdes import time_windowed
 from streams.core.topic import Topic
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import Metadata, Produce, Produced, ProduceResponse
+from tests import waiting
 
 P0 = TopicPartition("t", 0)
 P1 = TopicPartition("t", 1)
@@ -404,6 +406,61 @@ def test_unknown_topic_and_partition_are_named(make):
     delivery = producer.send_block(TopicPartition("t", 9), Block([None], [b"v"], [0]))
     with pytest.raises(UnknownTopicError, match="t-9"):
         delivery.result()
+
+
+def unknown_to_leader(cluster, count):
+    """Let the first ``count`` leaders that are written to not know the partition yet, as in a cluster."""
+    cluster.traits = SEVERAL_BROKERS
+    left = [count]
+
+    def answer(request):
+        if not isinstance(request, Produce) or left[0] == 0:
+            return None
+        left[0] -= 1
+        return ProduceResponse(dict.fromkeys(request.blocks, Produced(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
+
+    cluster.answers = answer
+
+
+def test_leader_that_does_not_know_a_new_partition_yet_is_asked_again(broker, make, cluster, clock):
+    unknown_to_leader(cluster, 3)
+    producer = make(cluster)
+    delivery = producer.send("t", b"v", partition=0)
+
+    waiting.until(delivery.done, lambda: (clock.advance(50), producer.poll()))
+
+    assert delivery.result().offset == 0
+    assert read(broker) == [(None, b"v")]
+    assert len(requests(cluster)) == 4
+
+
+def test_partition_that_another_broker_does_not_describe_yet_is_waited_for(broker, make, cluster, clock):
+    broker.create_topic("grown", partitions=1)
+    with Admin(broker) as admin:
+        unknown_to_leader(cluster, 1)
+        producer = make(cluster)
+        delivery = producer.send_block(TopicPartition("grown", 1), Block([None], [b"v"], [0]))
+        clock.advance(1_000)
+        producer.poll()
+        assert not delivery.done()
+
+        admin.create_partitions({"grown": 2})
+        waiting.until(delivery.done, lambda: (clock.advance(50), producer.poll()))
+
+    assert delivery.result() == RecordMetadata("grown", 1, 0)
+
+
+def test_partition_that_no_broker_describes_is_an_error_soon(make, cluster, clock):
+    cluster.traits = SEVERAL_BROKERS
+    producer = make(cluster)
+    began_ms = clock.monotonic_ms()
+    delivery = producer.send_block(TopicPartition("t", 9), Block([None], [b"v"], [0]))
+
+    waiting.until(delivery.done, lambda: (clock.advance(50), producer.poll()))
+
+    with pytest.raises(UnknownTopicError, match=r"t-9.*2 partitions"):
+        delivery.result()
+    assert SEVERAL_BROKERS.settling_ms <= clock.monotonic_ms() - began_ms < 2 * SEVERAL_BROKERS.settling_ms
 
 
 @pytest.mark.parametrize("chosen", [2, -1, "1", None, True])

@@ -72,7 +72,7 @@ class World:
         self.scheduler = Scheduler()
         given = dict(_TIMES) | dict(conditions.settings) | dict(scenario.settings)
         settings, group_config = divided(given, conditions.assignment_interval_ms)
-        self.broker = SimBroker(self.scheduler, Random(f"broker {seed}"), group_config)
+        self.broker = SimBroker(self.scheduler, Random(f"broker {seed}"), group_config, conditions.metrics_receiver)
         self.broker.create(scenario.partitions)
         self.nodes = SimNodes(
             self.scheduler,

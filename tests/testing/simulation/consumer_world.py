@@ -22,6 +22,7 @@ from streams.testing.simulation.cluster import SimNodes
 from streams.testing.simulation.network import SimNetwork, Weather
 from streams.testing.simulation.report import Counters, EventLog, InvariantViolationError
 from streams.testing.simulation.scheduler import Scheduler, SimProcess, SimThreads, SpinDetector
+from tests.testing.simulation.pushed import PushedWatch
 
 GROUP = "readers"
 TOPICS = {"read-a": 3, "read-b": 2}
@@ -30,6 +31,7 @@ STORM_MS = 20_000
 #: Virtual time after the storm within which everything must be read, and the group stable.
 SETTLING_MS = 120_000
 RECORDS = 120
+_REQUEST_MS = 2_000
 _WEATHER = (0.0, 0.002, 0.01)
 #: Kinds of faults with their weights.
 _FAULTS = {
@@ -150,7 +152,7 @@ class Reader:
             session_timeout_ms=SESSION_MS,
             heartbeat_interval_ms=1_000,
             max_poll_interval_ms=15_000,
-            request_timeout_ms=2_000,
+            request_timeout_ms=_REQUEST_MS,
             default_api_timeout_ms=4_000,
             metadata_max_age_ms=2_000,
             background_heartbeat=False,
@@ -188,11 +190,15 @@ class ConsumerWorld:
 
     seed: int
     is_calm: bool = False
+    #: The interval in which the clients push their metrics, or 0 if brokers take none; drawn apart from all else.
+    metrics_ms: int = field(kw_only=True)
     scheduler: Scheduler = field(factory=Scheduler)
     counters: Counters = field(factory=Counters)
     history: EventLog = field(factory=EventLog)
     failures: list[Exception] = field(factory=list)
     reads: int = 0
+    #: Wall-clock times in milliseconds at which each reader has read a record.
+    read_times: defaultdict[str, list[int]] = field(factory=lambda: defaultdict(list))
     #: How often listeners were told of revoked and of lost partitions.
     revoked: int = 0
     lost: int = 0
@@ -201,6 +207,7 @@ class ConsumerWorld:
     ended: defaultdict[str, int] = field(factory=lambda: defaultdict(int))
     faults: defaultdict[str, int] = field(factory=lambda: defaultdict(int))
     committed: dict[TopicPartition, int] = field(factory=dict)
+    pushed: PushedWatch = field(factory=PushedWatch)
     _late: list[Request] = field(factory=list)
     _has_written: bool = False
     rng: Random = field(init=False)
@@ -210,10 +217,20 @@ class ConsumerWorld:
     readers: list[Reader] = field(init=False)
     writer: SimProcess = field(init=False)
 
+    @metrics_ms.default
+    def _drawn_metrics_ms(self) -> int:
+        return Random(f"metrics {self.seed}").choice((0, 500, 2_000))
+
     def __attrs_post_init__(self) -> None:
         rng = self.rng = Random(f"consumers {self.seed}")
         config = CoordinatorConfig(consumer_session_timeout_ms=SESSION_MS, consumer_heartbeat_interval_ms=1_000)
-        self.broker = SimBroker(self.scheduler, Random(f"broker {self.seed}"), config)
+        self.broker = SimBroker(
+            self.scheduler,
+            Random(f"broker {self.seed}"),
+            config,
+            self.pushed if self.metrics_ms else None,
+            self.metrics_ms,
+        )
         self.broker.group_id = GROUP
         self.broker.create(TOPICS)
         self.nodes = SimNodes(
@@ -282,6 +299,11 @@ class ConsumerWorld:
             if scheduler.now_ms >= limit_ms:
                 raise InvariantViolationError(f"{SETTLING_MS // 1000} s after the storm: {why}")
             scheduler.run_until(scheduler.now_ms + 200)
+        if self.metrics_ms and not self.failures:
+            # A request of the storm times out, one is throttled, and the first push after it may come late.
+            since_ms = scheduler.clock.now_ms()
+            scheduler.run_until(scheduler.now_ms + _REQUEST_MS + 4 * self.metrics_ms)
+            self._check_pushed(since_ms)
         if self.failures:
             raise self.failures[0]
 
@@ -351,6 +373,7 @@ class ConsumerWorld:
     def read(self, reader: Reader, partition: TopicPartition, offset: int) -> None:
         """Note a record that a reader got, which no other reader may own that is certainly a member."""
         self.reads += 1
+        self.read_times[reader.name].append(self.scheduler.clock.now_ms())
         self.seen[partition].add(offset)
         self.log(reader.name, f"reads {partition} {offset}")
         now_ms = self.scheduler.clock.monotonic_ms()
@@ -406,6 +429,31 @@ class ConsumerWorld:
             member = shell.consumer.members.get(request.member_id)
             if member is None or member.epoch != request.generation_id:
                 self._fail(f"a commit of {request.member_id} in epoch {request.generation_id} was taken")
+
+    def _check_pushed(self, since_ms: int) -> None:
+        """Each client that reads pushes, under one ID, and what it pushes is what it has read, once."""
+        for reader in self.readers:
+            ids = self.pushed.ids[reader.name]
+            if len(ids) > reader.starts:
+                self._fail(f"{reader.name} has started {reader.starts} times, and pushes with {len(ids)} IDs")
+            push = reader.consumer and reader.consumer._network.metrics_push
+            # Whose first question for subscriptions is lost asks again after five minutes, as Java's clients do.
+            is_waiting = push is not None and push.instance_id is None and not push.is_idle
+            if not is_waiting and not any(self.pushed.instances[name].until_ms >= since_ms for name in ids):
+                self._fail(f"{reader.name} has not pushed since {since_ms} ms")
+        for total in self.pushed.instances.values():
+            if problem := total.problem():
+                self._fail(f"{total.client_id}: {problem}")
+            times = self.read_times[total.client_id]
+            before, after = (
+                sum(low < at_ms < high for at_ms in times)
+                for low, high in (
+                    (total.started_ms, total.until_ms),
+                    (total.started_ms - 1, total.until_ms + 1),
+                )
+            )
+            if not before <= total.total <= after:
+                self._fail(f"{total.client_id} has pushed {total.total} records, and read {before} to {after}")
 
     def _unfinished(self) -> str:
         """Return what is not settled yet, or an empty string."""
