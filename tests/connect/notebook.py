@@ -7,6 +7,7 @@ from typing import Any
 
 from streams.connect import Guarantee, SinkBlock, SinkFencedError, SourceBlock
 from streams.core.topic import Topic
+from tests.waiting import WATCHDOG_S
 
 
 class NotebookSink:
@@ -14,16 +15,17 @@ class NotebookSink:
 
     guarantee = Guarantee.EXACTLY_ONCE
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, lock_timeout_s: float = WATCHDOG_S) -> None:
+        self._path, self._lock_timeout_s = path, lock_timeout_s
         self._database: sqlite3.Connection | None = None
         #: Errors that the next writes raise.
         self.failures: list[Exception] = []
 
     def open(self, connector: str, topic: Topic[Any, Any], partitions: Sequence[int]) -> Mapping[int, int]:
         if self._database is None:
-            # The kit lets another sink write while the thread of this one holds the lock: it must not wait for it.
-            self._database = sqlite3.connect(self._path, isolation_level=None, timeout=0.1, check_same_thread=False)
+            self._database = sqlite3.connect(
+                self._path, isolation_level=None, timeout=self._lock_timeout_s, check_same_thread=False
+            )
             self._database.execute("create table if not exists rows (part, offset, key, value)")
             self._database.execute("create table if not exists positions (part integer primary key, next_offset)")
         self.abort()

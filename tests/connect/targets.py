@@ -96,7 +96,8 @@ def sql(folder: Path) -> Target:
 
 def notebook(folder: Path) -> Target:
     path = folder / "notes.db"
-    return Target(partial(NotebookSink, path), lambda: [row[2:] for row in rows_in(path)])
+    # The kit lets another sink write while the thread of this one holds the lock: it must not wait for it.
+    return Target(partial(NotebookSink, path, lock_timeout_s=0.1), lambda: [row[2:] for row in rows_in(path)])
 
 
 def delta(folder: Path) -> Target:

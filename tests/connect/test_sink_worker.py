@@ -12,7 +12,7 @@ from streams.connect import ConnectError, SinkFencedError, SinkWorker
 from streams.core.errors import ClientClosedError, ConfigError, SerializationError
 from streams.core.topic import Topic
 from tests.connect.notebook import NotebookSink, rows_in
-from tests.waiting import pause, until
+from tests.waiting import WATCHDOG_MS, pause, until
 
 NUMBERS = Topic("numbers", key=str, value=int)
 
@@ -43,6 +43,18 @@ def written(worker: SinkWorker, path: Path, count: int) -> None:
     until(lambda: len(rows_in(path)) >= count and worker.progress.lag == 0, seen=lambda: worker.progress)
 
 
+def has_read(worker: SinkWorker, count: int) -> None:
+    """Wait until a worker has read so many records, of which it may have written some.
+
+    Its lag does not say so: that has those too that it has not read yet.
+    """
+
+    def records() -> int:
+        return worker.progress.records + (0 if worker._run is None else worker._run._records)
+
+    until(lambda: records() == count, seen=lambda: worker.progress)
+
+
 def test_every_record_is_written_and_the_next_worker_goes_on_at_the_position(broker, tmp_path):
     path = tmp_path / "rows"
     produce(broker, range(50))
@@ -65,6 +77,7 @@ def test_a_batch_that_is_not_complete_is_written_at_the_end(broker, tmp_path):
     path = tmp_path / "rows"
     produce(broker, range(10))
     with SinkWorker(broker, NUMBERS, NotebookSink(path), name="notes", batch_ms=3_600_000) as worker:
+        has_read(worker, 10)
         until(lambda: worker.progress.lag == 10)
         assert rows_in(path) == []
 
@@ -152,8 +165,8 @@ def test_unreadable_records_are_counted_and_sent_to_the_dead_letters(broker, tmp
 def test_two_workers_share_the_partitions_and_one_takes_over(broker, tmp_path):
     path = tmp_path / "rows"
     produce(broker, range(100))
-    first = SinkWorker(broker, NUMBERS, NotebookSink(path), name="notes", batch_ms=5, session_timeout_ms=6_000)
-    second = SinkWorker(broker, NUMBERS, NotebookSink(path), name="notes", batch_ms=5, session_timeout_ms=6_000)
+    first = SinkWorker(broker, NUMBERS, NotebookSink(path), name="notes", batch_ms=5, session_timeout_ms=WATCHDOG_MS)
+    second = SinkWorker(broker, NUMBERS, NotebookSink(path), name="notes", batch_ms=5, session_timeout_ms=WATCHDOG_MS)
     first.start()
     until(lambda: len(rows_in(path)) >= 50)
     second.start()
@@ -179,7 +192,7 @@ def test_a_worker_that_another_one_overtook_writes_nothing_twice(broker, tmp_pat
     produce(broker, range(10))
     with pytest.raises(SinkFencedError, match="partition 0 is at"):
         with SinkWorker(broker, NUMBERS, NotebookSink(path), name="notes", batch_ms=3_600_000) as worker:
-            until(lambda: worker.progress.lag == 10)
+            has_read(worker, 10)
             with SinkWorker(broker, NUMBERS, NotebookSink(path), name="other", batch_ms=5) as other:
                 written(other, path, 10)
 
@@ -190,11 +203,13 @@ def test_a_worker_that_was_overtaken_joins_anew_and_goes_on(broker, tmp_path):
     path = tmp_path / "rows"
     produce(broker, range(10))
     with SinkWorker(broker, NUMBERS, NotebookSink(path), name="notes", batch_ms=3_600_000, batch_records=11) as worker:
-        until(lambda: worker.progress.lag == 10)
+        has_read(worker, 10)
         with SinkWorker(broker, NUMBERS, NotebookSink(path), name="other", batch_ms=5) as other:
             written(other, path, 10)
         produce(broker, range(10, 30))
         until(lambda: worker.progress.records > 0, seen=lambda: worker.progress)
+        # At its end it writes what it has read.
+        has_read(worker, 20)
 
     assert worker.progress.fenced == 1
     assert values_in(path) == list(range(30))

@@ -25,7 +25,7 @@ from streams.core.records import TopicPartition
 from streams.core.topic import Topic
 from tests.connect.dying_sources import TOPIC, template, worker
 from tests.ports import free_ports
-from tests.waiting import WATCHDOG_S, until
+from tests.waiting import WATCHDOG_MS, WATCHDOG_S, until
 
 
 @frozen
@@ -61,7 +61,9 @@ class Running:
     """A worker with its source, and requests to it."""
 
     def __init__(self, broker: EmbeddedBroker, topic: Topic[Any, Any] = ORDERS, **options: Any) -> None:
-        self.source = WebhookSource(**({"listen": "127.0.0.1:0", "key": "id"} | options))
+        self.source = WebhookSource(
+            **({"listen": "127.0.0.1:0", "key": "id", "answer_timeout_ms": WATCHDOG_MS} | options)
+        )
         self.worker = SourceWorker(broker, topic, self.source, name="hooks", poll_ms=20, retry_backoff_ms=1)
         self.client = httpx.Client(timeout=None, limits=httpx.Limits(keepalive_expiry=None))
 
@@ -92,7 +94,7 @@ def test_a_request_is_answered_when_its_record_is_in_the_topic(broker):
         assert (answer.status_code, answer.json()) == (200, {"status": "written"})
         assert (found.key, found.value, found.timestamp_ms) == (7, Order(7, "ann", 5), 5)
         assert list(found.headers) == [("X-Kind", b"new")]
-        other = httpx.get(running.source.url), httpx.post(running.source.url + "/x")
+        other = running.client.get(running.source.url), running.client.post(running.source.url + "/x")
         assert [one.status_code for one in other] == [405, 404]
 
 
@@ -183,14 +185,14 @@ def test_only_senders_with_the_token_and_the_signature_may_send(broker):
 
 def test_bodies_and_requests_that_wait_are_bounded(broker):
     """The worker is not started, so that nothing is written: the third request finds no room."""
-    source = WebhookSource("127.0.0.1:0", key="id", max_bytes=100, max_waiting=2, answer_timeout_ms=300_000)
+    source = WebhookSource("127.0.0.1:0", key="id", max_bytes=100, max_waiting=2, answer_timeout_ms=WATCHDOG_MS)
     source.open("hooks", ORDERS, {})
     with ThreadPoolExecutor(2) as pool:
-        large = httpx.post(source.url, content=b"x" * 101)
-        streamed = httpx.post(source.url, content=iter([b"x" * 60, b"x" * 60]))
+        large = httpx.post(source.url, content=b"x" * 101, timeout=None)
+        streamed = httpx.post(source.url, content=iter([b"x" * 60, b"x" * 60]), timeout=None)
         posts = [pool.submit(httpx.post, source.url, json={"id": 1, "customer": "a"}, timeout=None) for _ in range(2)]
         until(lambda: source._posts.qsize() == 2)
-        third = httpx.post(source.url, json={"id": 1, "customer": "a"})
+        third = httpx.post(source.url, json={"id": 1, "customer": "a"}, timeout=None)
         source.close()
         ended = [post.result() for post in posts]
 
@@ -233,10 +235,10 @@ def test_a_request_that_waits_for_too_long_may_be_written_later(broker):
     source.open("hooks", ORDERS, {})
     body, repeated = {"id": 1, "customer": "a"}, {"Idempotency-Key": "a"}
     # A body that comes too late is answered with 408 here.
-    until(lambda: httpx.post(source.url, json=body, headers=repeated).status_code == 503)
+    until(lambda: httpx.post(source.url, json=body, headers=repeated, timeout=None).status_code == 503)
     (block,) = source.poll(0)
     source.committed({block.partition: block.position})
-    again = httpx.post(source.url, json=body, headers=repeated)
+    again = httpx.post(source.url, json=body, headers=repeated, timeout=None)
     source.close()
 
     assert (again.status_code, again.json()["status"]) == (200, "repeated")
