@@ -14,7 +14,7 @@ from attrs import define, field
 from streams.core.errors import ClientClosedError
 from streams.core.threads import INTERRUPTIONS, Answer
 from streams.runtime import Answers, Instance, PooledThread, StreamThread
-from streams.web.peers import ANSWER_S
+from streams.web import peers
 
 _Question = Callable[[StreamThread], Answers]
 _Result = Answers | Exception
@@ -68,7 +68,7 @@ class Batches:
         for member, batch in opened.items():
             questions = [question for question, _ in batch.asked]
             late: list[_Result] = [TimeoutError()] * len(questions)
-            batch.timer = loop.call_later(ANSWER_S / 2, batch.settle, late)
+            batch.timer = loop.call_later(peers.ANSWER_S / 2, batch.settle, late)
             batch.answer = member.ask(partial(_results, questions), self._instance.environment.threads, is_read=True)
             batch.answer.then(partial(self._wake, loop, batch))
 

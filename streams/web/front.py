@@ -45,9 +45,6 @@ _BEGINNINGS = (b"GET /stores/", b"POST /query ")
 #: The header of forwarded queries: the application ID, so that no other application at this address answers.  The
 #: response has it as well: one without it is that of another program, or a refusal, and is not passed on.
 FORWARDED = b"streams-forwarded"
-#: Time limits in seconds for connections to other instances: to connect, and to respond.
-_CONNECT_S = 2
-_RELAY_S = 10
 #: Maximum number of idle connections to one instance.
 _KEPT = 32
 #: Largest response of another instance in bytes.
@@ -103,7 +100,17 @@ class _Peer:
 class _Front:
     """The loop of the process."""
 
-    def __init__(self, listening: socket.socket, link: socket.socket, passage: socket.socket) -> None:
+    def __init__(
+        self,
+        listening: socket.socket,
+        link: socket.socket,
+        passage: socket.socket,
+        connect_s: float,
+        answer_s: float,
+    ) -> None:
+        #: Time limits in seconds for other instances: to connect, and to respond.
+        self._connect_s = connect_s
+        self._answer_s = answer_s
         self._listening = listening
         self._link = link
         self._passage = passage
@@ -171,7 +178,7 @@ class _Front:
             if not connection.is_asked and now - connection.since > idle_s:
                 self._close(connection)
         for peer in list(self._peers.values()):
-            limit_s = _RELAY_S if peer.is_connected else _CONNECT_S
+            limit_s = self._answer_s if peer.is_connected else self._connect_s
             if peer.client is not None and now - peer.since > limit_s:
                 self._fail(peer, "has not answered in time")
 
@@ -534,7 +541,8 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     listening, link, passage = (socket.socket(fileno=int(text)) for text in sys.argv[1:4])
-    _Front(listening, link, passage).run(int(sys.argv[4]), float(sys.argv[5]))
+    max_connections, idle_s, connect_s, answer_s = map(float, sys.argv[4:])
+    _Front(listening, link, passage, connect_s, answer_s).run(int(max_connections), idle_s)
 
 
 if __name__ == "__main__":

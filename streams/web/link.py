@@ -12,7 +12,7 @@ from pathlib import Path
 from attrs import define, field
 from starlette.types import ASGIApp, Message, Scope
 
-from streams.web import front
+from streams.web import front, peers
 from streams.web.front import HEAD, Place
 from streams.web.relay import RELAY
 
@@ -63,7 +63,7 @@ class FrontLink(asyncio.Protocol):
         # Each message is one connection.
         passage, its_passage = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         shared = [sock.fileno() for sock in (listening, its_link, its_passage)]
-        limits = [str(max_connections), str(idle_s)]
+        limits = map(str, (max_connections, idle_s, peers.CONNECT_S, peers.ANSWER_S))
         with its_link, its_passage:
             process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(Path(front.__file__)), *map(str, shared), *limits],

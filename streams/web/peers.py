@@ -13,7 +13,8 @@ from streams.core.address import parse_address
 from streams.core.errors import StreamsError
 from streams.web.front import Place
 
-_CONNECT_S = 2.0
+#: Timeout of a connection to another instance, in seconds.
+CONNECT_S = 2.0
 #: Timeout of a request to another instance, in seconds.
 ANSWER_S = 10.0
 #: Maximum number of idle connections to one instance.
@@ -57,9 +58,9 @@ class Peers:
         self._places.pop(endpoint, None)
 
     async def send(
-        self, method: str, endpoint: str, path: str, body: bytes = b"", timeout_s: float = ANSWER_S
+        self, method: str, endpoint: str, path: str, body: bytes = b"", timeout_s: float | None = None
     ) -> tuple[int, bytes]:
-        """Send a request, and return the status and body of the response.
+        """Send a request, and return the status and body of the response; ``timeout_s`` is ``ANSWER_S`` by default.
 
         If an idle connection fails, the request is repeated on another one, so it has to be idempotent.
 
@@ -71,14 +72,14 @@ class Peers:
             head += f"authorization: Bearer {self.token}\r\n"
         message = head.encode() + b"\r\n" + body
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(ANSWER_S if timeout_s is None else timeout_s):
                 while kept := self._idle.get(endpoint):
                     try:
                         return await self._exchange(endpoint, kept.pop(), message)
                     except (OSError, EOFError):
                         # The other side may have closed an idle connection.
                         continue
-                async with asyncio.timeout(_CONNECT_S):
+                async with asyncio.timeout(CONNECT_S):
                     connection = await asyncio.open_connection(*parse_address(endpoint))
                 return await self._exchange(endpoint, connection, message)
         except TimeoutError:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from streams import EmbeddedBroker, Producer, State, Streams, StreamsBuilder, Topic
-from streams.web import link, peers, questions
+from streams.web import letters, link, peers, questions, status
 from tests import waiting
 
 #: Settings with which a test does not wait.
@@ -42,12 +42,24 @@ def processed(*instances: Streams) -> int:
     return sum(streams.metrics.get("process-total") for streams in instances)
 
 
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other instances are asked, and the HTTP process is waited for, however slow the machine is."""
-    monkeypatch.setattr(peers, "_CONNECT_S", 3_600)
-    monkeypatch.setattr(questions, "_TURN_S", 3_600)
-    monkeypatch.setattr(link, "_END_S", 3_600)
+@pytest.fixture(autouse=True, scope="module")
+def patient() -> Iterator[None]:
+    """Other instances and topics are asked, and the HTTP process is waited for, however slow the machine is.
+
+    For a module, so that it begins before the applications that the tests of one share, and ends after them.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in (
+            (peers, "CONNECT_S"),
+            (peers, "ANSWER_S"),
+            (status, "STATUS_S"),
+            (letters, "READ_S"),
+            (letters, "REDRIVE_S"),
+            (questions, "_TURN_S"),
+            (link, "_END_S"),
+        ):
+            patch.setattr(module, name, 3_600)
+        yield
 
 
 @pytest.fixture
