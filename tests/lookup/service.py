@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from tests.ports import free_ports
 from tests.waiting import until
 
 #: Returns status and delay in seconds for a key and the number of its request; None: no answer, or never.
@@ -26,6 +27,8 @@ class Service:
         self.starts = 0
         self._behaviour, self._life = behaviour, life
         self._responses = 0
+        # Of those that the system gives to no client: it starts again at the same one.
+        (self._chosen,) = free_ports(1)
         self._port = 0
         self._is_over = asyncio.Event()
         self._stop: Callable[[], object] = bool
@@ -68,9 +71,9 @@ class Service:
                 task = asyncio.create_task(self._serve(reader, writer))
                 connections.add(task)
 
-            server = await asyncio.start_server(connected, "127.0.0.1", self._port)
+            server = await asyncio.start_server(connected, "127.0.0.1", self._chosen)
             self.starts += 1
-            self._port = server.sockets[0].getsockname()[1]
+            self._port = self._chosen
             await self._is_over.wait()
             server.close()
             for task in connections:

@@ -236,8 +236,11 @@ def test_a_collector_gets_metrics_and_linked_traces_of_two_applications_in_a_row
 
 
 def test_a_collector_that_takes_nothing_does_not_hold_up_the_end(collector, monkeypatch):
-    """The SDK would try four times within 10 s for metrics, and then for spans; the limit ends the pause before."""
-    monkeypatch.setattr(otel, "CLOSE_MS", 500)
+    """The SDK would try four times within 10 s for metrics, and then for spans; the limit ends the pause before.
+
+    The limit leaves a slow machine the time for its first attempt.
+    """
+    monkeypatch.setattr(otel, "CLOSE_MS", 2_000)
     collector.status = 503
     settings = FAST | {"otlp_endpoint": collector.url, "otlp_interval_ms": 3_600_000, "otlp_traces_per_million": 0}
     with EmbeddedBroker() as broker:
@@ -251,7 +254,7 @@ def test_a_collector_that_takes_nothing_does_not_hold_up_the_end(collector, monk
 
 
 def test_nothing_is_traced_without_the_setting(collector):
-    settings = FAST | {"otlp_endpoint": collector.url}
+    settings = FAST | {"otlp_endpoint": collector.url, "otlp_interval_ms": 3_600_000}
     with EmbeddedBroker() as broker:
         with Producer(broker) as producer:
             producer.send(words, "a", key="k", timestamp_ms=0, headers=(("traceparent", PARENT),))
