@@ -55,7 +55,8 @@ def test_connections_that_are_cut_again_and_again_lose_and_repeat_nothing(broker
     """Each connection passes so many bytes on: requests are cut in their middle, answers are lost."""
     with behind_proxy(broker, after_bytes) as proxy:
         cluster = TcpCluster(proxy.bootstrap_servers)
-        with Producer(cluster, linger_ms=1, batch_size_bytes=500, max_request_bytes=1_000) as producer:
+        settings = {"linger_ms": 1, "batch_size_bytes": 500, "max_request_bytes": 1_000}
+        with Producer(cluster, delivery_timeout_ms=WATCHDOG_MS, **settings) as producer:
             for number in range(3_000):
                 producer.send("t", b"%d" % number, partition=number % 2)
             producer.flush(WATCHDOG_MS)
