@@ -111,12 +111,10 @@ class Place:
 
 
 def _await_running(app: Streams) -> None:
-    for _ in range(3000):
-        threads = app.instance.stream_threads
-        if app.state is State.RUNNING and all(thread.tasks for thread in threads):
-            return
-        app.wait(20)
-    raise AssertionError("never ran")
+    def is_running() -> bool:
+        return app.state is State.RUNNING and all(thread.tasks for thread in app.instance.stream_threads)
+
+    until(is_running, lambda: app.wait(20))
 
 
 @pytest.fixture

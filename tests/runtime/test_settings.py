@@ -36,7 +36,7 @@ from streams.core.config import SETTINGS
 from streams.core.records import Block
 from streams.core.setting import SECRET_FORMS
 from streams.testing import TopologyTestDriver, simulate
-from tests.waiting import until
+from tests.waiting import WATCHDOG_MS, until
 
 visits = Topic("visits", key=str, value=int)
 counts = Topic("counts", key=str, value=int)
@@ -130,7 +130,8 @@ def test_every_setting_is_read_by_a_live_application(
 
 @pytest.mark.parametrize(("level", "expected"), [("read_uncommitted", 1), ("read_committed", 0)])
 def test_open_transactions_of_others_are_read_as_the_isolation_level_says(broker, level, expected):
-    with Producer(broker, transactional_id="other") as other, Producer(broker) as producer:
+    kept_open = {"transactional_id": "other", "transaction_timeout_ms": WATCHDOG_MS}
+    with Producer(broker, **kept_open) as other, Producer(broker) as producer:
         other.init_transactions()
         other.begin_transaction()
         other.send(visits, 1, key="a").result()

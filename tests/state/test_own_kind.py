@@ -1,8 +1,6 @@
 """A kind of one's own, defined in this module alone, works wherever a store does."""
 
 import json
-import threading
-from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -26,6 +24,7 @@ from streams.cli import main
 from streams.core.records import TopicPartition
 from streams.replay import replay
 from streams.testing import TopologyTestDriver, simulate
+from tests.waiting import until
 
 SIZE = 3
 scores = Topic("scores", key=str, value=int, partitions=2)
@@ -68,15 +67,6 @@ ROWS = [("ann", 3), ("bob", 8), ("ann", 9), ("ann", 1), ("ann", 7), ("bob", 2)]
 TOP = {"ann": [9, 7, 3], "bob": [8, 2]}
 
 
-def until(holds: Callable[[], bool]) -> None:
-    never = threading.Event()
-    for _ in range(6_000):
-        if holds():
-            return
-        never.wait(0.005)
-    raise AssertionError("not so in time")
-
-
 def send(broker: EmbeddedBroker, rows: list[tuple[str, int]]) -> None:
     with Producer(broker) as producer:
         for key, value in rows:
@@ -100,7 +90,7 @@ def test_queries_call_what_the_kind_names_and_a_new_instance_restores_it_from_th
     with EmbeddedBroker() as broker:
         with app(broker) as first:
             send(broker, ROWS)
-            until(lambda: first.metrics.get("process-total") == len(ROWS))
+            until(lambda: first.state is State.RUNNING and first.metrics.get("process-total") == len(ROWS))
             assert {key: first.store("highest").ask("top", key, key=key) for key in TOP} == TOP
             assert sorted(first.store("highest").ask("players")) in ([[], ["ann", "bob"]], [["ann"], ["bob"]])
             with pytest.raises(InvalidStateStoreError, match=r"of kind highest, which does not support add\(\)"):
