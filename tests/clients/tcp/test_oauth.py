@@ -55,8 +55,8 @@ def test_token_of_an_endpoint_is_used_by_all_connections(servers: str):
 
 
 def test_token_is_renewed_before_it_expires(servers: str):
-    """Tokens live two seconds; no request runs into the end of a session, which the broker enforces."""
-    with served(Endpoint(2_000)) as endpoint:
+    """Tokens live four seconds; no request runs into the end of a session, which the broker enforces."""
+    with served(Endpoint(4_000)) as endpoint:
         cluster = TcpCluster(servers, secured(endpoint))
         with Producer(cluster) as producer, Admin(cluster) as admin:
             admin.create_topics([TopicSpec("renewed", 1)])
