@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +97,11 @@ def test_session_of_this_machine_listens_on_loopback_only(spark: Any) -> None:
 
 def _children(pid: int) -> Iterator[int]:
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, task.read_text().split()):
+        found = ""
+        # Threads of Java end at any time.
+        with suppress(OSError):
+            found = task.read_text()
+        for child in map(int, found.split()):
             yield child
             yield from _children(child)
 
@@ -107,7 +111,10 @@ def _listening(pids: set[int]) -> Iterator[tuple[str, int]]:
     inodes = set()
     for pid in pids:
         for link in Path(f"/proc/{pid}/fd").glob("*"):
-            target = os.readlink(link) if link.is_symlink() else ""
+            target = ""
+            # What it names may be closed by now.
+            with suppress(OSError):
+                target = os.readlink(link)
             if target.startswith("socket:["):
                 inodes.add(target[8:-1])
     for table in ("tcp", "tcp6"):
