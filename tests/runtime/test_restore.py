@@ -13,6 +13,7 @@ from streams.core.records import Block, TaskId
 from streams.core.serdes import LONG, STRING
 from streams.runtime.restore import Restorer, changelog_position
 from streams.state import StoreSpec, kinds, open_store
+from tests.waiting import WATCHDOG_MS
 
 CHANGELOG = TopicPartition("changelog", 0)
 TASK = TaskId(0, 0)
@@ -125,7 +126,8 @@ def test_restoring_goes_on_after_any_number_of_turns_as_if_it_had_never_stopped(
 
 def test_records_of_aborted_transactions_are_never_written_as_state(broker, tmp_path):
     """Exactly once: the position passes over them, and waits before a transaction that is open."""
-    with Producer(broker, client_id="tx", transactional_id="tx") as producer:
+    settings = {"transactional_id": "tx", "transaction_timeout_ms": WATCHDOG_MS}
+    with Producer(broker, client_id="tx", **settings) as producer:
         producer.init_transactions()
         for number in range(6):
             producer.begin_transaction()
