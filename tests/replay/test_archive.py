@@ -318,7 +318,7 @@ def test_archive_that_is_killed_is_as_it_was_or_whole(tmp_path: Path):
     with EmbeddedBroker(data) as broker:
         broker.append(at(0), block(3, 4))
 
-    killed = programs.run(["-c", KILLED, str(data), str(folder)], timeout=200)
+    killed = programs.run(["-c", KILLED, str(data), str(folder)])
 
     lines = killed.stdout.splitlines()
     after = sorted([*before, *((0, number) for number in range(3, 7))])

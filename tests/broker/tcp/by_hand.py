@@ -9,6 +9,7 @@ from streams.broker import EmbeddedBroker
 from streams.core.records import Block, TopicPartition
 from streams.protocol import batch
 from streams.protocol.wire import Fields, encode_request, read_response
+from tests.waiting import WATCHDOG_S
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 0, 1, 2, 3, 18
 
@@ -18,7 +19,7 @@ class Client:
 
     def __init__(self, address: str, wrap: Callable[[socket.socket], socket.socket] | None = None) -> None:
         host, _, port = address.rpartition(":")
-        connected = socket.create_connection((host, int(port)), timeout=120)
+        connected = socket.create_connection((host, int(port)), timeout=WATCHDOG_S)
         self._begin(connected if wrap is None else wrap(connected))
 
     @classmethod

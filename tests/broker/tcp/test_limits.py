@@ -134,7 +134,7 @@ def test_connections_count_while_they_shake_hands(broker, certificate):
     context = ssl.create_default_context(cafile=certificate / "cert.pem")
     limits = Limits(max_connections=4, login_ms=NEVER_MS)
     with broker.serve("localhost:0", **files, limits=limits) as server:
-        silent = [socket.create_connection((server.host, server.port), timeout=120) for _ in range(12)]
+        silent = [socket.create_connection((server.host, server.port), timeout=waiting.WATCHDOG_S) for _ in range(12)]
         listener = server._listener
         with Client(
             server.bootstrap_servers, lambda plain: context.wrap_socket(plain, server_hostname="localhost")

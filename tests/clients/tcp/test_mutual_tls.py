@@ -12,6 +12,7 @@ from streams.clients import Admin, DisconnectedError, Security
 from streams.clients.tcp import TcpCluster
 from streams.core.errors import ConfigError
 from tests.kafka.secured import Certificates
+from tests.waiting import WATCHDOG_S
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificates with openssl")
 PASSWORD = "hunter2"
@@ -22,7 +23,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     made = Certificates(tmp_path_factory.mktemp("certificates"))
     # The same certificate serves both sides; a server and a client, each with its key encrypted.
     command = ["openssl", "pkcs8", "-topk8", "-in", "raw.key", "-out", "encrypted.key", "-passout", f"pass:{PASSWORD}"]
-    subprocess.run(command, cwd=made.folder, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, cwd=made.folder, check=True, capture_output=True, timeout=WATCHDOG_S)
     (made.folder / "password").write_text(f"{PASSWORD}\n")
     return made
 
