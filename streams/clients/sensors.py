@@ -98,6 +98,46 @@ class ConsumerSensors:
 
 
 @define(eq=False)
+class ShareSensors:
+    """The sensors that record the metrics of one share consumer."""
+
+    _metrics: Metrics = field(factory=_nowhere)
+    is_on: bool = False
+    records: Counter = field(init=False)
+    #: Times from a fetch to its response, in nanoseconds.
+    fetched: Amounts = field(init=False)
+    #: Records whose acknowledgements were sent, and those of them that were not taken.
+    acknowledged: Counter = field(init=False)
+    failed: Counter = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._open("")
+
+    def record(self, metrics: Metrics, client_id: str) -> None:
+        """Start recording this consumer's metrics in a registry."""
+        self._metrics = metrics.of_thread(client_id)
+        self.is_on = metrics.records(table.SHARE_FETCHED)
+        self._open(client_id)
+
+    def source(self, client_id: str, clock: Clock) -> MetricsSource:
+        """Return the source of this consumer's metrics, which are recorded from now on, if they were not before."""
+        if not self.is_on:
+            self.record(Metrics(clock), client_id)
+        return _source(self._metrics, "kafka.consumer", client_id)
+
+    def close(self) -> None:
+        """Stop exporting the consumer's metrics."""
+        self._metrics.close()
+
+    def _open(self, client_id: str) -> None:
+        metrics = self._metrics
+        self.records = metrics.counter(table.SHARED_BY_CLIENT, client=client_id)
+        self.fetched = metrics.amounts(table.SHARE_FETCHED, client=client_id)
+        self.acknowledged = metrics.counter(table.ACKNOWLEDGED, client=client_id)
+        self.failed = metrics.counter(table.UNACKNOWLEDGED, client=client_id)
+
+
+@define(eq=False)
 class ProducerSensors:
     """The sensors that record the metrics of one producer."""
 

@@ -94,11 +94,11 @@ class ShareConsumer:
             raise ConfigError("a share consumer needs the id of its share group; give group_id=...")
         broker = cluster_of(broker, bootstrap_servers, security, "a share consumer")
         settings = self._settings = changed(settings or ShareConsumerSettings(), options)
-        parts = self._parts = ShareParts.of(broker, group_id, settings, clock or SystemClock())
+        parts = self._parts = ShareParts.of(broker, group_id, settings, clock or SystemClock(), self._member_id)
         self._network, self._clock, self._metadata = parts.network, parts.clock, parts.metadata
         self._is_explicit = settings.share_acknowledgement_mode == "explicit"
         self._membership, self._deliveries, self._topics = ShareMembership(parts), Deliveries(), TopicSubscription()
-        self._fetcher = ShareFetcher(parts, lambda: self._membership.member.member_id, self._on_done)
+        self._fetcher = ShareFetcher(parts, self._member_id, self._on_done)
         self._watch = TopicWatch(parts, lambda: None)
         self._unreadable: deque[DecodedRecords] = deque()
         self._callback: AcknowledgementCommitCallback | None = None
@@ -109,6 +109,19 @@ class ShareConsumer:
     def record_metrics(self, metrics: Metrics) -> None:
         """Start recording the metrics of this consumer, such as ``records-consumed-total``, in a registry."""
         self._parts.sensors.record(metrics, self._settings.client_id)
+
+    @exclusive
+    def client_instance_id(self, timeout_ms: int | None = None) -> str:
+        """Return the ID that a broker has given to this consumer; see ``Network.client_instance_id``.
+
+        ``timeout_ms`` is ``default_api_timeout_ms`` by default.
+        """
+        self._check_open()
+        timeout_ms = self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        return self._network.client_instance_id(timeout_ms)
+
+    def _member_id(self) -> str:
+        return self._membership.member.member_id
 
     # --- subscription -----------------------------------------------------------------
 

@@ -345,6 +345,10 @@ class ShareFetcher:
     def _done(self, parcels: list[AcknowledgementParcel], error: BrokerError | None) -> None:
         for parcel in parcels:
             parcel.is_done, parcel.error = True, error
+            if self._sensors.is_on:
+                count = len(parcel.offsets())
+                self._sensors.acknowledged.value += count
+                self._sensors.failed.value += 0 if error is None else count
             self._on_done(parcel)
 
     def _fail(self, node: _Node, error: BrokerError) -> None:

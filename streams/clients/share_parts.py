@@ -1,10 +1,13 @@
 """State that the modules of one share consumer share."""
 
+from collections.abc import Callable
+
 from attrs import field, frozen
 
 from streams.clients.metadata import MetadataCache
+from streams.clients.metrics_push import metrics_push
 from streams.clients.network import Network
-from streams.clients.sensors import ConsumerSensors
+from streams.clients.sensors import ShareSensors
 from streams.core.client_settings import ShareConsumerSettings
 from streams.core.clock import Clock, Deadline
 from streams.protocol.transport import Cluster
@@ -19,14 +22,32 @@ class ShareParts:
     metadata: MetadataCache
     settings: ShareConsumerSettings
     group_id: str
-    sensors: ConsumerSensors = field(factory=ConsumerSensors)
+    sensors: ShareSensors = field(factory=ShareSensors)
 
     @classmethod
-    def of(cls, broker: Cluster, group_id: str, settings: ShareConsumerSettings, clock: Clock) -> "ShareParts":
-        """Return the parts of a new share consumer, with a connection of its own."""
-        connection = broker.connect(settings.client_id)
-        network = Network(connection, clock, request_timeout_ms=settings.client.request_timeout_ms)
-        return cls(network, clock, MetadataCache(), settings, group_id)
+    def of(
+        cls,
+        broker: Cluster,
+        group_id: str,
+        settings: ShareConsumerSettings,
+        clock: Clock,
+        member_id: Callable[[], str],
+    ) -> "ShareParts":
+        """Return the parts of a new share consumer, with a connection of its own; ``member_id`` returns its ID."""
+        sensors, client_id = ShareSensors(), settings.client_id
+
+        def labels() -> dict[str, str]:
+            found = {"group_id": group_id, "group_member_id": member_id(), "client_rack": settings.client_rack}
+            return {name: text for name, text in found.items() if text}
+
+        push = metrics_push(client_id, clock, settings.client, labels, lambda: sensors.source(client_id, clock))
+        network = Network(
+            broker.connect(client_id),
+            clock,
+            request_timeout_ms=settings.client.request_timeout_ms,
+            metrics_push=push,
+        )
+        return cls(network, clock, MetadataCache(), settings, group_id, sensors)
 
     def deadline(self, timeout_ms: int | None) -> Deadline:
         """Return a deadline from now on, by default after ``default_api_timeout_ms``."""

@@ -8,10 +8,10 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_D
 
 from streams import Consumer, EmbeddedBroker, Producer, Streams, StreamsBuilder, Topic
 from streams.broker import PushedMetrics
-from streams.clients import Admin, Network, RequestTimeoutError
+from streams.clients import Admin, Network, RequestTimeoutError, ShareConsumer
 from streams.core.clock import SystemClock, VirtualClock
 from streams.core.errors import ConfigError
-from streams.core.records import TopicPartition
+from streams.core.records import Block, TopicPartition
 from streams.core.threads import SystemThreads
 from streams.protocol.admin_messages import (
     ChangedConfigs,
@@ -57,6 +57,11 @@ class World:
             for scope in of_client.scope_metrics
             for metric in scope.metrics
         }
+
+    def sum_of(self, name: str) -> list[int]:
+        """The value of a counter in each push that has it."""
+        found = (self.metrics(index).get(name) for index in range(len(self.taken)))
+        return [metric.sum.data_points[-1].as_int for metric in found if metric is not None]
 
     def labels(self, index: int) -> dict[str, str]:
         data = MetricsData.FromString(self.taken[index].metrics)
@@ -109,6 +114,42 @@ def test_a_consumer_pushes_at_the_interval_and_when_it_closes(world):
     assert world.labels(-2) == {"group_id": "readers", "group_member_id": member_id, "client_rack": "r1"}
     assert {taken.client.client_id for taken in world.taken} == {"consumer"}
     assert len({taken.client_instance_id for taken in world.taken}) == 1
+
+
+def test_a_share_consumer_pushes_what_it_gets_and_acknowledges(world):
+    with Admin(world.cluster, clock=world.clock) as admin:
+        admin.alter_group_configs("workers", {"share.auto.offset.reset": "earliest"})
+    with Producer(world.cluster, clock=world.clock, enable_metrics_push=False) as producer:
+        for number in range(5):
+            producer.send(WORDS, str(number), partition=0)
+    consumer = ShareConsumer(world.cluster, "workers", clock=world.clock, background_heartbeat=False)
+    consumer.subscribe([WORDS])
+    instance_id = consumer.client_instance_id()
+    got = -5
+
+    def turn():
+        nonlocal got
+        got += len(consumer.poll(0))
+        world.clock.advance(50)
+
+    # Nothing is recorded before a broker subscribes; the records that are written from now on are counted.
+    until(lambda: got == 0 and world.taken, turn)
+    world.broker.append(TopicPartition("words", 0), Block([None] * 7, [b"x"] * 7, [0] * 7))
+    until(lambda: got == 7, turn)
+    # The next polls accept them.
+    run(world, consumer, 1_000)
+    member_id = consumer._member_id()
+    consumer.close()
+
+    assert {(taken.client_instance_id, taken.client.client_id) for taken in world.taken} == {
+        (instance_id, "share-consumer")
+    }
+    assert world.labels(0) == {"group_id": "workers", "group_member_id": member_id}
+    name = "org.apache.kafka.consumer.share.fetch.manager."
+    assert sum(world.sum_of(f"{name}records.consumed.total")) in (7, 12)
+    assert sum(world.sum_of(f"{name}acknowledgements.send.total")) in (7, 12)
+    assert sum(world.sum_of(f"{name}acknowledgements.error.total")) == 0
+    assert sum(world.sum_of(f"{name}fetch.total")) > 0
 
 
 def test_sums_are_those_since_the_last_push_that_was_taken(world):
