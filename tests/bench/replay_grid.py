@@ -23,7 +23,6 @@ from typing import Any
 from attrs import frozen
 
 from streams import JoinWindows, StreamsBuilder, TimeWindows, Topic, time_windowed
-from streams.replay.calls.work import StageWork
 from streams.replay.run.drive import run_work
 from streams.replay.run.session import ReplaySession, Request
 from streams.replay.storage.places import Place
@@ -112,7 +111,7 @@ def run_case(topology: str, rows: int, partitions: int, slices: int, folder: Pat
         for work in works:
             before = time.process_time()
             reports.append(run_work(work))
-            phase = f"stage {work.stage}" if isinstance(work, StageWork) else "ingest"
+            phase = "ingest" if work.stage < 0 else f"stage {work.stage}"
             spent[phase] += time.process_time() - before
             calls[phase] += 1
         try:

@@ -26,7 +26,7 @@ from streams import StreamsBuilder, TimeWindows, Topic, time_windowed
 from streams.core.clock import VirtualClock
 from streams.core.records import NO_TIMESTAMP, TaskId, TopicPartition
 from streams.replay.calls.application import Application
-from streams.replay.calls.plan import Pass, ReplayPlan
+from streams.replay.calls.plan import BegunPass, Pass, ReplayPlan
 from streams.replay.calls.state import Outputs, ReplayState, outputs_to_json, read_manifest, write_manifest
 from streams.replay.calls.work import Options, StageReport, StageWork, StoreRef, TaskReport, TaskWork
 from streams.replay.history.growth import History
@@ -209,7 +209,8 @@ def measured(options: argparse.Namespace, root: Place) -> dict[str, float]:
         calls = sent = 0
         with figures.of("slice: calls made and pickled, reports taken"):
             for wave in replay.waves:
-                works = [work for stage in wave for work in replay.works(stage, step, state, f"slices/{number:05d}")]
+                begun = BegunPass(step, state)
+                works: list[Any] = [work for stage in wave for work in replay.works(stage, [begun])]
                 for work in works:
                     sent += len(pickle.dumps(work.tasks))
                     state.take(made.report(work), outputs, plan)

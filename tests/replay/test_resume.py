@@ -2,6 +2,8 @@
 
 import shutil
 from collections.abc import Iterator
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,17 @@ import pytest
 from attrs import define, field
 
 from streams import StreamsBuilder, Topic
+from streams.replay.calls import plan
+from streams.replay.calls.progress import reported_records
+from streams.replay.calls.state import ReplayState, read_manifest, write_manifest
+from streams.replay.calls.work import ChainWork
+from streams.replay.run import session as session_module
+from streams.replay.run.chain import run_chain
+from streams.replay.run.drive import run_stage, run_work
 from streams.replay.run.local import LocalExecutor
+from streams.replay.run.pruning import files_of
+from streams.replay.run.session import KEPT_STATES
+from streams.replay.storage.places import Place
 from tests.replay.corpus import PARTITIONS, Subject, written_subjects
 from tests.replay.outcomes import (
     Outcome,
@@ -76,12 +88,18 @@ def session(subject: Subject, root: Path, **options: Any) -> Any:
     )
 
 
-@pytest.mark.parametrize("slices", [None, "500ms"])
+@pytest.mark.parametrize(("slices", "chain"), [(None, 1), ("500ms", 1), ("500ms", 2)])
 @pytest.mark.parametrize("is_done_first", [False, True])
 def test_killed_at_any_call_and_resumed(
-    windows: tuple[Subject, Outcome], folder: Path, slices: str | None, is_done_first: bool
+    windows: tuple[Subject, Outcome],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    slices: str | None,
+    chain: int,
+    is_done_first: bool,
 ) -> None:
     """Each slice with a manifest is done once; slices without one, of which several may have begun, anew."""
+    monkeypatch.setattr(plan, "CHAIN_SLICES", chain)
     subject, live = windows
     whole = Counting()
     packed_run([session(subject, folder / "whole", slices=slices).steps()], whole)
@@ -102,8 +120,11 @@ def test_killed_at_any_call_and_resumed(
         shutil.rmtree(root)
 
 
-def test_killed_before_the_manifest_of_a_slice(windows: tuple[Subject, Outcome], folder: Path) -> None:
+def test_killed_before_the_manifest_of_a_slice(
+    windows: tuple[Subject, Outcome], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All its calls are done and nothing says so: it is done again, and what they left behind is gone."""
+    monkeypatch.setattr(plan, "CHAIN_SLICES", 1)
     subject, live = windows
     first = session(subject, folder, slices=3)
     steps = first.steps()
@@ -123,6 +144,109 @@ def test_killed_before_the_manifest_of_a_slice(windows: tuple[Subject, Outcome],
     lying = [path.name for path in slice_folder.iterdir() if path.suffix == ".parquet"]
     assert lying
     assert all(name in manifest for name in lying)
+
+
+@define
+class KilledInGroup:
+    """An executor that is killed in a call over neighbouring slices, after ``done`` of them."""
+
+    folder: str
+    stage: int
+    done: int
+
+    def run(self, works: list[Any], on_done: Any, on_look: Any = None) -> list[Any]:
+        """Run all calls up to the one with this folder and stage."""
+        return list(map(self._call, works))
+
+    def _call(self, work: Any) -> Any:
+        is_here = isinstance(work, ChainWork) and (work.folder, work.stage) == (self.folder, self.stage)
+        return run_chain(work, partial(self._run, count())) if is_here else run_work(work)
+
+    def _run(self, numbers: Iterator[int], work: Any) -> Any:
+        if next(numbers) == self.done:
+            raise KilledError
+        return run_stage(work)
+
+
+@pytest.mark.parametrize(
+    ("first", "stage", "skipped"), [(0, 0, 0), (0, 2, 0), (0, 3, 0), (3, 0, 0), (3, 2, 0), (3, 3, 3)]
+)
+def test_killed_between_two_slices_of_a_call(
+    windows: tuple[Subject, Outcome],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    first: int,
+    stage: int,
+    skipped: int,
+) -> None:
+    """The groups that ran, of which the older one is one stage ahead, are done again; no file of theirs is left."""
+    monkeypatch.setattr(plan, "CHAIN_SLICES", 3)
+    subject, live = windows
+    killed = KilledInGroup(f"slices/{first:05d}", stage, 1)
+    with pytest.raises(KilledError):
+        packed_run([session(subject, folder, slices=6).steps()], killed)
+
+    resumed = session(subject, folder, slices=6)
+    drive(resumed)
+
+    assert resumed.slices_skipped == skipped
+    assert resumed.slices_done == 6
+    assert live.difference(replayed_outcome(result_of(resumed))) is None
+    root, needed = resumed.root, files_of(resumed.outputs)
+    for number in resumed.all_numbers()[-KEPT_STATES:]:
+        manifest = read_manifest(root.child(f"slices/{number:05d}"))
+        assert manifest is not None
+        needed |= ReplayState.from_json(manifest["state"]).files()
+    written = {f"slices/{file}" for file in root.child("slices").files() if file.endswith(".parquet")}
+    assert written <= needed
+
+
+def test_killed_between_the_manifests_of_a_group(
+    windows: tuple[Subject, Outcome], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slices of the group that have a manifest are not done again."""
+    subject, live = windows
+    written: list[str] = []
+
+    def killed(place: Place, content: Any) -> None:
+        if len(written) == 2:
+            raise KilledError
+        write_manifest(place, content)
+        written.extend([content["name"]] if content["kind"] == "slice" else [])
+
+    with monkeypatch.context() as patched, pytest.raises(KilledError):
+        patched.setattr(session_module, "write_manifest", killed)
+        drive(session(subject, folder, slices=4))
+    assert written == ["slice 1", "slice 2"]
+
+    resumed = session(subject, folder, slices=4)
+    drive(resumed)
+
+    assert resumed.slices_skipped == 2
+    assert resumed.slices_done == 4
+    assert live.difference(replayed_outcome(result_of(resumed))) is None
+
+
+def test_progress_of_a_call_over_slices_never_goes_back(windows: tuple[Subject, Outcome], folder: Path) -> None:
+    """Between two of its slices, its progress is what the slices before have read."""
+    subject, _ = windows
+    read: list[int] = []
+
+    def watched(work: Any) -> Any:
+        assert reported_records(work.root) == sum(read)
+        report = run_stage(work)
+        read.append(report.records_in)
+        return report
+
+    steps = session(subject, folder, slices=6).steps()
+    works = next(steps)
+    while not isinstance(works[0], ChainWork):
+        works = steps.send([run_work(work) for work in works])
+    report = run_chain(works[0], watched)
+
+    assert len(read) > 1
+    assert report.records_in == sum(read)
+    assert reported_records(works[0].root) == 0
 
 
 def test_what_is_done_is_not_done_again(windows: tuple[Subject, Outcome], folder: Path) -> None:

@@ -1,7 +1,9 @@
 """Slices: what divides history does not show in what comes of it."""
 
 import sys
+from collections.abc import Callable
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,9 @@ from streams import (
     Topic,
     key_value_store,
 )
+from streams.replay.calls import plan
 from streams.replay.calls.failures import explained_failure
+from streams.replay.calls.progress import title_of
 from streams.replay.calls.state import ReplayState, read_manifest
 from streams.replay.errors import ReplayError
 from streams.replay.run.local import LocalExecutor
@@ -74,9 +78,13 @@ def both(topology: Any, inputs: dict[str, list[Row]], root: Path, slices: Any, *
     return live, session
 
 
+@pytest.mark.parametrize("chain", [1, 3, plan.CHAIN_SLICES])
 @pytest.mark.parametrize("slices", [2, 7, "25ms", timedelta(milliseconds=100)])
-def test_partitions_without_rows_in_a_slice_or_at_all(tmp_path: Path, slices: Any) -> None:
+def test_partitions_without_rows_in_a_slice_or_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slices: Any, chain: int
+) -> None:
     """Partition 0 ends early, 1 begins late, 2 never has a row: tasks wait for them, and lose nothing."""
+    monkeypatch.setattr(plan, "CHAIN_SLICES", chain)
     early = [row(0, time, time % 9) for time in range(0, 100, 3)]
     late = [row(1, time, time % 7) for time in range(300, 400, 5)]
 
@@ -204,28 +212,66 @@ def test_timers_that_records_schedule_are_refused_in_slices(tmp_path: Path) -> N
             raise explained_failure(sliced, error) from error
 
 
-def test_stages_of_neighbouring_slices_run_together(tmp_path: Path) -> None:
-    """Beside the second stage of a slice, the first one of the next slice runs: five slices are six lists of calls."""
-    left = [row(number % 3, time, time % 9) for number, time in enumerate(range(0, 500, 2))]
-    places = archived(tmp_path / "archives", {"left": left, "right": left}, {"left": 3, "right": 3})
-    session = session_of(pairs, places, tmp_path / "replay", partitions=3, slices=5)
-    rounds: list[list[tuple[str, int]]] = []
+def _rounds(session: ReplaySession, look: Callable[[list[Any]], Any]) -> list[Any]:
+    """Run a replay, and return what ``look`` says of each list of its calls."""
+    found = []
 
     def noted() -> Any:
         steps = session.steps()
         works = next(steps)
         while True:
-            rounds.append(sorted({(work.folder, work.stage) for work in works}))
+            found.append(look(works))
             try:
                 works = steps.send((yield works))
             except StopIteration:
                 return
 
     drive(noted())
+    return found
 
-    slices = [found for found in rounds if found[0][0].startswith("slices/")]
-    expected = [[("slices/00000", 0)], *([(f"slices/{n:05d}", 1), (f"slices/{n + 1:05d}", 0)] for n in range(4))]
-    assert slices == [*expected, [("slices/00004", 1)]]
+
+def _slices_and_stages(works: list[Any]) -> list[tuple[tuple[int, ...], int]]:
+    """Return of each call the numbers of its slices, and its stage."""
+    of_slices = [(getattr(work, "slices", (work,)), work.stage) for work in works if work.folder.startswith("slices/")]
+    return sorted({(tuple(int(own.folder[-5:]) for own in slices), stage) for slices, stage in of_slices})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "groups"),
+    [
+        ("CHAIN_SLICES", 1, [(0,), (1,), (2,), (3,), (4,)]),
+        ("CHAIN_SLICES", 2, [(0, 1), (2, 3), (4,)]),
+        ("CHAIN_ROWS", 350, [(0, 1, 2), (3, 4)]),
+        ("CHAIN_ROWS", 0, [(0,), (1,), (2,), (3,), (4,)]),
+    ],
+)
+def test_stages_of_neighbouring_slices_run_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: int, groups: list[tuple[int, ...]]
+) -> None:
+    """Small slices share their calls, and beside the second stage of a group, the first one of the next group runs."""
+    monkeypatch.setattr(plan, name, value)
+    left = [row(number % 3, time, time % 9) for number, time in enumerate(range(0, 500, 2))]
+    places = archived(tmp_path / "archives", {"left": left, "right": left}, {"left": 3, "right": 3})
+    session = session_of(pairs, places, tmp_path / "replay", partitions=3, slices=5)
+
+    rounds = [found for found in _rounds(session, _slices_and_stages) if found]
+
+    both_stages = [[(one, 1), (other, 0)] for one, other in pairwise(groups)]
+    assert rounds == [[(groups[0], 0)], *both_stages, [(groups[-1], 1)]]
+    assert session.slices_done == 5
+
+
+def test_titles_say_all_slices_that_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In groups of two, the second stage of a group runs beside the first one of the next group; the end is alone."""
+    monkeypatch.setattr(plan, "CHAIN_SLICES", 2)
+    left = [row(number % 3, time, time % 9) for number, time in enumerate(range(0, 500, 2))]
+    places = archived(tmp_path / "archives", {"left": left, "right": left}, {"left": 3, "right": 3})
+    session = session_of(pairs, places, tmp_path / "replay", partitions=3, slices=5)
+
+    titles = _rounds(session, lambda works: title_of(session, works).partition(": ")[2].partition(",")[0])
+
+    expected = ["slices 1 to 2 of 6", "slices 1 to 4 of 6", "slices 3 to 5 of 6", "slice 5 of 6"]
+    assert titles[-6:] == [*expected, "slice 6 of 6", "slice 6 of 6"]
 
 
 def _calls_of_driver(session: ReplaySession) -> list[int]:
@@ -249,8 +295,11 @@ def _calls_of_driver(session: ReplaySession) -> list[int]:
             sys.setprofile(None)
 
 
-def test_a_slice_costs_the_driver_the_same_whatever_the_number_of_slices_before_it(tmp_path: Path) -> None:
+def test_a_slice_costs_the_driver_the_same_whatever_the_number_of_slices_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Stage 1 of a slice runs with stage 0 of the next one: what was read is not passed from slice to slice."""
+    monkeypatch.setattr(plan, "CHAIN_SLICES", 1)
     inputs = {topic: [row(time % 3, time, time // 6) for time in range(400)] for topic in ("left", "right")}
     archives = archived(tmp_path / "archives", inputs, dict.fromkeys(inputs, 3))
     session = session_of(pairs, archives, tmp_path / "replay", partitions=3, slices="10ms")

@@ -171,7 +171,7 @@ def test_jobs_are_named_by_application_slice_and_topics(spark: Any, history: Pat
     # Spark notes its jobs in a thread of its own.
     kinds = {"shop: reading orders", "shop: writing per-item"}
     until(lambda: kinds <= {name.rpartition(",")[0] for name in names()}, seen=names)
-    until(lambda: any(name.startswith("shop: slice 2 of 3, per-item, pairs") for name in names()), seen=names)
+    until(lambda: any(name.startswith("shop: slices 1 to 2 of 3, per-item, pairs") for name in names()), seen=names)
 
 
 def test_table_form_and_written_folder_are_the_same_on_spark(one_pass: ReplayResult, tmp_path: Path) -> None:

@@ -13,8 +13,16 @@ from attrs import define, evolve, field, frozen
 from streams.core.records import TaskId, TopicPartition
 from streams.dsl.operators import AsyncMap, LookUp
 from streams.replay.calls.application import Application
-from streams.replay.calls.state import ReplayState
-from streams.replay.calls.work import GlobalWork, InputWork, LanesWork, Options, StageWork, TaskWork
+from streams.replay.calls.state import Outputs, ReplayState
+from streams.replay.calls.work import (
+    ChainWork,
+    GlobalWork,
+    InputWork,
+    LanesWork,
+    Options,
+    StageWork,
+    TaskWork,
+)
 from streams.replay.storage.places import Place
 from streams.replay.storage.ranges import LaneTable
 from streams.replay.storage.segments import Extent
@@ -23,6 +31,9 @@ from streams.topology import SubTopology
 
 #: Rows, of inputs and stores, up to which neighbouring tasks share a call.
 TASK_CALL_ROWS = 50_000
+#: Source records, and number, of neighbouring slices up to which they share their calls.
+CHAIN_ROWS = 400_000
+CHAIN_SLICES = 10
 
 
 @frozen
@@ -38,6 +49,25 @@ class Pass:
     is_last: bool
     #: Whether the state may be handed over after the pass, so that it consists of whole contents of stores.
     is_whole: bool = True
+
+    @property
+    def is_end(self) -> bool:
+        """Whether this is the final pass, which processes the records that the slices have deferred."""
+        return self.is_last and self.name != "all"
+
+    @property
+    def folder(self) -> str:
+        """The folder of its files and its manifest, within that of the replay."""
+        return f"{'end' if self.is_end else 'slices'}/{self.number:05d}"
+
+
+@define(eq=False)
+class BegunPass:
+    """A pass that has begun: its current state, and the outputs so far."""
+
+    step: Pass
+    state: ReplayState
+    outputs: Outputs = field(factory=dict)
 
 
 @define(eq=False)
@@ -108,42 +138,79 @@ class ReplayPlan:
             works.append(GlobalWork(self.application, name, tuple(inputs), self.root, folder))
         return works
 
-    def works(self, number: int, step: Pass, state: ReplayState, folder: str) -> list[StageWork]:
-        """Return the calls of stage ``number`` that have records to process in the pass ``step``."""
-        flushes = step.is_last and self.options.final_flush
-        is_cycle = number in self.cyclic
-        # A task that runs by wall-clock time sees which inputs are idle.
-        has_all = is_cycle or self.options.wall_clock == "append_time"
-        lanes = self._lanes_of(number, step, state, has_all=has_all)
-        tasks = [self._task_work(task, step, state, lanes, has_all=has_all) for task in self.stages[number]]
+    def grouped(self, steps: Iterable[Pass], before: Mapping[TopicPartition, int]) -> Iterator[list[Pass]]:
+        """Divide passes into groups of neighbours that share their calls; ``before`` is the end before the first one.
 
-        def is_due(task: TaskWork) -> bool:
-            # At the end of its inputs, a task may process deferred records, or the results of calls in flight, even if
-            # there is nothing to read.
-            finishes = step.is_last and task.task_id.sub_topology in self._calling
-            is_joined = step.is_whole and any(ref.changes for ref in task.stores.values())
-            return task.task_id not in state.positions or flushes or finishes or is_joined or _has_work(task)
+        Calls over small slices would cost more than their records.  A group has few records, since it is repeated as a
+        whole if the replay is killed.
+        """
+        group: list[Pass] = []
+        rows = 0
+        for step in steps:
+            size = sum(max(0, end - before.get(partition, 0)) for partition, end in step.cut.items())
+            # The tasks of a cycle also read what they themselves have written in the slice before.
+            if group and (self.cyclic or rows + size > CHAIN_ROWS or len(group) == CHAIN_SLICES):
+                yield group
+                group, rows = [], 0
+            group.append(step)
+            rows, before = rows + size, step.cut
+        if group:
+            yield group
 
-        if is_cycle:
-            calls = [tasks] if any(map(is_due, tasks)) else []
-        else:
-            calls = list(_calls(filter(is_due, tasks)))
-        return [
-            StageWork(
-                self.application,
-                tuple(call),
-                self.root,
-                folder,
-                number,
-                step.is_last,
-                evolve(self.options, final_flush=flushes),
-                self.started_ms,
-                state.global_stores,
-                is_cycle,
-                step.is_whole,
-            )
-            for call in calls
+    def works(self, number: int, passes: Sequence[BegunPass]) -> list[StageWork | ChainWork]:
+        """Return the calls of stage ``number`` that have records to process in neighbouring passes."""
+        tasks = [self._tasks(number, found.step, found.state) for found in passes]
+        stages = [self._stage_work(number, found) for found in passes]
+        due = [
+            index
+            for index, task in enumerate(tasks[-1])
+            if any(self._is_due(stage, own[index]) for stage, own in zip(stages, tasks, strict=True))
         ]
+        if number in self.cyclic:
+            calls = [list(range(len(tasks[-1])))] if due else []
+        else:
+            # As many tasks share a call as in a single slice: each slice writes its own files for each call.  The last
+            # slice has the records of all.
+            sizes = ((index, tasks[-1][index]) for index in due)
+            calls = list(_calls((index, task.rows_read // len(passes) + task.rows_kept) for index, task in sizes))
+        found: list[StageWork | ChainWork] = []
+        for call in calls:
+            slices = [
+                evolve(stage, tasks=tuple(own[index] for index in call))
+                for stage, own in zip(stages, tasks, strict=True)
+            ]
+            found.append(slices[0] if len(slices) == 1 else ChainWork(tuple(slices)))
+        return found
+
+    def _tasks(self, number: int, step: Pass, state: ReplayState) -> list[TaskWork]:
+        """Return the inputs of all tasks of a stage in a pass."""
+        # A task that runs by wall-clock time sees which inputs are idle.
+        has_all = number in self.cyclic or self.options.wall_clock == "append_time"
+        lanes = self._lanes_of(number, step, state, has_all=has_all)
+        return [self._task_work(task, step, state, lanes, has_all=has_all) for task in self.stages[number]]
+
+    def _stage_work(self, number: int, found: BegunPass) -> StageWork:
+        """Return a call of a stage in a pass, without its tasks."""
+        step = found.step
+        return StageWork(
+            self.application,
+            (),
+            self.root,
+            step.folder,
+            number,
+            step.is_last,
+            evolve(self.options, final_flush=step.is_last and self.options.final_flush),
+            self.started_ms,
+            found.state.global_stores,
+            number in self.cyclic,
+            step.is_whole,
+        )
+
+    def _is_due(self, work: StageWork, task: TaskWork) -> bool:
+        # At the end of its inputs, a task may process deferred records, or the results of calls in flight, even if
+        # there is nothing to read.
+        finishes = work.is_last and task.task_id.sub_topology in self._calling
+        return work.options.final_flush or finishes or work.needs(task)
 
     def _lanes_of(
         self, number: int, step: Pass, state: ReplayState, *, has_all: bool
@@ -264,25 +331,19 @@ def _waves(parts: Sequence[tuple[int, ...]], subs: Mapping[int, SubTopology]) ->
     return waves
 
 
-def _calls(tasks: Iterable[TaskWork]) -> Iterator[list[TaskWork]]:
-    """Divide tasks among calls; yield the tasks of each call, the call with the most records first.
+def _calls(tasks: Iterable[tuple[int, int]]) -> Iterator[list[int]]:
+    """Divide tasks, given as (index, rows), among calls; yield the indexes of each, the call with most records first.
 
     Neighbouring small tasks share a call and its files.
     """
-    calls: list[tuple[int, list[TaskWork]]] = []
-    for task in tasks:
-        size = task.rows
+    calls: list[tuple[int, list[int]]] = []
+    for index, size in tasks:
         if not calls or calls[-1][0] + size > TASK_CALL_ROWS:
             calls.append((0, []))
-        calls[-1][1].append(task)
+        calls[-1][1].append(index)
         calls[-1] = calls[-1][0] + size, calls[-1][1]
     for _, call in sorted(calls, key=lambda item: item[0], reverse=True):
         yield call
-
-
-def _has_work(task: TaskWork) -> bool:
-    has_unread = any(given.position < given.end for given in task.inputs)
-    return has_unread or any((given.ends > given.positions).any() for given in task.lanes)
 
 
 def _end_of(extents: Sequence[Extent]) -> int:

@@ -5,7 +5,7 @@ informational: nothing depends on them, and they are not synced to disk.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 from attrs import define, field, frozen
@@ -63,13 +63,17 @@ def title_of(session: Any, calls: Sequence[Any]) -> str:
     ids = {task.task_id.sub_topology for call in calls for task in getattr(call, "tasks", ())}
     subs = [sub for sub in session.plan.plan.subs if sub.id in ids]
     topics = dict.fromkeys(topic for sub in subs for topic in sub.sink_topics or sub.source_topics)
-    return f"{name}: {_slice_text(session)}{', '.join(topics)}"
+    folders = {slice_.folder for call in calls for slice_ in getattr(call, "slices", (call,))}
+    return f"{name}: {_slices_text(session, folders)}{', '.join(topics)}"
 
 
-def _slice_text(session: Any) -> str:
+def _slices_text(session: Any, folders: Set[str]) -> str:
+    """Return which passes of a replay run, by their folders."""
     count = len(session.passes)
-    done = session.slices_done - session.slices_skipped
-    return f"slice {min(done + 1, count)} of {count}, " if count > 1 else ""
+    found = [number for number, step in enumerate(session.passes, 1) if step.folder in folders]
+    if count == 1 or not found:
+        return ""
+    return f"slice{'' if len(found) == 1 else 's'} {' to '.join(map(str, sorted({found[0], found[-1]})))} of {count}, "
 
 
 @define(eq=False)

@@ -166,8 +166,24 @@ class TaskWork:
     @property
     def rows(self) -> int:
         """The number of records and store entries that the task reads."""
-        read = sum(item.rows for item in self.inputs) + sum(item.rows for item in self.lanes)
-        return read + sum(ref.rows for ref in self.stores.values())
+        return self.rows_read + self.rows_kept
+
+    @property
+    def rows_read(self) -> int:
+        """The number of records that the task reads."""
+        return sum(item.rows for item in self.inputs) + sum(item.rows for item in self.lanes)
+
+    @property
+    def rows_kept(self) -> int:
+        """The number of store entries that the task reads."""
+        return sum(ref.rows for ref in self.stores.values())
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether the task has records to read."""
+        if any(given.position < given.end for given in self.inputs):
+            return True
+        return any((given.ends > given.positions).any() for given in self.lanes)
 
 
 @frozen
@@ -191,6 +207,11 @@ class StageWork:
     #: are written if they are few.
     is_whole: bool = True
 
+    def needs(self, task: TaskWork) -> bool:
+        """Return whether a task has to run although neither history nor its inputs end here."""
+        is_joined = self.is_whole and any(ref.changes for ref in task.stores.values())
+        return task.checkpoint is None or is_joined or task.has_unread
+
     @property
     def units(self) -> list[tuple[TaskWork, ...]]:
         """The tasks that run together."""
@@ -206,6 +227,52 @@ class StageWork:
     def size(self) -> tuple[int, int]:
         """The numbers of records and bytes that the call has to read, as far as they are known."""
         return sum(task.rows for task in self.tasks), 0
+
+
+@frozen
+class ChainWork:
+    """One call to an executor: the same tasks over neighbouring slices of history, one slice after the other.
+
+    The calls of all slices begin with the state before the first one; each but the first continues from the reports of
+    the others.
+    """
+
+    slices: tuple[StageWork, ...]
+
+    @property
+    def application(self) -> Application:
+        """The application of the tasks."""
+        return self.slices[0].application
+
+    @property
+    def root(self) -> Place:
+        """The folder of the replay."""
+        return self.slices[0].root
+
+    @property
+    def folder(self) -> str:
+        """The folder of the first slice."""
+        return self.slices[0].folder
+
+    @property
+    def stage(self) -> int:
+        """The number of the stage."""
+        return self.slices[0].stage
+
+    @property
+    def tasks(self) -> tuple[TaskWork, ...]:
+        """The tasks, each with its input over all slices."""
+        return self.slices[-1].tasks
+
+    @property
+    def name(self) -> str:
+        """The name of this call to an executor, for messages."""
+        return self.slices[0].name
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """The numbers of records and bytes that the call has to read, as far as they are known."""
+        return self.slices[-1].size
 
 
 @frozen
@@ -271,6 +338,18 @@ class StageReport:
         return sum(task.records_in for task in self.tasks)
 
 
+@frozen
+class ChainReport(StageReport):
+    """The result of a call over neighbouring slices: a report for each slice, None if no task had anything to do."""
+
+    reports: tuple[StageReport | None, ...] = ()
+
+    @property
+    def records_in(self) -> int:
+        """The number of records that the call has read."""
+        return sum(report.records_in for report in self.reports if report is not None)
+
+
 R = TypeVar("R", bound=StageReport)
 #: A generator that yields calls and is sent the reports.
 Steps: TypeAlias = Generator[list[Any], list[StageReport], None]
@@ -293,12 +372,15 @@ class CallMeter:
 
     def beat(self, records: int) -> None:
         """Write the number of records read so far to the progress file, at most every 500 ms."""
+        now = self._clock.monotonic_ms()
+        if now >= self._next_ms:
+            self._next_ms = now + PROGRESS_INTERVAL_MS
+            self.note(records)
+
+    def note(self, records: int) -> None:
+        """Write the number of records read so far to the progress file."""
         if not self._work.root.is_local:
             return
-        now = self._clock.monotonic_ms()
-        if now < self._next_ms:
-            return
-        self._next_ms = now + PROGRESS_INTERVAL_MS
         path = self._path()
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}.part")

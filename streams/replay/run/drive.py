@@ -7,6 +7,7 @@ clock is only read to measure the duration of a call: tasks use the times of the
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from streams.replay.calls.stores import (
 )
 from streams.replay.calls.work import (
     CallMeter,
+    ChainWork,
     GlobalWork,
     InputWork,
     LanesWork,
@@ -37,6 +39,7 @@ from streams.replay.calls.work import (
 from streams.replay.errors import ReplayError
 from streams.replay.history.ingest import IngestWork, run_ingest
 from streams.replay.history.sorting import MergeWork, run_merge
+from streams.replay.run.chain import run_chain
 from streams.replay.run.feeds import Feed, joined_inputs
 from streams.replay.run.writing import WriteWork, run_write
 from streams.replay.storage.ranges import LaneRanges
@@ -65,7 +68,7 @@ _REFILL_BELOW = 1000
 
 
 def run_work(
-    work: StageWork | GlobalWork | IngestWork | MergeWork | WriteWork,
+    work: StageWork | ChainWork | GlobalWork | IngestWork | MergeWork | WriteWork,
     scratch: str | None = None,
     watch: TaskWatch | None = None,
 ) -> StageReport:
@@ -81,6 +84,8 @@ def run_work(
     try:
         if isinstance(work, StageWork):
             return run_stage(work, scratch, watch)
+        if isinstance(work, ChainWork):
+            return run_chain(work, partial(run_stage, scratch=scratch, watch=watch))
         if isinstance(work, GlobalWork):
             return run_global(work, scratch)
         if isinstance(work, WriteWork):

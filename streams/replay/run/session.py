@@ -19,7 +19,7 @@ from streams.core.metrics import Tally
 from streams.core.records import NO_TIMESTAMP, TaskId, TopicPartition
 from streams.dsl import TopologySource, build_topology
 from streams.replay.calls.application import Application, fingerprint, source_digest
-from streams.replay.calls.plan import Pass, ReplayPlan
+from streams.replay.calls.plan import BegunPass, Pass, ReplayPlan
 from streams.replay.calls.state import (
     Outputs,
     ReplayState,
@@ -29,7 +29,7 @@ from streams.replay.calls.state import (
     read_manifest,
     write_manifest,
 )
-from streams.replay.calls.work import Options, StageReport, Steps
+from streams.replay.calls.work import ChainReport, Options, StageReport, Steps
 from streams.replay.errors import ReplayError
 from streams.replay.handover.snapshot import Snapshot
 from streams.replay.history.archive import read_archive
@@ -73,13 +73,10 @@ class Request:
 
 
 @define(eq=False)
-class _Running:
-    """A pass that has begun: its current state, the outputs so far, and the number of completed groups of stages."""
+class _Group:
+    """Neighbouring passes that have begun and share their calls, and the number of completed groups of stages."""
 
-    step: Pass
-    folder: str
-    state: ReplayState
-    outputs: Outputs = field(factory=dict)
+    passes: list[BegunPass]
     waves_done: int = 0
 
 
@@ -159,8 +156,8 @@ class ReplaySession:
                 self.state.global_stores |= report.tasks[0].stores
                 self.global_counters |= report.tasks[0].counters
                 self.state.examples = {**report.tasks[0].examples, **self.state.examples}
-        ends = [step for step in self.passes if _is_end(step)]
-        yield from self._run_slices([step for step in self.passes if not _is_end(step)])
+        ends = [step for step in self.passes if step.is_end]
+        yield from self._run_slices([step for step in self.passes if not step.is_end])
         for step in ends:
             yield from self._run_end(step)
 
@@ -190,58 +187,66 @@ class ReplaySession:
         }
 
     def _run_slices(self, steps: Iterable[Pass]) -> Steps:
-        """Run passes in parallel: each stage of a pass runs together with later stages of the previous passes."""
+        """Run passes in groups that share their calls: each stage together with later stages of the previous groups."""
         assert self.plan is not None
-        waiting, running = deque(steps), deque[_Running]()
+        waiting, running = deque(self.plan.grouped(steps, self._last_cut())), deque[_Group]()
         while waiting or running:
             if waiting:
-                step = waiting.popleft()
-                folder = _folder_of(step)
-                self.root.child(folder).delete()
-                state = (running[-1].state if running else self.state).copy()
-                # Otherwise each pass would pass on what the passes before it have read.
-                state.forget_read(self.plan.reader_of)
-                running.append(_Running(step, folder, state))
+                running.append(self._begun(waiting.popleft(), running[-1].passes[-1].state if running else self.state))
             yield from self._run_waves(running)
             if running[0].waves_done == len(self.plan.waves):
-                done = running.popleft()
-                done.state.forget_read(self.plan.reader_of)
-                self._commit(done.step, done.folder, done.state, done.outputs)
-                if not _is_end(done.step):
-                    self._pruning.prune(self._pruning.add_state(done.state), self.next_number)
+                for done in running.popleft().passes:
+                    done.state.forget_read(self.plan.reader_of)
+                    self._commit(done)
+                    if not done.step.is_end:
+                        self._pruning.prune(self._pruning.add_state(done.state), self.next_number)
 
-    def _run_waves(self, running: Sequence["_Running"]) -> Steps:
-        """Run the next stages of each running pass; later passes begin with the resulting state."""
+    def _begun(self, steps: Iterable[Pass], state: ReplayState) -> _Group:
+        """Begin passes with the state so far of the pass before them."""
+        assert self.plan is not None
+        # Otherwise each pass would pass on what the passes before it have read.
+        state = state.copy()
+        state.forget_read(self.plan.reader_of)
+        group = _Group([BegunPass(step, state.copy()) for step in steps])
+        for found in group.passes:
+            self.root.child(found.step.folder).delete()
+        return group
+
+    def _run_waves(self, running: Sequence[_Group]) -> Steps:
+        """Run the next stages of each group that has begun; later passes begin with the resulting state."""
         assert self.plan is not None
         calls = [
-            (index, work)
-            for index, found in enumerate(running)
-            for number in self.plan.waves[found.waves_done]
-            for work in self.plan.works(number, found.step, found.state, found.folder)
+            (group, work)
+            for group in running
+            for number in self.plan.waves[group.waves_done]
+            for work in self.plan.works(number, group.passes)
         ]
         reports = (yield [work for _, work in calls]) if calls else []
-        for (index, work), report in zip(calls, reports, strict=True):
-            found, *later = list(running)[index:]
-            self.reports.append((found.step, work.stage, report))
-            found.state.take(report, found.outputs, self.plan.plan)
-            for other in later:
-                other.state.take(report, Outputs(), self.plan.plan)
-        for found in running:
-            found.waves_done += 1
+        for (group, work), report in zip(calls, reports, strict=True):
+            found = report.reports if isinstance(report, ChainReport) else (report,)
+            passes = deque(other for one in list(running)[running.index(group) :] for other in one.passes)
+            for of_slice in found:
+                own = passes.popleft()
+                if of_slice is not None:
+                    self.reports.append((own.step, work.stage, of_slice))
+                    own.state.take(of_slice, own.outputs, self.plan.plan)
+                    for other in passes:
+                        other.state.take(of_slice, Outputs(), self.plan.plan)
+        for group in running:
+            group.waves_done += 1
 
     def _run_end(self, step: Pass) -> Steps:
         """Run the final pass, unless an earlier run has stored its results."""
-        folder = _folder_of(step)
-        if self._take_end(step, folder):
+        if self._take_end(step):
             return
         yield from self._run_slices([step])
         for file in self.root.child("end").files():
-            if not f"end/{file}".startswith(f"{folder}/"):
+            if not f"end/{file}".startswith(f"{step.folder}/"):
                 self.root.child("end", file).delete()  # Final passes of shorter history.
 
-    def _take_end(self, step: Pass, folder: str) -> bool:
+    def _take_end(self, step: Pass) -> bool:
         """Load the final pass of an earlier run; return False if there is none, or history has grown since."""
-        found = read_manifest(self.root.child(folder))
+        found = read_manifest(self.root.child(step.folder))
         if found is None or not is_valid(step.number, found, self.inputs.repairs):
             return False
         if found["is_flushed"] != self.request.options.final_flush or found["cut"] != _cut_json(step):
@@ -261,17 +266,18 @@ class ReplaySession:
             self.outputs.setdefault(lane, []).extend(extents)
         self._pruning.add_outputs(outputs)
 
-    def _commit(self, step: Pass, folder: str, state: ReplayState, outputs: Outputs) -> None:
+    def _commit(self, done: BegunPass) -> None:
         """Write the manifest of a pass and continue from its state."""
-        place = self.root.child(folder)
+        step, state, outputs = done.step, done.state, done.outputs
+        place = self.root.child(step.folder)
         named = state.files() | files_of(outputs)
         for file in place.files():
-            if f"{folder}/{file}" not in named:
+            if f"{step.folder}/{file}" not in named:
                 place.child(file).delete()  # The file is from a failed attempt, or all its readers have read it.
         write_manifest(
             place,
             {
-                "kind": "end" if folder.startswith("end") else "slice",
+                "kind": "end" if step.is_end else "slice",
                 "name": step.name,
                 "cut": _cut_json(step),
                 "state": state.to_json(),
@@ -283,7 +289,7 @@ class ReplaySession:
         self.state = state
         self._take_outputs(outputs)
         self.is_flushed = step.is_last and self.request.options.final_flush
-        if not folder.startswith("end"):
+        if not step.is_end:
             self.numbers.append(step.number)
 
     # --- beginning ------------------------------------------------------------------------
@@ -553,15 +559,6 @@ def _can_continue(plan: ApplicationPlan, manifests: Sequence[Mapping[str, Any]])
 
 def _names_of(plan: ApplicationPlan) -> str:
     return ", ".join(sorted(plan.topology.global_stores))
-
-
-def _is_end(step: Pass) -> bool:
-    """Return whether a pass is the final pass, which processes the records that the slices have deferred."""
-    return step.is_last and step.name != "all"
-
-
-def _folder_of(step: Pass) -> str:
-    return f"{'end' if _is_end(step) else 'slices'}/{step.number:05d}"
 
 
 def _cut_json(step: Pass) -> list[list[Any]]:

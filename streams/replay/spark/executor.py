@@ -22,7 +22,7 @@ from streams.files import PartitionColumn
 from streams.replay.calls.failures import TaskFailure, failure_text
 from streams.replay.calls.memory import CallMemory
 from streams.replay.calls.outputs import OutputPart
-from streams.replay.calls.work import StageReport, StageWork
+from streams.replay.calls.work import ChainWork, StageReport, StageWork
 from streams.replay.errors import ReplayError
 from streams.replay.run.commits import Mode, Run
 from streams.replay.run.session import ReplaySession
@@ -159,7 +159,7 @@ class SparkExecutor:
 
     def _tell_memory(self, work: Any) -> None:
         """Log a warning, before the first stage only, if the Python workers have less memory than calls may need."""
-        if self._is_memory_told or not isinstance(work, StageWork):
+        if self._is_memory_told or not isinstance(work, StageWork | ChainWork):
             return
         self._is_memory_told = True
         given = ExecutorMemory.of(master_of(self.session), lambda name: self.session.conf.get(name, ""))
