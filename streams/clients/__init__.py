@@ -51,6 +51,7 @@ from streams.clients.share_records import AcknowledgeType as AcknowledgeType
 from streams.clients.share_records import ShareRecord as ShareRecord
 from streams.clients.tcp import Security as Security
 from streams.clients.tcp import TcpCluster as TcpCluster
+from streams.clients.topic_subscription import SubscriptionPattern as SubscriptionPattern
 from streams.core.client_settings import ConsumerSettings as ConsumerSettings
 from streams.core.client_settings import ProducerSettings as ProducerSettings
 from streams.core.client_settings import ShareConsumerSettings as ShareConsumerSettings

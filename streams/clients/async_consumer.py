@@ -7,11 +7,11 @@ Of the other packages, this module imports only ``core`` and ``protocol``.
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from re import Pattern
 from typing import Any, Final, Protocol, TypeVar
 
 from streams.clients.errors import WakeupError
 from streams.clients.records import GroupMetadata
+from streams.clients.topic_subscription import Topics
 from streams.core.errors import ClientClosedError
 from streams.core.event_loops import LoopCalls
 from streams.core.records import ConsumerRecord, TopicPartition
@@ -103,7 +103,7 @@ class AsyncConsumer:
         #: Calls that have not begun, for which a poll ends early.
         self._waiting: set[object] = set()
 
-    async def subscribe(self, topics: Iterable[str | Topic[Any, Any]] | Pattern[str], listener: Any = None) -> None:
+    async def subscribe(self, topics: Topics, listener: Any = None) -> None:
         """Subscribe to topics; see ``Consumer.subscribe``.  Methods of the listener run on the consumer's thread."""
         await self.call(partial(self._consumer.subscribe, topics, listener))
 

@@ -120,19 +120,21 @@ class Consumer:
         """Subscribe to topics as a member of the group, replacing the previous subscription.
 
         ``topics`` are names, or ``Topic`` objects, whose types ``poll`` uses to decode records, or one compiled
-        pattern, which is matched against the full names of all topics, including topics created later.
+        pattern, which is matched against the full names of all topics, including topics created later, or one
+        ``SubscriptionPattern``, which the broker matches.
 
         Raises:
-            ConfigError: there is no group id, ``topics`` is empty, or a method of the listener is async.
+            ConfigError: there is no group id, ``topics`` is empty, a method of the listener is async, or the broker
+                matches no pattern in groups of this ``group_protocol``.
         """
         session = self._require_session("subscribe")
-        self._topics.subscribe(topics)
+        self._topics.subscribe(topics, may_match_at_broker=self._settings.group_protocol == "consumer")
         if session.is_manual:
             self._state.replace(())
         session.listener = checked_listener(listener)
         self._watch.refresh()
         if self._topics.pattern is None:
-            session.subscribe(self._topics.names)
+            session.subscribe(self._topics.names, self._topics.broker_pattern)
 
     @exclusive
     def assign(self, partitions: Iterable[TopicPartition], topics: Iterable[Topic[Any, Any]] = ()) -> None:
@@ -528,7 +530,8 @@ class Consumer:
 
     def _topics_of_interest(self) -> frozenset[str] | None:
         """Return the topics whose metadata is needed, or None for all topics."""
-        if self._topics.pattern is not None:
+        lacks_names = self._session is not None and self._session.needs_metadata
+        if self._topics.pattern is not None or (self._topics.broker_pattern and lacks_names):
             return None
         topics = self._state.topics().union(self._topics.names)
         return topics if self._session is None else topics | self._session.wanted

@@ -212,11 +212,11 @@ class GroupSession:
             self._perform(action)
         return bool(actions)
 
-    def subscribe(self, topics: Sequence[str]) -> None:
+    def subscribe(self, topics: Sequence[str], topic_regex: str = "") -> None:
         """Set the subscribed topics; join or rejoin the group if they have changed."""
         self.is_manual = False
-        if tuple(topics) != self.policy.topics:
-            self.policy.topics = tuple(topics)
+        if (tuple(topics), topic_regex) != (self.policy.topics, self.policy.topic_regex):
+            self.policy.topics, self.policy.topic_regex = tuple(topics), topic_regex
             self.member.request_rejoin("the subscription has changed")
 
     def leave(self, deadline: Deadline) -> None:
@@ -236,7 +236,7 @@ class GroupSession:
                         self._perform(action)
         finally:
             coordinator = self.member.coordinator
-            self.policy.topics = ()
+            self.policy.topics, self.policy.topic_regex = (), ""
             self.member = self._new_member()
             self.member.coordinator = coordinator
             self.wanted, self._snapshot, self._assignment_due, self._refused = set(), None, None, None

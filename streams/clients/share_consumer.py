@@ -18,7 +18,7 @@ from streams.clients.share_membership import ShareMembership
 from streams.clients.share_parts import ShareParts
 from streams.clients.share_records import AcknowledgementParcel, AcknowledgeType, Deliveries, ShareRecord
 from streams.clients.tcp import cluster_of
-from streams.clients.topic_subscription import TopicSubscription
+from streams.clients.topic_subscription import SubscriptionPattern, TopicSubscription
 from streams.clients.watch import TopicWatch
 from streams.core.client_settings import Security, ShareConsumerSettings
 from streams.core.clock import Clock, Deadline, SystemClock
@@ -136,7 +136,7 @@ class ShareConsumer:
         """
         self._check_open()
         given: object = topics
-        if isinstance(given, re.Pattern):
+        if isinstance(given, re.Pattern | SubscriptionPattern):
             raise ConfigError("subscribe() got a regular expression; a share group subscribes to names of topics")
         self._topics.subscribe(topics)
         self._membership.subscribe(self._topics.names)

@@ -7,44 +7,78 @@ import re
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from streams.clients.metadata import MetadataCache
 from streams.core.errors import ConfigError
 from streams.core.topic import Topic, topic_names
 
+
+@frozen
+class SubscriptionPattern:
+    """A regular expression that the group coordinator matches against the full names of all topics (KIP-848).
+
+    ``pattern`` is in the syntax of the broker: Kafka's is RE2/J, and the embedded broker takes what both RE2 and Python
+    have.  Only members with ``group_protocol="consumer"`` may subscribe to one.  The consumer then needs no metadata of
+    topics that it is not assigned.
+
+    Raises:
+        ConfigError: ``pattern`` is not a text, or empty.
+    """
+
+    pattern: str
+
+    def __attrs_post_init__(self) -> None:
+        given: object = self.pattern
+        if not isinstance(given, str) or not given:
+            raise ConfigError(f"SubscriptionPattern({given!r}): give a regular expression as text, such as 'orders-.*'")
+
+
 #: Argument of ``subscribe``: names, topics with their types, or one regular expression.
-Topics: TypeAlias = Iterable[str | Topic[Any, Any]] | re.Pattern[str]
+Topics: TypeAlias = Iterable[str | Topic[Any, Any]] | re.Pattern[str] | SubscriptionPattern
 
 
 @define(eq=False)
 class TopicSubscription:
-    """The topics to which a consumer is subscribed; with a pattern, ``names`` are the topics that match it."""
+    """The topics to which a consumer is subscribed; with a pattern, ``names`` are the topics that match it.
+
+    With a pattern that the broker matches, there are no names.
+    """
 
     pattern: re.Pattern[str] | None = None
+    #: The expression that the broker matches, or "".
+    broker_pattern: str = ""
     names: tuple[str, ...] = ()
     typed: dict[str, Topic[Any, Any]] = field(factory=dict)
 
-    def subscribe(self, topics: Topics) -> None:
+    def subscribe(self, topics: Topics, *, may_match_at_broker: bool = False) -> None:
         """Replace the subscription.
 
         Raises:
-            ConfigError: ``topics`` is empty, or has something that is neither a Topic nor a name.
+            ConfigError: ``topics`` is empty, or has something that is neither a Topic nor a name; or it is a
+                ``SubscriptionPattern``, and not ``may_match_at_broker``.
         """
+        if isinstance(topics, SubscriptionPattern):
+            if not may_match_at_broker:
+                raise ConfigError(
+                    "subscribe() got a SubscriptionPattern, which the broker matches only for consumers with "
+                    "group_protocol='consumer'; set that, or give a compiled pattern, which this consumer matches"
+                )
+            self.pattern, self.names, self.broker_pattern = None, (), topics.pattern
+            return
         if isinstance(topics, re.Pattern):
-            self.pattern, self.names = topics, ()
+            self.pattern, self.names, self.broker_pattern = topics, (), ""
             return
         given = [topics] if not isinstance(topics, Iterable) or isinstance(topics, str) else list(topics)
         if not given:
             raise ConfigError("subscribe() got no topic; call unsubscribe() to give up all topics")
         names = topic_names(given, "subscribe()", ConfigError)
         self.know(topic for topic in given if isinstance(topic, Topic))
-        self.pattern = None
-        self.names = tuple(sorted(set(names)))
+        self.pattern, self.names, self.broker_pattern = None, tuple(sorted(set(names))), ""
 
     def unsubscribe(self) -> None:
         """Clear the subscription; the types of topics are kept."""
-        self.pattern, self.names = None, ()
+        self.pattern, self.names, self.broker_pattern = None, (), ""
 
     def know(self, topics: Iterable[Topic[Any, Any]]) -> None:
         """Register topics, whose types are used to decode records."""

@@ -20,6 +20,7 @@ from streams.protocol.request import Request
 _ADVICE: Mapping[ErrorCode, str] = {
     ErrorCode.UNSUPPORTED_VERSION: "these groups need Kafka 4.0 or later; or set group_protocol=classic",
     ErrorCode.GROUP_ID_NOT_FOUND: "the group has members of another kind; use another group id",
+    ErrorCode.INVALID_REGULAR_EXPRESSION: "the broker takes the syntax of RE2; give another SubscriptionPattern",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "have the broker allow this user to read the group (ACL)",
 }
 
@@ -30,6 +31,11 @@ class Subscribed(Protocol):
     @property
     def topics(self) -> tuple[str, ...]:
         """The names of the topics."""
+        ...
+
+    @property
+    def topic_regex(self) -> str:
+        """What the coordinator matches with the names of topics, or ""."""
         ...
 
 
@@ -48,6 +54,8 @@ class ConsumerHeartbeats:
     _rack_id: str | None = field(default=None, kw_only=True)
     _server_assignor: str | None = field(default=None, kw_only=True)
     _assignment: AssignmentById = field(init=False)
+    #: Whether the coordinator has an expression of this member.
+    _has_regex: bool = field(default=False, init=False)
     _reported: frozenset[TopicPartition] | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -67,6 +75,10 @@ class ConsumerHeartbeats:
         by_id: dict[bytes, list[int]] = {}
         for topic, number in sorted(owned):
             by_id.setdefault(self._assignment.ids[topic], []).append(number)
+        topic_regex = self._subscribed.topic_regex
+        # An empty one replaces that of an earlier subscription; brokers before Kafka 4.0 know none.
+        must_tell = is_full and (topic_regex or self._has_regex)
+        self._has_regex = self._has_regex or bool(topic_regex)
         return ConsumerGroupHeartbeat(
             config.group_id,
             member_id,
@@ -75,7 +87,7 @@ class ConsumerHeartbeats:
             self._rack_id if is_full else None,
             config.max_poll_interval_ms if is_full else -1,
             self._subscribed.topics if is_full else None,
-            None,
+            topic_regex if must_tell else None,
             self._server_assignor if is_full else None,
             by_id if must_report else None,
             config.client_id,

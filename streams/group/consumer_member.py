@@ -69,6 +69,8 @@ class ConsumerMembership:
             RebalanceProtocol.COOPERATIVE if RebalanceProtocol.COOPERATIVE in common else RebalanceProtocol.EAGER
         )
         self.topics: tuple[str, ...] = ()
+        #: What the coordinator matches with the names of topics (KIP-848), or "".
+        self.topic_regex = ""
         self.owned: tuple[TopicPartition, ...] = ()
         self._owned_generation = -1
         self._joined_topics: frozenset[str] = frozenset()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from streams import ConfigError, EmbeddedBroker
-from streams.clients import Consumer, Producer, RebalanceListener
+from streams.clients import Consumer, Producer, RebalanceListener, ShareConsumer, SubscriptionPattern
 from streams.clients.tcp import TcpCluster
 from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
@@ -81,6 +81,65 @@ def test_members_share_the_partitions_and_go_on_from_what_was_committed(broker, 
         three.subscribe(["t"])
         until(lambda: len(seen) >= 64, turn_of(three, seen))
     assert sorted(seen) == list(range(64))
+
+
+def topics_of(consumer: Consumer) -> set[str]:
+    """The topics of the assigned partitions."""
+    return {partition.topic for partition in consumer.assignment()}
+
+
+def test_the_broker_matches_a_pattern_with_topics_that_are_created_later(broker, cluster):
+    broker.create_topic("orders-eu", partitions=2)
+    with member(cluster, metadata_max_age_ms=3_600_000) as one, member(cluster) as two:
+        for consumer in (one, two):
+            consumer.subscribe(SubscriptionPattern("orders-[a-z]+"))
+
+        def turn() -> None:
+            one.poll(5)
+            two.poll(5)
+
+        until(lambda: len(one.assignment()) == len(two.assignment()) == 1, turn)
+        assert topics_of(one) == topics_of(two) == {"orders-eu"}
+        assert one.subscription() == frozenset()
+        broker.create_topic("orders-us", partitions=2)
+        broker.create_topic("orders-2", partitions=2)
+        until(lambda: len(one.assignment()) == len(two.assignment()) == 2, turn)
+        with Producer(broker) as producer:
+            producer.send("orders-us", b"v", partition=0)
+        seen: list[bytes] = []
+        until(lambda: seen, lambda: seen.extend(record.value for one in (one, two) for record in one.poll(5)))
+        assert topics_of(one) | topics_of(two) == {"orders-eu", "orders-us"}
+        # Names take the place of the pattern, and a pattern that of names.
+        one.subscribe(["t"])
+        until(lambda: topics_of(one) == {"t"} and len(two.assignment()) == 4, turn)
+        one.subscribe(SubscriptionPattern(".*-2"))
+        until(lambda: topics_of(one) == {"orders-2"}, turn)
+        one.unsubscribe()
+        assert not one.assignment()
+        one.subscribe(["t"])
+        until(lambda: topics_of(one) == {"t"}, turn)
+
+
+def test_a_pattern_that_the_broker_cannot_match_is_an_error_that_says_so(cluster):
+    with (
+        member(cluster) as one,
+        pytest.raises(BrokerError, match=r"INVALID_REGULAR_EXPRESSION.*orders-\(.*syntax of RE2"),
+    ):
+        one.subscribe(SubscriptionPattern("orders-("))
+        until(lambda: False, lambda: one.poll(5))
+
+
+@pytest.mark.parametrize("given", ["", None, re.compile("t"), b"t"])
+def test_a_pattern_for_the_broker_is_a_text(given):
+    with pytest.raises(ConfigError, match="give a regular expression as text"):
+        SubscriptionPattern(given)
+
+
+def test_only_brokers_that_assign_match_patterns(broker):
+    with Consumer(broker, "g") as one, pytest.raises(ConfigError, match="group_protocol='consumer'; set that, or"):
+        one.subscribe(SubscriptionPattern("t"))
+    with ShareConsumer(broker, "s") as one, pytest.raises(ConfigError, match="subscribes to names of topics"):
+        one.subscribe(SubscriptionPattern("t"))
 
 
 def turn_of(consumer: Consumer, seen: list[int]):

@@ -3,9 +3,11 @@
 import pytest
 from confluent_kafka import Consumer as OtherConsumer
 
-from streams.clients import Admin, Consumer, Producer
+from streams.clients import Admin, Consumer, Producer, SubscriptionPattern
 from streams.clients.tcp import TcpCluster
+from streams.core.errors import BrokerError
 from streams.core.records import Block, TopicPartition
+from streams.protocol.messages import TopicSpec
 from tests.kafka.node import KafkaNode
 from tests.waiting import until
 
@@ -64,3 +66,31 @@ def test_ours_and_others_share_a_group_that_the_broker_assigns(kafka: KafkaNode,
         one.close()
         other.close()
     assert sorted(seen) == [first + n for first in (0, 100, 200) for n in range(30)]
+
+
+def test_a_real_broker_matches_a_pattern_with_topics_that_are_created_later(kafka: KafkaNode, topic: str):
+    cluster, first, second = TcpCluster(kafka.bootstrap_servers), f"{topic}-a", f"{topic}-b"
+    # Kafka looks for new topics at intervals, and whenever the subscription of a member changes.
+    with Admin(cluster) as admin, Consumer(cluster, f"{topic}-group", group_protocol="consumer") as one:
+        admin.create_topics([TopicSpec(first, 2)])
+        one.subscribe(SubscriptionPattern(f"{topic}-[ab]"))
+        until(lambda: len(one.assignment()) == 2, lambda: one.poll(50))
+        admin.create_topics([TopicSpec(second, 1), TopicSpec(f"{topic}-c", 1)])
+        other = Consumer(cluster, f"{topic}-group", group_protocol="consumer")
+        with other:
+            other.subscribe(SubscriptionPattern(f"{topic}-b"))
+            until(lambda: {p.topic for p in other.assignment()} == {second}, lambda: (one.poll(20), other.poll(20)))
+        one.subscribe([first])
+        until(lambda: {p.topic for p in one.assignment()} == {first}, lambda: one.poll(50))
+        one.subscribe(SubscriptionPattern(f"{topic}-(a|b|c)"))
+        until(lambda: len(one.assignment()) == 4, lambda: one.poll(50))
+
+
+def test_a_real_broker_refuses_an_invalid_pattern(kafka: KafkaNode, topic: str):
+    cluster = TcpCluster(kafka.bootstrap_servers)
+    with (
+        Consumer(cluster, f"{topic}-group", group_protocol="consumer") as one,
+        pytest.raises(BrokerError, match=r"INVALID_REGULAR_EXPRESSION.*syntax of RE2"),
+    ):
+        one.subscribe(SubscriptionPattern("orders-("))
+        until(lambda: False, lambda: one.poll(50))

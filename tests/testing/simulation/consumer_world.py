@@ -9,7 +9,8 @@ from random import Random
 
 from attrs import define, field
 
-from streams.clients import Consumer, Producer, RebalanceListener
+from streams.clients import Consumer, Producer, RebalanceListener, SubscriptionPattern
+from streams.clients.topic_subscription import Topics
 from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
 from streams.core.topic import Topic
@@ -162,7 +163,7 @@ class Reader:
             consumer._session.member.member_id = f"{self.name}-{self.starts}"
         self.consumer = consumer
         self.holdings = Holdings(self, consumer)
-        consumer.subscribe(re.compile("read-.*") if self.is_regex else sorted(TOPICS), self.holdings)
+        consumer.subscribe(self._topics(), self.holdings)
         while not self.is_leaving:
             records = consumer.poll(300)
             for record in records:
@@ -172,6 +173,14 @@ class Reader:
         self.consumer = None
         consumer.close(3_000)
         world.log(self.name, "has closed")
+
+    def _topics(self) -> Topics:
+        """Return what to subscribe to: names, or a pattern, which every other time the broker matches if it does."""
+        if not self.is_regex:
+            return sorted(TOPICS)
+        is_by_broker = self.protocol == "consumer" and self.starts % 2 == 1
+        self.world.matched[is_by_broker] += 1
+        return SubscriptionPattern("read-.*") if is_by_broker else re.compile("read-.*")
 
     def commit(self, consumer: Consumer) -> None:
         """Commit what was read; a refusal is counted by its code, or its kind."""
@@ -197,6 +206,8 @@ class ConsumerWorld:
     history: EventLog = field(factory=EventLog)
     failures: list[Exception] = field(factory=list)
     reads: int = 0
+    #: Subscriptions to a pattern, by whether the broker matches it.
+    matched: defaultdict[bool, int] = field(factory=lambda: defaultdict(int))
     #: Wall-clock times in milliseconds at which each reader has read a record.
     read_times: defaultdict[str, list[int]] = field(factory=lambda: defaultdict(list))
     #: How often listeners were told of revoked and of lost partitions.

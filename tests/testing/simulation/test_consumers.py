@@ -101,6 +101,7 @@ def test_storms_of_consumers_have_everything():
     assert sum(world.revoked for world in worlds) > 0
     assert sum(world.lost for world in worlds) > 0
     assert {reader.is_automatic for world in worlds for reader in world.readers} == {False, True}
+    assert {is_by_broker for world in worlds for is_by_broker in world.matched} == {False, True}
     assert {world.metrics_ms for world in worlds} == {0, 500, 2_000}
     pushed = [total for world in worlds for total in world.pushed.instances.values()]
     assert {total.is_terminated for total in pushed} == {False, True}
