@@ -640,10 +640,20 @@ class KStream(Generic[K, V]):
         *,
         key: Callable[[K, V], GK],
     ) -> "JoinedKStream[K, R, V]": ...
+    @overload
+    def join(
+        self,
+        other: GlobalKTable[GK, V2],
+        joiner: Callable[[K, GK, V, V2], R],
+        name: str | None = None,
+        *,
+        key: Callable[[K, V], GK],
+    ) -> "JoinedKStream[K, R, V]": ...
     def join(self, other: Any, joiner: Any, *arguments: Any, **options: Any) -> "JoinedKStream[K, Any, Any]":
         """Join with a stream within windows, with a table, or with a global table.
 
-        The joiner takes (left, right) or (key, left, right).
+        The joiner takes (left, right) or (key, left, right), or with a global table (key, row key, left, right): the
+        key of the record, and that of the row (KIP-1340).
 
         With a stream, records with the same key are joined if the difference of their timestamps is within ``windows``;
         ``name`` is the prefix of the node names, and ``store`` is the prefix of the store names.  A table is looked up
@@ -705,6 +715,15 @@ class KStream(Generic[K, V]):
         self,
         other: GlobalKTable[GK, V2],
         joiner: Callable[[K, V, V2 | None], R],
+        name: str | None = None,
+        *,
+        key: Callable[[K, V], GK],
+    ) -> "JoinedKStream[K, R, V]": ...
+    @overload
+    def left_join(
+        self,
+        other: GlobalKTable[GK, V2],
+        joiner: Callable[[K, GK, V, V2 | None], R],
         name: str | None = None,
         *,
         key: Callable[[K, V], GK],

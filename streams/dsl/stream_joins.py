@@ -31,6 +31,8 @@ from streams.dsl.stream_stream_joins import join_streams
 from streams.state import StoreSpec
 
 _JOINER_FORMS = ("(left, right)", "(key, left, right)")
+#: Joins with global tables have another key for the row (KIP-1340).
+_GLOBAL_JOINER_FORMS = (*_JOINER_FORMS, "(key, row key, left, right)")
 _VERBS = {JoinKind.INNER: "join", JoinKind.LEFT: "left_join", JoinKind.OUTER: "outer_join"}
 
 
@@ -49,6 +51,9 @@ def join(
     if len(positional) > len(expected):
         raise TopologyError(f"{verb} of {stream!r} and {other!r} takes {', '.join(('joiner', *expected))} by position")
     arguments = JoinArguments(verb, {**dict(zip(expected, positional, strict=False)), **options})
+    if kind is not JoinKind.OUTER and isinstance(other, GlobalTableRef):
+        check_builder(stream, other, verb)
+        return _join_global(stream, other, joiner, kind, arguments)
     with_key = matching_form(joiner, verb, _JOINER_FORMS) == 1
     if isinstance(other, StreamRef):
         check_builder(stream, other, verb)
@@ -56,9 +61,6 @@ def join(
     if kind is not JoinKind.OUTER and isinstance(other, TableRef):
         check_builder(stream, other, verb)
         return _join_table(stream, other, joiner, with_key, kind, arguments)
-    if kind is not JoinKind.OUTER and isinstance(other, GlobalTableRef):
-        check_builder(stream, other, verb)
-        return _join_global(stream, other, joiner, with_key, kind, arguments)
     wanted = "another stream" if kind is JoinKind.OUTER else "a stream, a table or a global table"
     raise TopologyError(f"{verb} of {stream!r} needs {wanted}, got {other!r}")
 
@@ -121,10 +123,10 @@ def _join_global(
     stream: StreamRef,
     table: GlobalTableRef,
     joiner: Callable[..., Any],
-    with_key: bool,
     kind: JoinKind,
     arguments: JoinArguments,
 ) -> StreamRef:
+    form = matching_form(joiner, arguments.verb, _GLOBAL_JOINER_FORMS)
     name, table_key = arguments.take("name"), arguments.take("key")
     arguments.finish()
     if table_key is None:
@@ -135,7 +137,7 @@ def _join_global(
     is_left = kind is JoinKind.LEFT
     # Both kinds are called LEFTJOIN in Kafka Streams.
     full_name = stream.graph.names.given(name, "KSTREAM-LEFTJOIN-")
-    operator = StreamGlobalTableJoin(StoreValues(table.store), table_key, joiner, with_key, is_left)
+    operator = StreamGlobalTableJoin(StoreValues(table.store), table_key, joiner, form == 1, is_left, form == 2)
     node = LogicalNode(full_name, LogicalOperator(lambda: operator), has_relaxed_null_keys=is_left)
     stream.graph.add(stream.node, node)
     joined = stream.at(node, value=annotated(result_type(joiner), full_name))

@@ -60,6 +60,26 @@ def test_global_table_is_looked_up_by_the_mapped_key(bench, kv):
     assert bench.dropped.total() == 1
 
 
+def test_joiner_of_a_global_table_may_have_both_keys(bench, kv):
+    """As Kafka Streams 4.4 passes them; a left join has no key of the row where the mapper gives None."""
+    bench.open(kv("g", STRING)).add(TableSource("g"), "table")
+
+    def told(key, row_key, left, right):
+        return f"{key} {row_key} {left} {right}"
+
+    for name, table_key, is_left in (
+        ("inner", lambda key, value: value, False),
+        ("left", lambda key, value: value if value == "v" else None, True),
+    ):
+        bench.add(StreamGlobalTableJoin(StoreValues("g"), table_key, told, False, is_left, True), name)
+    bench.send("v", "row", 1, node="table")
+
+    assert bench.send("a", "v", 5, node="inner") == [("a", "a v v row", 5)]
+    assert bench.send("a", "w", 5, node="inner") == []
+    assert bench.send("a", "v", 5, node="left") == [("a", "a v v row", 5)]
+    assert bench.send("a", "w", 5, node="left") == [("a", "a None w None", 5)]
+
+
 def test_versioned_table_is_read_as_of_the_records_time(bench, versioned):
     bench.open(versioned("t")).add(TableSource("t"), "table")
     bench.add(StreamTableJoin(StoreValues("t"), both, False, is_left=True), "join")

@@ -30,6 +30,19 @@ def two_value_joiner(joiner: Callable[..., Any], with_key: bool) -> KeyedJoiner:
     return join
 
 
+def row_joiner(joiner: Callable[..., Any], with_key: bool, with_row_key: bool) -> Callable[[Any, Any, Any, Any], Any]:
+    """Return the joiner of records and looked-up rows as a function that takes (key, row key, left, right)."""
+    if with_row_key:
+        return joiner
+    join = two_value_joiner(joiner, with_key)
+
+    @inlined
+    def join_values(key: Any, _: Any, left: Any, right: Any) -> Any:
+        return join(key, left, right)
+
+    return join_values
+
+
 def reversed_joiner(joiner: Callable[..., Any], with_key: bool) -> KeyedJoiner:
     """Return the joiner as a function that takes (key, right, left)."""
     if with_key:

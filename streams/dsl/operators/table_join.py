@@ -18,7 +18,7 @@ from streams.dsl.operators.drops import dropper
 from streams.dsl.operators.emission import table_emit
 from streams.dsl.operators.getters import Pair, TableValues, open_rows
 from streams.dsl.operators.grace_buffer import GraceBuffer
-from streams.dsl.operators.joining import JoinKind, KeyedJoiner, reversed_joiner, two_value_joiner
+from streams.dsl.operators.joining import JoinKind, KeyedJoiner, reversed_joiner, row_joiner, two_value_joiner
 from streams.topology import NodeContext, Process, StoreNaming
 
 
@@ -67,7 +67,8 @@ class StreamTableJoin:
 
     def _joined(self, context: NodeContext) -> Process:
         """Return the function that joins a record with the row for its key."""
-        is_left, join_row = self.is_left, _row_joiner(context, self)
+        is_left = self.is_left
+        join_row = _row_joiner(context, is_left, row_joiner(self.joiner, self.with_key, with_row_key=False))
         lookup_at = self.table.time_getter(context)
         lookup = self.table.getter(context)
 
@@ -79,7 +80,7 @@ class StreamTableJoin:
                 row = lookup(key)
             else:
                 row = lookup_at(key, timestamp_ms)
-            join_row(key, value, row, timestamp_ms, headers)
+            join_row(key, key, value, row, timestamp_ms, headers)
 
         return joined
 
@@ -100,7 +101,8 @@ class StreamTableJoin:
 class StreamGlobalTableJoin:
     """The operator that joins each stream record with a row of a global table.
 
-    ``table_key(key, value)`` returns the key of the row; the joiner gets the key of the stream record.
+    ``table_key(key, value)`` returns the key of the row.  The joiner takes (left, right), or with the key of the stream
+    record (key, left, right), or also with that of the row (key, row key, left, right) if ``with_row_key`` (KIP-1340).
     """
 
     table: TableValues
@@ -108,11 +110,13 @@ class StreamGlobalTableJoin:
     joiner: Callable[..., Any]
     with_key: bool
     is_left: bool = False
+    with_row_key: bool = False
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        lookup, drop, join_row = self.table.getter(context), dropper(context), _row_joiner(context, self)
+        lookup, drop = self.table.getter(context), dropper(context)
         table_key, is_left = self.table_key, self.is_left
+        join_row = _row_joiner(context, is_left, row_joiner(self.joiner, self.with_key, self.with_row_key))
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             row_key = table_key(key, value)
@@ -122,21 +126,22 @@ class StreamGlobalTableJoin:
                 return
             # Kafka Streams maps the key a second time when it joins; a mapper has no side effects.
             row = None if row_key is None else lookup(row_key)
-            join_row(key, value, row, timestamp_ms, headers)
+            join_row(key, row_key, value, row, timestamp_ms, headers)
 
         return process
 
 
 def _row_joiner(
-    context: NodeContext, operator: StreamTableJoin | StreamGlobalTableJoin
-) -> Callable[[Any, Any, Pair | None, int, Headers | None], None]:
-    """Return a function that joins a record with its row and takes (key, value, row, timestamp_ms, headers)."""
-    forward, lost, is_left = context.forward, context.side_output(), operator.is_left
+    context: NodeContext, is_left: bool, join: Callable[[Any, Any, Any, Any], Any]
+) -> Callable[[Any, Any, Any, Pair | None, int, Headers | None], None]:
+    """Return a function that joins a record with its row: (key, row key, value, row, timestamp_ms, headers)."""
+    forward, lost = context.forward, context.side_output()
     unjoined = Counter() if is_left else context.tally(DropReason.UNJOINED)
-    join = two_value_joiner(operator.joiner, operator.with_key)
 
     @inlined
-    def join_row(key: Any, value: Any, row: Pair | None, timestamp_ms: int, headers: Headers | None) -> None:
+    def join_row(
+        key: Any, row_key: Any, value: Any, row: Pair | None, timestamp_ms: int, headers: Headers | None
+    ) -> None:
         if row is not None:
             other = row[0]
         elif is_left:
@@ -146,7 +151,7 @@ def _row_joiner(
             if lost is not None:
                 lost(DropReason.UNJOINED, key, value, timestamp_ms, headers)
             return
-        result = join(key, value, other)
+        result = join(key, row_key, value, other)
         forward(key, result, timestamp_ms, headers)
 
     return join_row

@@ -317,6 +317,14 @@ def joins(builder: StreamsBuilder) -> None:
         stream.left_join(places, lambda key, order, place: (key, place), key=lambda key, order: len(key)),
         JoinedKStream[str, tuple[str, str | None], Order],
     )
+    assert_type(
+        stream.join(places, lambda key, at, order, place: (key, at, place), key=lambda key, order: order.amount),
+        JoinedKStream[str, tuple[str, int, str], Order],
+    )
+    assert_type(
+        stream.left_join(places, lambda key, at, order, place: (at, place), key=lambda key, order: order.amount),
+        JoinedKStream[str, tuple[int, str | None], Order],
+    )
 
 
 async def owner(order: Order) -> str:
