@@ -91,8 +91,8 @@ class TaskHost(Protocol):
         """Return the topology of the application."""
         ...
 
-    def topology_description(self) -> GroupTopologyDescription:
-        """Return the nodes of the topology."""
+    def topology_description(self) -> GroupTopologyDescription | None:
+        """Return the nodes of the topology, or None if they are not told."""
         ...
 
     def host_facts(self) -> HostFacts:
@@ -203,13 +203,11 @@ class StreamsHeartbeats:
         self._offsets_interval_ms = response.task_offset_interval_ms or self._offsets_interval_ms
         self._endpoint_epoch = response.endpoint_information_epoch
         self._responses.append(response)
-        if not response.topology_description_required:
+        description = self._host.topology_description() if response.topology_description_required else None
+        if description is None:
             return None
         return StreamsGroupTopologyDescriptionUpdate(
-            self._config.group_id,
-            response.member_id,
-            self._host.group_topology().epoch,
-            self._host.topology_description(),
+            self._config.group_id, response.member_id, self._host.group_topology().epoch, description
         )
 
     def renew(self) -> None:

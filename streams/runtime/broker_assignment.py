@@ -99,9 +99,9 @@ class BrokerAssignment:
         """Return the topology of the application."""
         return group_topology(self._plan)
 
-    def topology_description(self) -> GroupTopologyDescription:
-        """Return the nodes of the topology."""
-        return topology_description(self._plan)
+    def topology_description(self) -> GroupTopologyDescription | None:
+        """Return the nodes of the topology, or None if the settings keep them from the broker."""
+        return topology_description(self._plan) if self._plan.config.topology_description_push_enabled else None
 
     def host_facts(self) -> HostFacts:
         """Return the facts of the instance."""

@@ -18,8 +18,10 @@ from streams.protocol.streams_group_messages import (
     NodeType,
     StreamsGroupHeartbeat,
     StreamsGroupHeartbeatResponse,
+    StreamsGroupTopologyDescriptionUpdate,
 )
 from streams.protocol.transport import Cluster, Connection, Traits
+from tests.clients.conftest import FaultyCluster
 from tests.kafka.word_count import ASSIGNED, Counting, topology
 from tests.waiting import NEVER_MS, until
 
@@ -206,3 +208,26 @@ def test_member_describes_its_topology_to_a_broker_that_asks_for_it():
             ("app-counted-repartition",)
         ]
         assert [node.stores for node in second.nodes if node.stores] == [("counted",)]
+
+
+def test_member_keeps_its_topology_to_itself_if_it_is_told_so():
+    config = CoordinatorConfig(streams_heartbeat_interval_ms=20, streams_topology_descriptions=TopologyDescriptions.LOG)
+    with EmbeddedBroker(auto_create_topics=False, group_config=config) as broker, Counting(broker, "app"):
+        cluster = FaultyCluster(broker)
+        with application(cluster, topology_description_push_enabled=False) as one, Admin(broker) as admin:
+
+            def is_asked() -> bool:
+                group = broker._machine.coordinator.group("app")
+                return (
+                    group is not None and group.streams is not None and group.streams.description_asked_ms is not None
+                )
+
+            def heartbeats() -> int:
+                return sum(isinstance(request, StreamsGroupHeartbeat) for request in list(cluster.sent))
+
+            until(lambda: tasks_of(one) == TASKS and is_asked())
+            before = heartbeats()
+            until(lambda: heartbeats() > before + 2)
+            assert not any(isinstance(sent, StreamsGroupTopologyDescriptionUpdate) for sent in list(cluster.sent))
+            found = admin.describe_streams_group("app", include_topology_description=True)
+            assert found.topology_description is None
