@@ -36,6 +36,7 @@ class Reader:
     desk: Desk
     name: str
     topics: tuple[str, ...] = ("t",)
+    topic_regex: str = ""
     instance: str | None = None
     assignor: str | None = None
     known: set[str] | None = None

@@ -222,6 +222,7 @@ class Topical:
     """A subscription."""
 
     topics: tuple[str, ...]
+    topic_regex: str = ""
 
 
 class Deaf:
