@@ -78,6 +78,9 @@ def delete_before(bootstrap_servers: str, topic: str, partition: int, offset: in
 def stored(bootstrap_servers: str, topic: str) -> list[Stored]:
     """All records of a topic up to its present end, by partition and offset; of transactions the committed ones.
 
+    Open transactions end first: that of a killed process is aborted by the node after its timeout, and until then hides
+    what others have written behind its records.
+
     Raises:
         KafkaException: the topic is not there, or the node never answers.
     """
@@ -105,7 +108,10 @@ def stored(bootstrap_servers: str, topic: str) -> list[Stored]:
             if error is None:
                 records.append(_stored(message))
             elif error.code() == KafkaError._PARTITION_EOF:
-                unread.discard(message.partition())
+                # With read_committed this is the last stable offset; the high watermark is the end.
+                _, end = consumer.get_watermark_offsets(TopicPartition(topic, message.partition()), cached=True)
+                if message.offset() >= end:
+                    unread.discard(message.partition())
             else:
                 raise KafkaException(error)
         return sorted(records, key=lambda record: record[:2])

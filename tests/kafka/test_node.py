@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer as OtherProducer
 
 from tests.kafka.node import KafkaNode, NodeError
 from tests.kafka.records import Stored, create_topic, put, stored
@@ -30,6 +31,21 @@ def test_records_come_out_as_they_were_put_in(kafka: KafkaNode, topic: str):
 
     until(kafka.serves)
     assert stored(kafka.bootstrap_servers, topic) == RECORDS
+
+
+def test_records_behind_an_open_transaction_are_waited_for(kafka: KafkaNode, topic: str):
+    """As of a process that was killed: the node aborts it after its timeout."""
+    where = kafka.bootstrap_servers
+    settings = {"bootstrap.servers": where, "transactional.id": topic, "transaction.timeout.ms": 5_000}
+    open_one = OtherProducer(settings)
+    open_one.init_transactions(WATCHDOG_S)
+    open_one.begin_transaction()
+    open_one.produce(topic, b"never committed", partition=0)
+    assert open_one.flush(WATCHDOG_S) == 0
+    behind = Stored(0, 1, 5 * HOUR_MS, b"a", b"1")
+    put(where, topic, [behind])
+
+    assert stored(where, topic) == [behind]
 
 
 def test_records_survive_kill_and_restart(own_kafka: KafkaNode):
