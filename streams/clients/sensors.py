@@ -4,6 +4,7 @@ A client records nothing until ``record`` connects its sensors to a registry.
 Of the other packages, this module imports only ``core``.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -45,24 +46,23 @@ def _source(metrics: Metrics, domain: str, client_id: str) -> MetricsSource:
 
 
 @define(eq=False)
-class ConsumerSensors:
-    """The sensors that record the metrics of one consumer."""
+class _ReaderSensors(ABC):
+    """What the sensors of consumers and of share consumers have in common."""
 
     _metrics: Metrics = field(factory=_nowhere)
     is_on: bool = False
-    records: Counter = field(init=False)
-    bytes: Counter = field(init=False)
-    #: Times from a fetch to its response, in nanoseconds.
-    fetched: Amounts = field(init=False)
-    committed: Amounts = field(init=False)
-    _lag: Amounts = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._open("")
 
+    @abstractmethod
+    def _open(self, client_id: str) -> None:
+        """Make the sensors."""
+
     def record(self, metrics: Metrics, client_id: str) -> None:
         """Start recording this consumer's metrics in a registry."""
         self._metrics = metrics.of_thread(client_id)
+        # All of these sensors are recorded at the same level.
         self.is_on = metrics.records(table.FETCHED)
         self._open(client_id)
 
@@ -75,6 +75,18 @@ class ConsumerSensors:
     def close(self) -> None:
         """Stop exporting the consumer's metrics."""
         self._metrics.close()
+
+
+@define(eq=False)
+class ConsumerSensors(_ReaderSensors):
+    """The sensors that record the metrics of one consumer."""
+
+    records: Counter = field(init=False)
+    bytes: Counter = field(init=False)
+    #: Times from a fetch to its response, in nanoseconds.
+    fetched: Amounts = field(init=False)
+    committed: Amounts = field(init=False)
+    _lag: Amounts = field(init=False)
 
     def _open(self, client_id: str) -> None:
         metrics = self._metrics
@@ -98,36 +110,15 @@ class ConsumerSensors:
 
 
 @define(eq=False)
-class ShareSensors:
+class ShareSensors(_ReaderSensors):
     """The sensors that record the metrics of one share consumer."""
 
-    _metrics: Metrics = field(factory=_nowhere)
-    is_on: bool = False
     records: Counter = field(init=False)
     #: Times from a fetch to its response, in nanoseconds.
     fetched: Amounts = field(init=False)
     #: Records whose acknowledgements were sent, and those of them that were not taken.
     acknowledged: Counter = field(init=False)
     failed: Counter = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._open("")
-
-    def record(self, metrics: Metrics, client_id: str) -> None:
-        """Start recording this consumer's metrics in a registry."""
-        self._metrics = metrics.of_thread(client_id)
-        self.is_on = metrics.records(table.SHARE_FETCHED)
-        self._open(client_id)
-
-    def source(self, client_id: str, clock: Clock) -> MetricsSource:
-        """Return the source of this consumer's metrics, which are recorded from now on, if they were not before."""
-        if not self.is_on:
-            self.record(Metrics(clock), client_id)
-        return _source(self._metrics, "kafka.consumer", client_id)
-
-    def close(self) -> None:
-        """Stop exporting the consumer's metrics."""
-        self._metrics.close()
 
     def _open(self, client_id: str) -> None:
         metrics = self._metrics

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from attrs import field, frozen
 
+from streams.clients.consumer_parts import network_of_reader
 from streams.clients.metadata import MetadataCache
-from streams.clients.metrics_push import metrics_push
 from streams.clients.network import Network
 from streams.clients.sensors import ShareSensors
 from streams.core.client_settings import ShareConsumerSettings
@@ -34,19 +34,12 @@ class ShareParts:
         member_id: Callable[[], str],
     ) -> "ShareParts":
         """Return the parts of a new share consumer, with a connection of its own; ``member_id`` returns its ID."""
-        sensors, client_id = ShareSensors(), settings.client_id
+        sensors = ShareSensors()
 
         def labels() -> dict[str, str]:
-            found = {"group_id": group_id, "group_member_id": member_id(), "client_rack": settings.client_rack}
-            return {name: text for name, text in found.items() if text}
+            return {"group_id": group_id, "group_member_id": member_id(), "client_rack": settings.client_rack}
 
-        push = metrics_push(client_id, clock, settings.client, labels, lambda: sensors.source(client_id, clock))
-        network = Network(
-            broker.connect(client_id),
-            clock,
-            request_timeout_ms=settings.client.request_timeout_ms,
-            metrics_push=push,
-        )
+        network = network_of_reader(broker, settings.client_id, clock, settings.client, sensors, labels)
         return cls(network, clock, MetadataCache(), settings, group_id, sensors)
 
     def deadline(self, timeout_ms: int | None) -> Deadline:

@@ -4,8 +4,6 @@ A group has a record with its epoch and one with the epoch of its target assignm
 subscription, one with its target assignment, and one with its current assignment.  This module performs no I/O.
 """
 
-from collections.abc import Iterable
-from itertools import groupby
 from typing import Final
 
 from attrs import evolve
@@ -17,7 +15,7 @@ from streams.group.consumer_group import (
     Places,
     ReconciliationState,
 )
-from streams.group.record_coding import decoded, encoded, key_of, key_parts
+from streams.group.record_coding import decoded, encoded, key_of, key_parts, places_of, rows_of
 from streams.protocol.wire import BYTES, INT8, INT32, STRING, UUID, Field, Fields, Message, array, struct
 
 _GROUP, _MEMBER, _TARGET, _TARGET_MEMBER, _CURRENT = 3, 5, 6, 7, 8
@@ -78,7 +76,7 @@ def target_record(group_id: str, group: ConsumerGroup) -> tuple[bytes, bytes]:
 
 def target_member_record(group_id: str, member_id: str, target: Places) -> tuple[bytes, bytes]:
     """Return the record of a member's target assignment."""
-    fields = {"topic_partitions": _rows(target)}
+    fields = {"topic_partitions": rows_of(target)}
     return key_of(_TARGET_MEMBER, group_id, member_id), encoded(_TARGET_MEMBER_VALUE, fields)
 
 
@@ -111,8 +109,8 @@ def current_record(group_id: str, member: ConsumerGroupMember) -> tuple[bytes, b
         "member_epoch": member.epoch,
         "previous_member_epoch": member.previous_epoch,
         "state": member.state,
-        "assigned_partitions": _rows(member.assigned),
-        "partitions_pending_revocation": _rows(member.revoking),
+        "assigned_partitions": rows_of(member.assigned),
+        "partitions_pending_revocation": rows_of(member.revoking),
     }
     return key_of(_CURRENT, group_id, member.member_id), encoded(_CURRENT_VALUE, fields)
 
@@ -153,7 +151,7 @@ def load_record(group: ConsumerGroup, version: int, member_id: str, value: bytes
         if value is None:
             group.target.pop(member_id, None)
         else:
-            group.target[member_id] = _places(decoded(_TARGET_MEMBER_VALUE, value)["topic_partitions"])
+            group.target[member_id] = places_of(decoded(_TARGET_MEMBER_VALUE, value)["topic_partitions"])
     else:
         known = group.members.get(member_id)
         if value is not None:
@@ -194,17 +192,6 @@ def _with_assignment(member: ConsumerGroupMember, value: bytes) -> ConsumerGroup
         epoch=fields["member_epoch"],
         previous_epoch=fields["previous_member_epoch"],
         state=ReconciliationState(fields["state"]),
-        assigned=_places(fields["assigned_partitions"]),
-        revoking=_places(fields["partitions_pending_revocation"]),
+        assigned=places_of(fields["assigned_partitions"]),
+        revoking=places_of(fields["partitions_pending_revocation"]),
     )
-
-
-def _rows(places: Iterable[tuple[bytes, int]]) -> list[Fields]:
-    return [
-        {"topic_id": topic_id, "partitions": [number for _, number in found]}
-        for topic_id, found in groupby(sorted(places), key=lambda place: place[0])
-    ]
-
-
-def _places(rows: Iterable[Fields]) -> Places:
-    return frozenset((row["topic_id"], number) for row in rows for number in row["partitions"])

@@ -1,10 +1,11 @@
-"""The coding of a record of a consumer or streams group in the ``__consumer_offsets`` log, in Kafka's format.
+"""The coding of a record of a consumer, share or streams group in the ``__consumer_offsets`` log, in Kafka's format.
 
 A key has the number of its kind of record as its version; a value has a version of its own, which is 0.
 """
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from functools import cache
+from itertools import groupby
 
 from streams.group.wire import Reader, Writer
 from streams.protocol.wire import Coder, Fields, Message, coder
@@ -47,3 +48,16 @@ def decoded(value: Message, data: bytes) -> Fields:
     if version:
         raise ValueError(f"{value.name}: version {version} is unknown, written by a later version")
     return _coder(value).whole(data, len(_VALUE_VERSION))
+
+
+def rows_of(places: Iterable[tuple[bytes, int]]) -> list[Fields]:
+    """Return partitions, given by topic ID and number, as the rows of a record: one for each topic."""
+    return [
+        {"topic_id": topic_id, "partitions": [number for _, number in found]}
+        for topic_id, found in groupby(sorted(places), key=lambda place: place[0])
+    ]
+
+
+def places_of(rows: Iterable[Fields]) -> frozenset[tuple[bytes, int]]:
+    """Return the partitions in the rows of a record."""
+    return frozenset((row["topic_id"], number) for row in rows for number in row["partitions"])

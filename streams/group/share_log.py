@@ -4,16 +4,14 @@ They are those of consumer groups, with their own numbers, without what only the
 a partition is not among them: see ``broker.shares``.  This module performs no I/O.
 """
 
-from collections.abc import Iterable
-from itertools import groupby
 from typing import Final
 
 from attrs import evolve
 
 from streams.group.consumer_group import Places
-from streams.group.record_coding import decoded, encoded, key_of, key_parts
+from streams.group.record_coding import decoded, encoded, key_of, key_parts, places_of, rows_of
 from streams.group.share_group import ShareGroup, ShareGroupMember
-from streams.protocol.wire import INT8, INT32, INT64, STRING, UUID, Field, Fields, Message, array
+from streams.protocol.wire import INT8, INT32, INT64, STRING, UUID, Field, Message, array
 
 _MEMBER, _GROUP, _TARGET, _TARGET_MEMBER, _CURRENT = 10, 11, 12, 13, 14
 _VERSIONS: Final = frozenset({_MEMBER, _GROUP, _TARGET, _TARGET_MEMBER, _CURRENT})
@@ -57,7 +55,7 @@ def target_record(group_id: str, group: ShareGroup) -> tuple[bytes, bytes]:
 
 def target_member_record(group_id: str, member_id: str, target: Places) -> tuple[bytes, bytes]:
     """Return the record of a member's target assignment."""
-    fields = {"topic_partitions": _rows(target)}
+    fields = {"topic_partitions": rows_of(target)}
     return key_of(_TARGET_MEMBER, group_id, member_id), encoded(_TARGET_MEMBER_VALUE, fields)
 
 
@@ -78,7 +76,7 @@ def current_record(group_id: str, member: ShareGroupMember) -> tuple[bytes, byte
         "member_epoch": member.epoch,
         "previous_member_epoch": member.previous_epoch,
         "state": 0,
-        "assigned_partitions": _rows(member.assigned),
+        "assigned_partitions": rows_of(member.assigned),
     }
     return key_of(_CURRENT, group_id, member.member_id), encoded(_CURRENT_VALUE, fields)
 
@@ -108,7 +106,7 @@ def load_record(group: ShareGroup, version: int, member_id: str, value: bytes | 
         if value is None:
             group.target.pop(member_id, None)
         else:
-            group.target[member_id] = _places(decoded(_TARGET_MEMBER_VALUE, value)["topic_partitions"])
+            group.target[member_id] = places_of(decoded(_TARGET_MEMBER_VALUE, value)["topic_partitions"])
     elif value is not None:
         load = _with_subscription if version == _MEMBER else _with_assignment
         group.members[member_id] = load(group.members.get(member_id) or ShareGroupMember(member_id), value)
@@ -133,16 +131,5 @@ def _with_assignment(member: ShareGroupMember, value: bytes) -> ShareGroupMember
         member,
         epoch=fields["member_epoch"],
         previous_epoch=fields["previous_member_epoch"],
-        assigned=_places(fields["assigned_partitions"]),
+        assigned=places_of(fields["assigned_partitions"]),
     )
-
-
-def _rows(places: Iterable[tuple[bytes, int]]) -> list[Fields]:
-    return [
-        {"topic_id": topic_id, "partitions": [number for _, number in found]}
-        for topic_id, found in groupby(sorted(places), key=lambda place: place[0])
-    ]
-
-
-def _places(rows: Iterable[Fields]) -> Places:
-    return frozenset((row["topic_id"], number) for row in rows for number in row["partitions"])
