@@ -5,7 +5,9 @@ The interpreter counts what it executes, so the figures are the same on a busy m
 
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from math import inf
 from types import FrameType
 from typing import Any
 
@@ -24,6 +26,7 @@ EVENTS = 5_000
 LEAST_RUNS, MOST_RUNS = 2, 15
 SETTINGS = {"cache_max_bytes": 0, "default_store": "in_memory"}
 Blocks = Sequence[tuple[int, Block]]
+Run = Callable[[Blocks], None]
 
 
 def bytecodes(action: Callable[[], object]) -> int:
@@ -51,17 +54,26 @@ def bytecodes(action: Callable[[], object]) -> int:
     return executed
 
 
-def per_record(run: Callable[[Blocks], object]) -> float:
-    """Return bytecodes per record: what four times the records cost more, so that the costs of a start do not count."""
-    few, many = (blocks_of(bids, events) for events in (EVENTS, 4 * EVENTS))
-    # The first run compiles, imports and fills caches.
-    run(few)
-    counts = [bytecodes(lambda blocks=blocks: run(blocks)) for blocks in (few, many)]
-    records = [sum(len(block) for _, block in blocks) for blocks in (few, many)]
-    return (counts[1] - counts[0]) / (records[1] - records[0])
+def least_per_record(*runs: Run) -> Iterator[list[float]]:
+    """Yield bytecodes per record of each run, again and again: the least of all measurements so far.
+
+    A thread polls more often on a busy machine, never less often, so the least is the cost.  It is what four times the
+    records cost more, so that the costs of a start do not count.
+    """
+    inputs = [blocks_of(bids, events) for events in (EVENTS, 4 * EVENTS)]
+    records = [sum(len(block) for _, block in blocks) for blocks in inputs]
+    for run in runs:
+        # The first run compiles, imports and fills caches.
+        run(inputs[0])
+    least: list[list[float]] = [[inf, inf] for _ in runs]
+    while True:
+        for run, counts in zip(runs, least, strict=True):
+            for place, blocks in enumerate(inputs):
+                counts[place] = min(counts[place], bytecodes(lambda run=run, blocks=blocks: run(blocks)))
+        yield [(many - few) / (records[1] - records[0]) for few, many in least]
 
 
-def bounded(topology: Callable[[StreamsBuilder], object], **settings: Any) -> Callable[[Blocks], None]:
+def bounded(topology: Callable[[StreamsBuilder], object], **settings: Any) -> Run:
     def run(blocks: Blocks) -> None:
         inputs = {"bids": lambda count, skip: ([item] for item in blocks)}
         chosen = SETTINGS | settings
@@ -71,13 +83,13 @@ def bounded(topology: Callable[[StreamsBuilder], object], **settings: Any) -> Ca
     return run
 
 
-def by_hand(make: Callable[[], Loop]) -> float:
+def by_hand(make: Callable[[], Loop]) -> Run:
     def run(blocks: Blocks) -> None:
         thread = threading.Thread(target=run_fused, args=(make, {"bids": blocks}))
         thread.start()
         thread.join()
 
-    return per_record(run)
+    return run
 
 
 @pytest.mark.slow
@@ -88,30 +100,19 @@ def test_dsl_executes_little_more_than_a_loop_by_hand(topology, make, most):
     """The loop by hand counts in windows, so a plain count has to cost far less than a windowed one."""
     pytest.importorskip("streams.state.compiled_loops", reason="bounds are those of the compiled loops")
 
-    ours, hand = per_record(bounded(topology)), by_hand(make)
-
-    print(f"{topology.__name__}: {ours:.1f} bytecodes per record, by hand {hand:.1f}, ratio {ours / hand:.3f}")
-    assert ours < most * hand
+    for ours, hand in islice(least_per_record(bounded(topology), by_hand(make)), MOST_RUNS):
+        print(f"{topology.__name__}: {ours:.1f} bytecodes per record, by hand {hand:.1f}, ratio {ours / hand:.3f}")
+        if ours < most * hand:
+            return
+    pytest.fail(f"a ratio of {ours / hand:.3f}, not below {most}")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("topology", [stateless, count, tumbling])
 def test_recording_of_metrics_executes_little_more(topology):
-    """Measured are 0.2 to 0.8 %; the bound leaves room for turns that a thread takes more on a busy machine.
-
-    It takes more turns there, never fewer, so the least of many runs is the cost.
-    """
-    inputs = [blocks_of(bids, events) for events in (EVENTS, 4 * EVENTS)]
+    """Measured are 0.2 to 0.8 %; the bound leaves room for turns that a thread takes more on a busy machine."""
     runs = [bounded(topology, metrics_recording_level=level) for level in ("off", "info")]
-    for run in runs:
-        run(inputs[0])
-    least = [[bytecodes(lambda run=run, blocks=blocks: run(blocks)) for blocks in inputs] for run in runs]
-    for number in range(MOST_RUNS):
-        # What more records cost more, so that the costs of a start do not count.
-        off, info = (many - few for few, many in least)
-        if number >= LEAST_RUNS and info <= 1.015 * off:
+    for off, info in islice(least_per_record(*runs), LEAST_RUNS, MOST_RUNS):
+        if info <= 1.015 * off:
             return
-        for run, counts in zip(runs, least, strict=True):
-            for place, blocks in enumerate(inputs):
-                counts[place] = min(counts[place], bytecodes(lambda run=run, blocks=blocks: run(blocks)))
-    pytest.fail(f"{info:,} bytecodes with metrics, {off:,} without")
+    pytest.fail(f"{info:.1f} bytecodes per record with metrics, {off:.1f} without")

@@ -252,6 +252,10 @@ class Metrics:
         their values; for averages, ratios, percentiles and maxima it is the largest value, for minima the smallest.
         The result is 0 if nothing was recorded. Totals include closed tasks.
 
+        Some names are kept for several scopes: ``process-total`` for a thread, a task and a node.  The values are those
+        of the scope with the fewest tags that has ``place``; those of the clients of an application are only taken if
+        no other scope has the name.
+
         Raises:
             KeyError: no metric has this name, or its scopes do not have these attributes.
         """
