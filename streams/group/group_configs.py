@@ -10,12 +10,10 @@ from typing import Final
 from attrs import define, field, frozen
 
 from streams.core.errors import BrokerError, ConfigError
-from streams.group.consumer_group import ConsumerGroup
 from streams.group.coordinator_config import NUMBERS, CoordinatorConfig, WholeNumber, number
 from streams.group.effects import Effect, Persist
 from streams.group.offsets import configs_key, configs_value, read_configs
-from streams.group.share_group import ShareGroup
-from streams.group.streams_group import StreamsGroup
+from streams.group.states import ModernGroup
 from streams.protocol.error_codes import ErrorCode
 
 #: What groups may set: the broker's settings of these names with ``group.`` before them are the defaults.
@@ -102,9 +100,7 @@ class GroupConfigs:
         """Return a setting of a group that is not a number."""
         return self._given.get(group_id, {}).get(name, _WORDS[name].default)
 
-    def assignment_delay_ms(
-        self, kind: str, group_id: str, group: ConsumerGroup | StreamsGroup | ShareGroup, now_ms: int
-    ) -> int:
+    def assignment_delay_ms(self, kind: str, group_id: str, group: ModernGroup, now_ms: int) -> int:
         """Return for how many milliseconds a group waits that has changed since it was assigned (KIP-1263), or 0.
 
         ``kind`` is ``consumer``, ``streams`` or ``share``.

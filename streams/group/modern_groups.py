@@ -17,8 +17,8 @@ from streams.group.consumer_groups import ConsumerGroups, NoTopics, TopicDirecto
 from streams.group.registry import Groups
 from streams.group.share_group import ShareGroup, ShareGroupMember
 from streams.group.share_groups import ShareGroups, describe_shares
-from streams.group.states import Group
-from streams.group.streams_group import StreamsGroup, StreamsGroupMember
+from streams.group.states import Group, ModernGroup
+from streams.group.streams_group import StreamsGroupMember
 from streams.group.streams_groups import StreamsGroups
 from streams.group.streams_views import describe_streams
 from streams.group.timers import GroupTimer, Timers
@@ -138,9 +138,7 @@ class ModernGroups:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.NONE if member.epoch == request.member_epoch else ErrorCode.STALE_MEMBER_EPOCH
 
-    def check_commit(
-        self, group: ConsumerGroup | StreamsGroup | ShareGroup, request: OffsetCommit | TxnOffsetCommit
-    ) -> ErrorCode:
+    def check_commit(self, group: ModernGroup, request: OffsetCommit | TxnOffsetCommit) -> ErrorCode:
         """Return the error code for the member ID and epoch with which offsets are committed, or NONE."""
         if isinstance(group, ConsumerGroup):
             return self.consumers.check_commit(group, request)

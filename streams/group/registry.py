@@ -4,13 +4,14 @@ This module is part of the coordinator, whose effects include the records to app
 Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 from attrs import define, field
 
 from streams.core.records import Block, ProducerStamp, TopicPartition
 from streams.group.consumer_group import ConsumerGroup
-from streams.group.consumer_log import keys_of_group, load_record, read_consumer_key, records_of_group
+from streams.group.consumer_log import keys_of_group, load_consumer_record, read_consumer_key, records_of_group
 from streams.group.effects import Effect, ForgetShares, Persist
 from streams.group.group_configs import GroupConfigs
 from streams.group.offsets import (
@@ -28,17 +29,32 @@ from streams.group.offsets import (
 from streams.group.pending_offsets import PendingOffsets
 from streams.group.share_group import ShareGroup
 from streams.group.share_log import keys_of_group as keys_of_shares
-from streams.group.share_log import load_record as load_share_record
-from streams.group.share_log import read_share_key
-from streams.group.states import Group, GroupSettings, GroupState
+from streams.group.share_log import load_share_record, read_share_key
+from streams.group.states import Group, GroupSettings, GroupState, ModernGroup
 from streams.group.streams_group import StreamsGroup
 from streams.group.streams_log import keys_of_group as keys_of_streams
-from streams.group.streams_log import load_record as load_streams_record
-from streams.group.streams_log import read_streams_key
+from streams.group.streams_log import load_streams_record, read_streams_key
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import OffsetAndMetadata, OffsetFetch, OffsetFetchResponse
 from streams.protocol.markers import is_commit_marker
 from streams.protocol.messages import TxnOffsetCommit
+
+
+class _ModernRecords(NamedTuple):
+    """The records of one kind of group whose coordinator assigns."""
+
+    group: type[ModernGroup]
+    #: Decodes a record key: its version, group ID, and member ID or ""; None if it is not of this kind.
+    read_key: Callable[[bytes], tuple[int, str, str] | None]
+    #: Applies a record, given by version, member ID and value, to the state of a group.
+    load: Callable[[Any, int, str, bytes | None], None]
+
+
+_MODERN_RECORDS: Final = (
+    _ModernRecords(ConsumerGroup, read_consumer_key, load_consumer_record),
+    _ModernRecords(StreamsGroup, read_streams_key, load_streams_record),
+    _ModernRecords(ShareGroup, read_share_key, load_share_record),
+)
 
 
 @define(eq=False)
@@ -95,7 +111,7 @@ class Groups:
         if group.generation_id:
             self.effects.append(Persist(group_key(group.group_id), None))
         group.vacate()
-        group.consumer = consumer
+        group.modern = consumer
         self.effects += (Persist(*record) for record in records_of_group(group.group_id, consumer))
 
     def become_streams(self, group: Group, streams: StreamsGroup) -> None:
@@ -106,13 +122,13 @@ class Groups:
         if group.generation_id:
             self.effects.append(Persist(group_key(group.group_id), None))
         group.vacate()
-        group.streams = streams
+        group.modern = streams
 
     def become_classic(self, group: Group) -> None:
         """Convert a consumer or streams group to a classic group without members; committed offsets are kept."""
         assert group.modern is not None
         self._forget_modern(group)
-        group.generation_id, group.consumer, group.streams = group.modern.epoch, None, None
+        group.generation_id, group.modern = group.modern.epoch, None
 
     def _forget_modern(self, group: Group) -> None:
         """Delete the records of a group whose coordinator assigns, if it is one; only a consumer group has members."""
@@ -203,15 +219,10 @@ class Groups:
                     self._load_one(key, value, None if stamp is None else stamp.producer_id)
 
     def _load_one(self, key_bytes: bytes, value: bytes | None, producer_id: int | None) -> None:
-        if (of_consumers := read_consumer_key(key_bytes)) is not None:
-            self._load_consumers(*of_consumers, value)
-            return
-        if (of_streams := read_streams_key(key_bytes)) is not None:
-            self._load_streams(*of_streams, value)
-            return
-        if (of_shares := read_share_key(key_bytes)) is not None:
-            self._load_shares(*of_shares, value)
-            return
+        for kind in _MODERN_RECORDS:
+            if (parts := kind.read_key(key_bytes)) is not None:
+                self._load_modern(kind, *parts, value)
+                return
         key = read_key(key_bytes)
         match key:
             case (str(group_id), TopicPartition() as partition):
@@ -231,33 +242,21 @@ class Groups:
         # Without a value, the group was deleted, or it became a consumer group.
         loaded = Group(group_id) if value is None else read_group(group_id, value)
         loaded.offsets, loaded.settings = known.offsets, known.settings
-        loaded.consumer, loaded.streams, loaded.share = known.consumer, known.streams, known.share
+        loaded.modern = known.modern
         self.by_id[group_id] = loaded
         self.discard(loaded)
 
-    def _load_consumers(self, version: int, group_id: str, member_id: str, value: bytes | None) -> None:
+    def _load_modern(
+        self, kind: _ModernRecords, version: int, group_id: str, member_id: str, value: bytes | None
+    ) -> None:
         group = self.made(group_id)
-        group.consumer = group.consumer or ConsumerGroup()
-        load_record(group.consumer, version, member_id, value)
-        if group.consumer.is_blank:
-            group.consumer = None
-            self.discard(group)
-
-    def _load_streams(self, version: int, group_id: str, member_id: str, value: bytes | None) -> None:
-        group = self.made(group_id)
-        group.streams = group.streams or StreamsGroup()
-        load_streams_record(group.streams, version, member_id, value)
-        if group.streams.is_blank:
-            group.streams = None
-            self.discard(group)
-
-    def _load_shares(self, version: int, group_id: str, member_id: str, value: bytes | None) -> None:
-        group = self.made(group_id)
-        group.share = group.share or ShareGroup()
-        load_share_record(group.share, version, member_id, value)
-        if group.share.is_blank:
-            group.share = None
-            self.discard(group)
+        modern = group.modern if isinstance(group.modern, kind.group) else kind.group()
+        kind.load(modern, version, member_id, value)
+        if not modern.is_blank:
+            group.modern = modern
+        elif isinstance(group.modern, kind.group):
+            group.modern = None
+        self.discard(group)
 
     def _load_offset(
         self, group_id: str, partition: TopicPartition, value: bytes | None, producer_id: int | None

@@ -90,7 +90,7 @@ class ShareGroups:
         shell = self.groups.get(group_id)
         if shell is None and request.member_epoch == JOIN_EPOCH:
             shell = self.groups.made(group_id)
-            shell.share = ShareGroup()
+            shell.modern = ShareGroup()
         if shell is None:
             raise BrokerError(f"Group {group_id} not found.", code=ErrorCode.GROUP_ID_NOT_FOUND)
         if shell.share is None:

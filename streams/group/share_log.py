@@ -96,7 +96,7 @@ def read_share_key(data: bytes) -> tuple[int, str, str] | None:
     return key_parts(data, _VERSIONS, _OF_MEMBERS)
 
 
-def load_record(group: ShareGroup, version: int, member_id: str, value: bytes | None) -> None:
+def load_share_record(group: ShareGroup, version: int, member_id: str, value: bytes | None) -> None:
     """Apply a record of a group to its state.  Compaction keeps the records of a member in any order."""
     if version == _GROUP:
         group.epoch = 0 if value is None else decoded(_GROUP_VALUE, value)["epoch"]

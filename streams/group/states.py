@@ -9,6 +9,7 @@ Of the other packages, this module imports only ``core`` and ``protocol``.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from typing import TypeAlias
 
 from attrs import define, field, frozen
 
@@ -20,6 +21,9 @@ from streams.group.streams_group import StreamsGroup
 from streams.group.subscriptions import CONSUMER_PROTOCOL_TYPE, is_to_revoke
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import JoinGroupMember, OffsetAndMetadata, ResetOffsetsResponse
+
+#: The members and assignments of a group whose coordinator assigns.
+ModernGroup: TypeAlias = ConsumerGroup | StreamsGroup | ShareGroup
 
 
 class GroupState(Enum):
@@ -95,13 +99,9 @@ class Group:
     pending: dict[str, None] = field(factory=dict)
     #: The responses to the latest offset resets, by nonce.
     resets: dict[int, ResetOffsetsResponse] = field(factory=dict)
-    #: The members and assignments if this is a consumer group (KIP-848); ``members`` and what belongs to them is empty
-    #: then.
-    consumer: ConsumerGroup | None = None
-    #: The members and assignments if this is a streams group (KIP-1071).
-    streams: StreamsGroup | None = None
-    #: The members and assignments if this is a share group (KIP-932).
-    share: ShareGroup | None = None
+    #: The members and assignments if this is a consumer (KIP-848), streams (KIP-1071) or share group (KIP-932), whose
+    #: coordinator assigns; ``members`` and what belongs to them is empty then.  None for a classic group.
+    modern: ModernGroup | None = None
     # The number of members whose JoinGroup response is pending; used at every join.
     joined: int = 0
     #: The last generation whose leader has assigned, since the coordinator was started.
@@ -200,9 +200,19 @@ class Group:
         )
 
     @property
-    def modern(self) -> ConsumerGroup | StreamsGroup | ShareGroup | None:
-        """The state of a group whose coordinator assigns, or None for a classic group."""
-        return self.consumer or self.streams or self.share
+    def consumer(self) -> ConsumerGroup | None:
+        """The members and assignments of a consumer group, or None for a group of another kind."""
+        return self.modern if isinstance(self.modern, ConsumerGroup) else None
+
+    @property
+    def streams(self) -> StreamsGroup | None:
+        """The members and assignments of a streams group, or None for a group of another kind."""
+        return self.modern if isinstance(self.modern, StreamsGroup) else None
+
+    @property
+    def share(self) -> ShareGroup | None:
+        """The members and assignments of a share group, or None for a group of another kind."""
+        return self.modern if isinstance(self.modern, ShareGroup) else None
 
     @property
     def is_empty(self) -> bool:

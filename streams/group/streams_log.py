@@ -189,7 +189,7 @@ def read_streams_key(data: bytes) -> tuple[int, str, str] | None:
     return key_parts(data, _VERSIONS, _OF_MEMBERS)
 
 
-def load_record(group: StreamsGroup, version: int, member_id: str, value: bytes | None) -> None:
+def load_streams_record(group: StreamsGroup, version: int, member_id: str, value: bytes | None) -> None:
     """Apply a record of a group to its state.  Compaction keeps the records of a member in any order."""
     if version in _OF_MEMBERS:
         _load_member(group, version, member_id, value)
