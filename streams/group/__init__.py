@@ -16,7 +16,6 @@ from streams.group.assignors import StickyAssignor as StickyAssignor
 from streams.group.client import WORK_PROTOCOL_TYPE as WORK_PROTOCOL_TYPE
 from streams.group.client import GroupClient as GroupClient
 from streams.group.client import GroupListener as GroupListener
-from streams.group.consumer_groups import TopicDirectory as TopicDirectory
 from streams.group.consumer_heartbeats import ConsumerHeartbeats as ConsumerHeartbeats
 from streams.group.consumer_member import Assign as Assign
 from streams.group.consumer_member import ConsumerMembership as ConsumerMembership
@@ -56,3 +55,4 @@ from streams.group.subscriptions import decode_assignment as decode_assignment
 from streams.group.subscriptions import decode_subscription as decode_subscription
 from streams.group.subscriptions import encode_assignment as encode_assignment
 from streams.group.subscriptions import encode_subscription as encode_subscription
+from streams.group.topic_directory import TopicDirectory as TopicDirectory

@@ -82,7 +82,7 @@ def describe(group: Group | None) -> DescribeGroupResponse:
 
 def _described_consumers(group: ConsumerGroup) -> DescribeGroupResponse:
     """Return the description of a consumer group as if its members had assigned the partitions themselves."""
-    names = group.names
+    names = group.topics.names
     members = tuple(
         DescribedMember(
             m.member_id,
@@ -132,7 +132,7 @@ def _described_consumer(group: ConsumerGroup, member: ConsumerGroupMember) -> De
 
 
 def _with_names(group: ConsumerGroup, places: Places) -> NamedAssignment:
-    names = group.names
+    names = group.topics.names
     return NamedAssignment(
         tuple(
             NamedPartitions(topic_id, names.get(topic_id, ""), numbers)
@@ -234,7 +234,7 @@ def delete_offsets(
 def _subscribed_topics(group: Group) -> Set[str] | None:
     """Return the topics that members subscribe to, or None if their metadata cannot be decoded."""
     if group.consumer is not None:
-        return set(group.consumer.topics or ())
+        return set(group.consumer.topics.by_name)
     if group.streams is not None:
         return source_topics(group.streams) if group.streams.members else set()
     if group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE:

@@ -158,7 +158,7 @@ class ClassicMembers:
             self.consumers.timers.cancel(_step(shell, member))
         self._touch(shell, member, classic, now_ms)
         self.consumers.note(shell)
-        assignment = encoded(member.assigned, group.names)
+        assignment = encoded(member.assigned, group.topics.names)
         return SyncGroupResponse(ErrorCode.NONE, assignment, CONSUMER_PROTOCOL_TYPE, name or classic.protocols[0][0])
 
     def _heartbeat(self, shell: Group, group: ConsumerGroup, request: Heartbeat, now_ms: int) -> HeartbeatResponse:

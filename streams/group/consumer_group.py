@@ -5,12 +5,13 @@ heartbeats: it first revokes partitions, then it gets those that no other member
 This module performs no I/O.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Set
 from enum import IntEnum
 from typing import TypeAlias
 
 from attrs import define, evolve, field, frozen
 
+from streams.group.topic_directory import SubscribedTopics
 from streams.protocol.group_messages import LEAVE_STATIC_EPOCH, PartitionsById
 
 #: A partition: topic ID and partition number.
@@ -108,10 +109,7 @@ class ConsumerGroup:
     static_members: dict[str, str] = field(factory=dict)
     #: The target assignment of each member.
     target: dict[str, Places] = field(factory=dict)
-    #: Topic ID and partition count of the subscribed topics that exist, or None if they must be looked up.
-    topics: Mapping[str, tuple[bytes, int]] | None = None
-    #: The state of the broker's topics for which ``topics`` is valid.
-    topics_version: int = -1
+    topics: SubscribedTopics = field(factory=SubscribedTopics)
     _owners: dict[Place, str] = field(factory=dict)
     # The number of members that use the classic protocol; read at each of their heartbeats.
     _classic_members: int = 0
@@ -128,11 +126,6 @@ class ConsumerGroup:
             member.state is ReconciliationState.STABLE and member.epoch == self.epoch
             for member in self.members.values()
         )
-
-    @property
-    def names(self) -> dict[bytes, str]:
-        """The name of each subscribed topic that exists, by its ID."""
-        return {topic_id: name for name, (topic_id, _) in (self.topics or {}).items()}
 
     @property
     def is_blank(self) -> bool:

@@ -7,7 +7,7 @@ never stops members whose partitions stay with them.
 import uuid
 from collections.abc import Iterable, Mapping, Sequence, Set
 from random import Random
-from typing import Final, Protocol
+from typing import Final
 
 from attrs import define, evolve, field
 
@@ -39,6 +39,7 @@ from streams.group.server_assignors import DEFAULT_ASSIGNOR, SERVER_ASSIGNORS
 from streams.group.states import Group, check_instance
 from streams.group.subscriptions import Subscription
 from streams.group.timers import GroupTimer, TimerKind, Timers
+from streams.group.topic_directory import TopicDirectory
 from streams.group.topic_patterns import PatternError, compiled
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
@@ -54,37 +55,6 @@ from streams.protocol.group_messages import (
 from streams.protocol.messages import TxnOffsetCommit
 
 _REJOIN: Final = "The member must abandon all its partitions and rejoin."
-
-
-class TopicDirectory(Protocol):
-    """The topics of a broker, as the coordinator needs them to assign partitions."""
-
-    @property
-    def version(self) -> int:
-        """A number that changes whenever a topic is created, deleted, or gets partitions."""
-        ...
-
-    def names(self) -> Iterable[str]:
-        """Return the names of all topics that are not internal."""
-        ...
-
-    def found(self, name: str) -> tuple[bytes, int] | None:
-        """Return the ID and the partition count of a topic, or None if it does not exist."""
-        ...
-
-
-class NoTopics:
-    """The directory of a coordinator without topics."""
-
-    version = 0
-
-    def names(self) -> Iterable[str]:
-        """Return no names."""
-        return ()
-
-    def found(self, name: str) -> tuple[bytes, int] | None:
-        """Return None."""
-        return None
 
 
 @define(eq=False)
@@ -146,7 +116,7 @@ class ConsumerGroups:
         target = group.target.get(member.member_id, NO_PLACES)
         if wanted is not None:
             # The target is of earlier subscriptions: the member may not want all of it any more.
-            names = group.names
+            names = group.topics.names
             target = frozenset(place for place in target if names.get(place[0]) in wanted[member.member_id])
         found = reconciled(member, group.assignment_epoch, target, group.is_free_for(member.member_id), owned)
         if found != member:
@@ -284,14 +254,12 @@ class ConsumerGroups:
 
         If it is too soon for that after the last time, return the topics that each member subscribes to now.
         """
-        is_outdated = is_changed or group.topics_version != self.topics.version
+        is_outdated = is_changed or group.topics.version != self.topics.version
         if not is_outdated and group.epoch == group.assignment_epoch:
             return None
         wanted = self._wanted_topics(group)
-        if is_outdated:
-            topics = self._existing(wanted)
-            is_changed = is_changed or topics != group.topics
-            group.topics, group.topics_version = topics, self.topics.version
+        if is_outdated and group.topics.look_up(self.topics, wanted.values()):
+            is_changed = True
         if is_changed:
             self._advance(group_id, group)
         if group.epoch == group.assignment_epoch:
@@ -312,13 +280,9 @@ class ConsumerGroups:
     def _matching(self, regex: str) -> frozenset[str]:
         return frozenset(filter(compiled(regex).matches, self.topics.names()))
 
-    def _existing(self, wanted: Mapping[str, Set[str]]) -> dict[str, tuple[bytes, int]]:
-        names = set[str]().union(*wanted.values())
-        return {name: found for name in sorted(names) if (found := self.topics.found(name)) is not None}
-
     def _assign(self, group_id: str, group: ConsumerGroup, wanted: Mapping[str, Set[str]]) -> None:
-        topics = group.topics or {}
-        names = group.names
+        topics = group.topics.by_name
+        names = group.topics.names
         subscriptions = {
             member.member_id: Subscription(
                 tuple(sorted(wanted[member.member_id])),
@@ -392,7 +356,7 @@ class ConsumerGroups:
                 if until_ms is not None:
                     self.timers.set(GroupTimer(TimerKind.SESSION, shell.group_id, member_id), until_ms)
             self.groups.become_classic(shell)
-            downgraded(shell, group, group.names)
+            downgraded(shell, group, group.topics.names)
             found.append(shell)
         return found
 
@@ -451,7 +415,7 @@ class ConsumerGroups:
         """Remove the members of a consumer group that own any of ``partitions``."""
         if shell.consumer is None:
             return
-        ids = {name: topic_id for name, (topic_id, _) in (shell.consumer.topics or {}).items()}
+        ids = {name: topic_id for name, (topic_id, _) in shell.consumer.topics.by_name.items()}
         places = {(ids[partition.topic], partition.partition) for partition in partitions if partition.topic in ids}
         for member in [found for found in shell.consumer.members.values() if not places.isdisjoint(found.owned)]:
             self.remove(shell, member)

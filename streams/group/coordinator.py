@@ -11,7 +11,6 @@ from random import Random
 
 from streams.core.records import Block, TopicPartition
 from streams.group import administration
-from streams.group.consumer_groups import TopicDirectory
 from streams.group.coordinator_config import CoordinatorConfig
 from streams.group.effects import Effect, Reply
 from streams.group.group_configs import GroupConfigs
@@ -19,6 +18,7 @@ from streams.group.modern_groups import ModernGroups, ModernMember
 from streams.group.registry import Groups
 from streams.group.states import Group, GroupMember, GroupState
 from streams.group.timers import GroupTimer, TimerKind, Timers
+from streams.group.topic_directory import TopicDirectory
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
     CreateGroup,

@@ -13,7 +13,7 @@ from streams.core.records import TopicPartition
 from streams.group.administration import describe_consumers
 from streams.group.classic_members import ClassicMembers
 from streams.group.consumer_group import ConsumerGroup, ConsumerGroupMember
-from streams.group.consumer_groups import ConsumerGroups, NoTopics, TopicDirectory
+from streams.group.consumer_groups import ConsumerGroups
 from streams.group.registry import Groups
 from streams.group.share_group import ShareGroup, ShareGroupMember
 from streams.group.share_groups import ShareGroups, describe_shares
@@ -22,6 +22,7 @@ from streams.group.streams_group import StreamsGroupMember
 from streams.group.streams_groups import StreamsGroups
 from streams.group.streams_views import describe_streams
 from streams.group.timers import GroupTimer, Timers
+from streams.group.topic_directory import NoTopics, TopicDirectory
 from streams.group.topology_descriptions import store
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import ConsumerGroupDescribe, ConsumerGroupHeartbeat, OffsetCommit, OffsetFetch

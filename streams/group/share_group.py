@@ -4,11 +4,10 @@ A member follows its target at its next heartbeat: partitions need not be given 
 Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
-from collections.abc import Mapping
-
 from attrs import define, evolve, field, frozen
 
 from streams.group.consumer_group import NO_PLACES, Places
+from streams.group.topic_directory import SubscribedTopics
 
 
 @frozen
@@ -43,15 +42,7 @@ class ShareGroup:
     members: dict[str, ShareGroupMember] = field(factory=dict)
     #: The target assignment of each member.
     target: dict[str, Places] = field(factory=dict)
-    #: Topic ID and partition count of the subscribed topics that exist, or None if they must be looked up.
-    topics: Mapping[str, tuple[bytes, int]] | None = None
-    #: The state of the broker's topics for which ``topics`` is valid.
-    topics_version: int = -1
-
-    @property
-    def names(self) -> dict[bytes, str]:
-        """The name of each subscribed topic that exists, by its ID."""
-        return {topic_id: name for name, (topic_id, _) in (self.topics or {}).items()}
+    topics: SubscribedTopics = field(factory=SubscribedTopics)
 
     @property
     def is_blank(self) -> bool:

@@ -10,7 +10,6 @@ from attrs import define, evolve
 
 from streams.core.errors import BrokerError
 from streams.group.consumer_group import NO_PLACES, Places, by_id
-from streams.group.consumer_groups import TopicDirectory
 from streams.group.effects import Persist
 from streams.group.group_configs import GroupConfigs
 from streams.group.registry import Groups
@@ -26,6 +25,7 @@ from streams.group.share_log import (
 )
 from streams.group.states import Group
 from streams.group.timers import GroupTimer, TimerKind, Timers
+from streams.group.topic_directory import TopicDirectory
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import JOIN_EPOCH, LEAVE_EPOCH, NamedAssignment, NamedPartitions
 from streams.protocol.share_group_messages import (
@@ -138,20 +138,18 @@ class ShareGroups:
 
     def _refresh(self, group_id: str, group: ShareGroup, now_ms: int, *, is_changed: bool) -> None:
         """Compute a new target assignment if the subscriptions or the subscribed topics have changed."""
-        is_outdated = is_changed or group.topics_version != self.topics.version
+        is_outdated = is_changed or group.topics.version != self.topics.version
         if not is_outdated and group.epoch == group.assignment_epoch:
             return
-        if is_outdated:
-            names = set[str]().union(*(member.topics for member in group.members.values()))
-            topics = {name: found for name in sorted(names) if (found := self.topics.found(name)) is not None}
-            is_changed = is_changed or topics != group.topics
-            group.topics, group.topics_version = topics, self.topics.version
+        wanted = (member.topics for member in group.members.values())
+        if is_outdated and group.topics.look_up(self.topics, wanted):
+            is_changed = True
         if is_changed:
             self._advance(group_id, group)
         if group.epoch != group.assignment_epoch and not self.configs.assignment_delay_ms(
             "share", group_id, group, now_ms
         ):
-            self._assign(group_id, group, group.topics or {})
+            self._assign(group_id, group, group.topics.by_name)
             group.assigned_ms = now_ms
 
     def _assign(self, group_id: str, group: ShareGroup, topics: Mapping[str, tuple[bytes, int]]) -> None:
@@ -202,7 +200,7 @@ def describe_shares(shell: Group | None, request: ShareGroupDescribe) -> ShareGr
         what = "not found" if shell is None else "is not a share group"
         return ShareGroupDescribeResponse(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} {what}.")
     group = shell.share
-    names = group.names
+    names = group.topics.names
     members = tuple(
         DescribedShareMember(
             member.member_id,

@@ -13,7 +13,6 @@ from attrs import define, evolve
 
 from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
-from streams.group.consumer_groups import TopicDirectory
 from streams.group.effects import CreateInternalTopics, Persist
 from streams.group.group_configs import GroupConfigs
 from streams.group.internal_topics import ConfiguredTopology, configured, hash_of, required_topics
@@ -48,6 +47,7 @@ from streams.group.streams_log import (
 from streams.group.streams_views import endpoints, task_of_partition
 from streams.group.task_assignor import TaskHolder, assign_tasks
 from streams.group.timers import GroupTimer, TimerKind, Timers
+from streams.group.topic_directory import TopicDirectory
 from streams.group.topology_descriptions import asking
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (

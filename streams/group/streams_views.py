@@ -6,7 +6,6 @@ This module performs no I/O.
 from collections.abc import Set
 
 from streams.core.records import TopicPartition
-from streams.group.consumer_groups import TopicDirectory
 from streams.group.internal_topics import sources_of
 from streams.group.states import Group, absence
 from streams.group.streams_group import (
@@ -19,6 +18,7 @@ from streams.group.streams_group import (
     ids_of,
 )
 from streams.group.task_assignor import STICKY
+from streams.group.topic_directory import TopicDirectory
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.streams_group_messages import (
     DescribedStreamsMember,

@@ -59,7 +59,7 @@ def _describe(machine: "Broker", request: DescribeShareGroupOffsets, now_ms: int
             for key in machine.shares.store.of_group(request.group_id)
             if key.topic_id in names
         ]
-        subscribed = group.topics if group.members and group.topics else {}
+        subscribed = group.topics.by_name if group.members else {}
         wanted = [TopicPartition(name, place) for name, (_, count) in subscribed.items() for place in range(count)]
         asked = sorted({*begun, *wanted})
     offsets = {partition: _offset(machine, request.group_id, partition) for partition in asked}
