@@ -13,6 +13,7 @@ from typing import TypeAlias
 from streams.clients.consumer_parts import ConsumerParts
 from streams.clients.errors import FORBIDDEN, RequestTimeoutError, as_error, error_for, is_final, is_transient
 from streams.clients.fetcher import Fetcher
+from streams.clients.membership_requests import MembershipRequests
 from streams.core.clock import Deadline
 from streams.core.errors import BrokerError, ConfigError, StreamsError
 from streams.core.records import TopicPartition
@@ -44,7 +45,7 @@ from streams.protocol.group_messages import (
     OffsetFetch,
 )
 from streams.protocol.messages import FindCoordinator, Metadata, MetadataResponse
-from streams.protocol.request import Request, Response
+from streams.protocol.request import Response
 from streams.protocol.streams_group_messages import StreamsGroupHeartbeat
 from streams.protocol.transport import ANY_NODE
 
@@ -125,9 +126,7 @@ class GroupSession:
         self._actions: deque[object] = deque()
         self._snapshot: dict[str, int] | None = None
         self._assignment_due: tuple[PerformAssignment, Response | Exception] | None = None
-        self._fatal: BrokerError | None = None
-        #: The error of a membership request, which is raised once.
-        self._refused: BrokerError | None = None
+        self._requests = MembershipRequests(parts.network, parts.clock, parts.group_id, lambda: self.member)
         self._next_plain_ms = 0
 
     def _new_member(self) -> Member | EpochMember:
@@ -156,11 +155,7 @@ class GroupSession:
             MemberFencedError: another process has this group instance id.
             BrokerError: the group cannot be joined, or the broker does not support it.
         """
-        if self._fatal is not None:
-            raise self._fatal
-        if self._refused is not None:
-            refused, self._refused = self._refused, None
-            raise refused
+        self._requests.check()
         if self.is_manual:
             return self._find_coordinator()
         if not self.policy.topics and not self.member.member_id:
@@ -185,7 +180,7 @@ class GroupSession:
         self._network.poll(0)
         now, member, config = self._clock.monotonic_ms(), self.member, self._config
         interval_ms = max(1, config.heartbeat_interval_ms // 3)
-        if self._fatal is not None or self.is_manual or member.generation_id < 0 or member.coordinator is None:
+        if self._requests.is_over or self.is_manual or member.generation_id < 0 or member.coordinator is None:
             return interval_ms
         if not self._actions:
             self._actions.extend(member.poll(now, by_application=False))
@@ -239,7 +234,8 @@ class GroupSession:
             self.policy.topics, self.policy.topic_regex = (), ""
             self.member = self._new_member()
             self.member.coordinator = coordinator
-            self.wanted, self._snapshot, self._assignment_due, self._refused = set(), None, None, None
+            self.wanted, self._snapshot, self._assignment_due = set(), None, None
+            self._requests.forget_error()
             self.is_manual = True
 
     def check_topics(self) -> None:
@@ -257,7 +253,7 @@ class GroupSession:
     def _perform(self, action: object) -> None:
         match action:
             case Send(node_id, request):
-                self._send(node_id, request)
+                self._requests.send(node_id, request)
             case Revoke(partitions):
                 self._revoke(partitions)
             case Assign(partitions, added):
@@ -269,16 +265,7 @@ class GroupSession:
             case PerformAssignment():
                 self._ask_metadata(action)
             case Failed(error):
-                self._fatal = error
-                raise error
-
-    def _send(self, node_id: int, request: Request) -> None:
-        def receive(response: Response | Exception) -> None:
-            if isinstance(response, Exception) and is_final(response):
-                self._refused = as_error(response, f"{type(request).__name__} for group {self._config.group_id!r}")
-            self.member.on_response(request, response, self._clock.monotonic_ms())
-
-        self._network.send(node_id, request, receive)
+                self._requests.fail(error)
 
     def _revoke(self, partitions: tuple[TopicPartition, ...]) -> None:
         states = self._subscription.partitions

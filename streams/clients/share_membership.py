@@ -5,13 +5,12 @@ Of the other packages, this module imports only ``core``, ``group`` and ``protoc
 
 from collections import deque
 
-from streams.clients.errors import as_error, is_final
+from streams.clients.membership_requests import MembershipRequests
 from streams.clients.share_parts import ShareParts
 from streams.core.clock import Deadline
-from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
 from streams.group import Assign, EpochMember, Failed, Lose, MemberConfig, Revoke, Send, ShareHeartbeats
-from streams.protocol.request import Request, Response
+from streams.protocol.request import Response
 from streams.protocol.share_group_messages import ShareGroupHeartbeat
 
 
@@ -34,9 +33,7 @@ class ShareMembership:
         self._begin()
         self.assigned: tuple[TopicPartition, ...] = ()
         self._actions: deque[object] = deque()
-        self._fatal: BrokerError | None = None
-        #: The error of a request, which is raised once.
-        self._refused: BrokerError | None = None
+        self._requests = MembershipRequests(parts.network, parts.clock, parts.group_id, lambda: self.member)
 
     def _begin(self) -> None:
         self._heartbeats = ShareHeartbeats(self._config, self._names, self._rack)
@@ -64,11 +61,7 @@ class ShareMembership:
         Raises:
             BrokerError: the group cannot be joined, or the broker does not support share groups.
         """
-        if self._fatal is not None:
-            raise self._fatal
-        if self._refused is not None:
-            refused, self._refused = self._refused, None
-            raise refused
+        self._requests.check()
         has_progress = False
         while self.topics and (actions := self.member.poll(self._clock.monotonic_ms())):
             self._actions.extend(actions)
@@ -81,7 +74,7 @@ class ShareMembership:
         self._network.poll(0)
         now, member = self._clock.monotonic_ms(), self.member
         interval_ms = max(1, member.heartbeat_interval_ms // 3)
-        if self._fatal is not None or member.generation_id < 0 or member.coordinator is None:
+        if self._requests.is_over or member.generation_id < 0 or member.coordinator is None:
             return interval_ms
         self._actions.extend(member.poll(now, by_application=False))
         while self._actions and not isinstance(self._actions[0], Failed):
@@ -111,7 +104,8 @@ class ShareMembership:
         before = self.member
         self._begin()
         self.member.member_id, self.member.coordinator = before.member_id, before.coordinator
-        self.assigned, self._refused = (), None
+        self.assigned = ()
+        self._requests.forget_error()
 
     def _perform_all(self) -> None:
         while self._actions:
@@ -120,20 +114,11 @@ class ShareMembership:
     def _perform(self, action: object) -> None:
         match action:
             case Send(node_id, request):
-                self._send(node_id, request)
+                self._requests.send(node_id, request)
             case Assign(partitions, _):
                 self.assigned = partitions
             case Revoke(partitions) | Lose(partitions):
                 # Records that were acquired before stay locked by this member.
                 self.assigned = tuple(partition for partition in self.assigned if partition not in set(partitions))
             case Failed(error):
-                self._fatal = error
-                raise error
-
-    def _send(self, node_id: int, request: Request) -> None:
-        def receive(response: Response | Exception) -> None:
-            if isinstance(response, Exception) and is_final(response):
-                self._refused = as_error(response, f"{type(request).__name__} for group {self._config.group_id!r}")
-            self.member.on_response(request, response, self._clock.monotonic_ms())
-
-        self._network.send(node_id, request, receive)
+                self._requests.fail(error)
