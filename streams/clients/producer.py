@@ -38,6 +38,7 @@ from streams.core.errors import (
 )
 from streams.core.metrics import Metrics
 from streams.core.partitioning import Partitioner, murmur2
+from streams.core.record_arguments import checked_headers, checked_time
 from streams.core.records import Block, TopicPartition
 from streams.core.setting import changed
 from streams.core.settings import ProducerOptions
@@ -191,7 +192,8 @@ class Producer:
         Raises:
             UnknownTopicError: the topic or the partition does not exist.
             ConfigError: ``topic`` is neither a Topic nor a name.
-            SerializationError: the key or value does not fit the topic's types.
+            SerializationError: the key or value does not fit the topic's types, the headers are no pairs of text and
+                bytes, or ``timestamp_ms`` is no int.
             PartitionerError: the partitioner chose a partition that does not exist.
             RecordTooLargeError: the record exceeds ``max_request_bytes``.
             RequestTimeoutError: the buffer has no room for the record within ``max_block_ms``.
@@ -209,7 +211,9 @@ class Producer:
                 raise SerializationError(
                     f"topic {name!r} is given by name: key and value must be bytes; pass a Topic for other types"
                 )
-        given = tuple(headers)
+        given = checked_headers(headers, f"topic {name!r}: headers", SerializationError) if headers else ()
+        if timestamp_ms is not None:
+            timestamp_ms = checked_time(timestamp_ms, f"topic {name!r}: timestamp_ms", SerializationError)
         size_bytes = record_size(key, value, given)
         if size_bytes > self._settings.max_request_bytes:
             raise RecordTooLargeError(

@@ -44,8 +44,10 @@ def time_windowed(key: Any, size: timedelta) -> Serde[Windowed[Any]]:
     windows.
 
     Raises:
-        ValueError: the size is negative.
+        ValueError: the size is negative, or no ``timedelta``.
     """
+    if not isinstance(size, timedelta):
+        raise ValueError(f"window size must be a timedelta, not {size!r} of type {type(size).__qualname__}")
     size_ms = MAX_TIMESTAMP if size == timedelta.max else size // timedelta(milliseconds=1)
     return time_windowed_ms(serde_for(key), size_ms)
 

@@ -258,6 +258,33 @@ def typed_topic(topic: Any, what: str) -> Topic[Any, Any]:
     raise TopologyError(f"{what} needs a Topic, got {topic!r} of type {type(topic).__qualname__}{hint}")
 
 
+def agreed(one: Topic[Any, Any], two: Topic[Any, Any]) -> Topic[Any, Any]:
+    """Return what two declarations of one topic say together; what one of them leaves out, the other may give.
+
+    Raises:
+        TopologyError: they contradict each other.  One of them would be ignored, and bytes be read as another type.
+    """
+    if one is two:
+        return one
+    for what, first, second in (
+        ("key", one.key_serde.name, two.key_serde.name),
+        ("value", one.value_serde.name, two.value_serde.name),
+    ):
+        if first != second:
+            raise TopologyError(
+                f"topic {one.name!r} is declared twice with {what}s of different types, {first!r} and {second!r}; "
+                "declare it once: the type may be a union"
+            )
+    found = {what: (getattr(one, what), getattr(two, what)) for what in ("timestamp", "key_from", "partitions")}
+    for what, (first, second) in found.items():
+        if first is not None and second is not None and first != second:
+            raise TopologyError(
+                f"topic {one.name!r} is declared twice with different {what}: {first!r} and {second!r}; declare it once"
+            )
+    rest = {what: second if first is None else first for what, (first, second) in found.items()}
+    return Topic(one.name, key=one.key_serde, value=one.value_serde, **rest)
+
+
 def meant(topic: str, known: Iterable[str]) -> str:
     """Return a message part that suggests the nearest of the ``known`` topic names, or else lists all of them."""
     names = sorted(known)

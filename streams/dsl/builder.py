@@ -128,9 +128,9 @@ class StreamsBuilder:
         """
         source = _Source.of("stream", (topic, *topics), key, value, timestamp, offset_reset)
         full_name = self._graph.names.given(name, "KSTREAM-SOURCE-")
-        source.declare(self._graph)
         content = source.logical(full_name)
         content.idle_close_ms = None if idle_close is None else to_ms(idle_close, "idle_close of stream")
+        source.declare(self._graph)
         node = self._graph.add(self._graph.root, LogicalNode(full_name, content))
         return KStream(StreamRef(self._graph, node, content.key, content.value, frozenset((full_name,))))
 

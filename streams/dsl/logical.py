@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from attrs import Factory, define, field
 
 from streams.core.errors import TopologyError
-from streams.core.topic import Topic
+from streams.core.topic import Topic, agreed
 from streams.dsl.names import Names
 from streams.state import StoreSpec
 from streams.topology import GlobalStore, Topology
@@ -139,8 +139,12 @@ class LogicalGraph:
         self.copartitioned = [group - {old} | {new} if old in group else group for group in self.copartitioned]
 
     def declare(self, topic: Topic[Any, Any]) -> None:
-        """Register the declaration of a topic, to be added to the topology."""
-        self.topics.setdefault(topic.name, topic)
+        """Register the declaration of a topic, to be added to the topology.
+
+        Raises:
+            TopologyError: the topic was declared before, with another type, function or partition count.
+        """
+        self.topics[topic.name] = agreed(self.topics.get(topic.name, topic), topic)
 
     def claim_store(self, store: str) -> None:
         """Reserve the name of a store for one operator.

@@ -67,8 +67,8 @@ def _merge_duplicate_sources(graph: LogicalGraph) -> None:
     """Replace several sources of the same topics with a single source.
 
     Raises:
-        TopologyError: two sources overlap but are not equal, or have different ``offset_reset`` or ``idle_close``
-            settings.
+        TopologyError: two sources overlap but are not equal, or have different types, event times, or
+            ``offset_reset`` or ``idle_close`` settings.
     """
     seen: dict[object, LogicalNode] = {}
     for node in list(graph.root.children):
@@ -93,6 +93,7 @@ def _merge_duplicate_sources(graph: LogicalGraph) -> None:
                 raise TopologyError(
                     f"two streams of {_shown(source)} have different {what}: {one!r} and {two!r}; give both the same"
                 )
+        _check_same_records(other, source)
         other.key.unify(source.key)
         other.value.unify(source.value)
         for child in list(node.children):
@@ -100,6 +101,21 @@ def _merge_duplicate_sources(graph: LogicalGraph) -> None:
             first.add_child(child)
         graph.root.remove_child(node)
         graph.rename_source(node.name, first.name)
+
+
+def _check_same_records(one: LogicalSource, two: LogicalSource) -> None:
+    """Check that two sources of the same topics read records alike: only the first of them is kept."""
+    for what, first, second in (("keys", one.key, two.key), ("values", one.value, two.value)):
+        types = first.known, second.known
+        if types[0] is not None and types[1] is not None and types[0].name != types[1].name:
+            raise TopologyError(
+                f"two streams of {_shown(two)} have {what} of different types: {types[0].name!r} and "
+                f"{types[1].name!r}; give both the same, which may be bytes or a union, and map_values() one of them"
+            )
+    if one.timestamp != two.timestamp:
+        raise TopologyError(
+            f"two streams of {_shown(two)} have different sources of event time; give both the same timestamp="
+        )
 
 
 def _shown(source: LogicalSource) -> str:

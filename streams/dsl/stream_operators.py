@@ -237,8 +237,6 @@ def to_topic(
                 f"give the topic by its name, {topic.name!r}"
             )
         fixed = topic.name
-        if isinstance(topic, Topic):
-            stream.graph.declare(topic)
         keys = overridden(keys, topic.key_serde, stream.name, f"the key of topic {topic.name!r}")
         values = overridden(values, topic.value_serde, stream.name, f"the value of topic {topic.name!r}")
     elif isinstance(topic, str):
@@ -252,6 +250,8 @@ def to_topic(
     if partitioner is not None:
         check_function(partitioner, "to", _PARTITIONER_FORM)
     full_name = stream.graph.names.given(name, "KSTREAM-SINK-")
+    if isinstance(topic, Topic):
+        stream.graph.declare(topic)
     stream.add(full_name, LogicalSink(fixed, topic_for, keys, values, partitioner))
 
 

@@ -13,12 +13,20 @@ from typing import Any, Literal, Self, TypeVar, Unpack, overload
 from streams.core.calls import BlockingLoop, CallLoop, SteppedLoop
 from streams.core.clock import VirtualClock
 from streams.core.config import StreamsConfig
-from streams.core.errors import ProcessingError, StreamsError, UnknownTopicError
+from streams.core.errors import (
+    ConfigError,
+    ProcessingError,
+    SerializationError,
+    StreamsError,
+    TopologyError,
+    UnknownTopicError,
+)
 from streams.core.metrics import Dropped, MetricPlace, Reading
 from streams.core.partitioning import partition_for
+from streams.core.record_arguments import checked_headers, checked_time
 from streams.core.records import Block, Headers, Record, TaskId, TopicPartition
 from streams.core.settings import Settings
-from streams.core.topic import Source, Topic, TopicLike, meant, topic_name, typed_topic
+from streams.core.topic import Source, Topic, TopicLike, check_topic_name, meant, topic_name, typed_topic
 from streams.dsl import TopologySource, build_topology
 from streams.runtime import (
     ApplicationPlan,
@@ -85,6 +93,8 @@ class TopologyTestDriver:
         self.metrics = metrics_of(self.config, self.clock)
         self.metrics.watch(self._readings)
         self.topology: Topology = build_topology(topology, self.config)
+        if type(partitions) is not int or partitions < 1:
+            raise ConfigError(f"partitions must be an int of at least 1, not {partitions!r}")
         self._default_partitions = partitions
         self._started_ms = now_ms
         self._calls: CallLoop = BlockingLoop(is_virtual=True) if awaits_calls else SteppedLoop(self.clock)
@@ -140,6 +150,8 @@ class TopologyTestDriver:
         Raises:
             UnknownTopicError: the topology does not read the topic.
             TopologyError: ``topic`` is a name; use ``pipe_bytes`` instead.
+            SerializationError: the key or value does not fit the topic's types, the headers are no pairs of text and
+                bytes, or ``timestamp_ms`` is no int.
             ProcessingError: user code failed.
         """
         topic = typed_topic(topic, "pipe()")
@@ -148,7 +160,10 @@ class TopologyTestDriver:
 
     def pipe_all(self, topic: Topic[K, V], rows: Iterable[tuple[K | None, V | None, int]]) -> None:
         """Send records, given as (key, value, timestamp_ms), one by one; it raises the same errors as ``pipe``."""
-        for key, value, timestamp_ms in rows:
+        for row in rows:
+            if not isinstance(row, tuple | list) or len(row) != 3:
+                raise TopologyError(f"pipe_all() needs rows of (key, value, timestamp_ms), got {row!r:.100}")
+            key, value, timestamp_ms = row
             self.pipe(topic, value, key=key, timestamp_ms=timestamp_ms)
 
     def pipe_bytes(
@@ -170,8 +185,11 @@ class TopologyTestDriver:
             partition = 0 if key is None else partition_for(key, count)
         if not 0 <= partition < count:
             raise UnknownTopicError(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
-        time = self.clock.now_ms() if timestamp_ms is None else timestamp_ms
-        self._feed(TopicPartition(topic, partition), (key, value, time, tuple(headers)))
+        if timestamp_ms is None:
+            timestamp_ms = self.clock.now_ms()
+        time = checked_time(timestamp_ms, f"topic {topic!r}: timestamp_ms", SerializationError)
+        given = checked_headers(headers, f"topic {topic!r}: headers", SerializationError)
+        self._feed(TopicPartition(topic, partition), (key, value, time, given))
 
     def _feed(self, partition: TopicPartition, row: Row) -> None:
         self._history.append((partition, row))
@@ -183,7 +201,12 @@ class TopologyTestDriver:
 
         On the way, operators whose inputs are idle are advanced (``idle_close``), in steps as in a live run, but in at
         most a thousand.
+
+        Raises:
+            StreamsError: ``by_ms`` is no int, or negative: the clock never goes back.
         """
+        if checked_time(by_ms, "by_ms", StreamsError) < 0:
+            raise StreamsError(f"the clock cannot be advanced by {by_ms} ms: it never goes back")
         self._history.append(by_ms)
         end_ms = self.clock.now_ms() + by_ms
         while (due_ms := self._next_idle_ms()) is not None and due_ms <= end_ms:
@@ -424,7 +447,10 @@ class TopologyTestDriver:
 
     def _append(self, partition: TopicPartition, row: Row) -> None:
         """Append a record to a topic, and add it to the task that reads it."""
-        log = self._logs.setdefault(partition, [])
+        log = self._logs.get(partition)
+        if log is None:
+            # A function of ``to`` chooses any name, which a broker would refuse.
+            log = self._logs[TopicPartition(check_topic_name(partition.topic), partition.partition)] = []
         log.append(row)
         key, value, time, headers = row
         offset = len(log) - 1

@@ -13,7 +13,7 @@ from attrs import Factory, define, frozen
 from streams.core.errors import TopologyError
 from streams.core.serdes import Serde
 from streams.core.timestamps import Extractor, ExtractorName, FromValue
-from streams.core.topic import Sink, Topic, check_topic_name, topic_name
+from streams.core.topic import Sink, Topic, agreed, check_topic_name, topic_name
 from streams.core.user_code import refuse_unawaited, refuse_unawaited_methods
 from streams.state import StoreSpec
 from streams.topology.operator import Operator
@@ -137,7 +137,8 @@ class Topology:
         """Add a source that reads topics; serdes come from ``Topic`` objects, or from ``key`` and ``value``.
 
         Raises:
-            TopologyError: another node has this name, no topic is given, or another source reads one of the topics.
+            TopologyError: another node has this name, no topic is given, another source reads one of the topics, or
+                the topics have different types or sources of event time.
         """
         patterns = [topic for topic in topics if isinstance(topic, re.Pattern)]
         if not topics or (patterns and len(topics) > 1):
@@ -145,9 +146,22 @@ class Topology:
         declared = [topic for topic in topics if isinstance(topic, Topic)]
         named = (topic for topic in topics if not isinstance(topic, re.Pattern))
         names = tuple(check_topic_name(topic_name(topic, f"source {name!r}")) for topic in named)
+        first = declared[0] if declared else None
         for topic in declared:
             self.declare(topic)
-        first = declared[0] if declared else None
+            assert first is not None
+            for what, form in (("key", key), ("value", value)):
+                serde, other = getattr(first, f"{what}_serde"), getattr(topic, f"{what}_serde")
+                if form is UNSET and serde.name != other.name:
+                    raise TopologyError(
+                        f"source {name!r}: the {what}s of {first.name!r} and {topic.name!r} have different types, "
+                        f"{serde.name!r} and {other.name!r}; add a source for each"
+                    )
+            if timestamp is None and topic.timestamp != first.timestamp:
+                raise TopologyError(
+                    f"source {name!r}: {first.name!r} and {topic.name!r} have different sources of event time; "
+                    "add a source for each"
+                )
         refuse_unawaited(timestamp, f"timestamp of source {name!r}")
         refuse_unawaited_methods(timestamp, ("block", "one"), f"timestamp of source {name!r}")
         if timestamp is None and first is not None and first.timestamp is not None:
@@ -269,8 +283,12 @@ class Topology:
         self.internal_topics[topic.name] = topic
 
     def declare(self, topic: Topic[Any, Any]) -> None:
-        """Register the declaration of a topic: serdes, partition count, timestamp function, and file key function."""
-        self.topics.setdefault(topic.name, topic)
+        """Register the declaration of a topic: serdes, partition count, timestamp function, and file key function.
+
+        Raises:
+            TopologyError: the topic was declared before, with another type, function or partition count.
+        """
+        self.topics[topic.name] = agreed(self.topics.get(topic.name, topic), topic)
 
     def require_copartitioning(self, sources: Iterable[str]) -> None:
         """Require equal partition counts for the topics of the given source nodes."""

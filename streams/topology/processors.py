@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, Self, TypeVar, overload
 from attrs import evolve, field, frozen
 
 from streams.core.errors import ProcessingError, TopologyError
+from streams.core.record_arguments import checked_headers, checked_time
 from streams.core.records import Headers, Record, RecordMetadata, TaskId
 from streams.core.serdes import BYTES, PinnedSerde, Serde, serde_for
 from streams.core.user_code import refuse_result, refuse_unawaited, refuse_unawaited_methods
@@ -105,13 +106,19 @@ class ProcessorContext(Generic[KO, VO]):
         with the current record, so changes by downstream processors are visible here.
 
         Raises:
-            ProcessingError: there is no child ``to``, the timestamp is negative, or a processor in
-                ``process_values`` changes the key.
+            ProcessingError: there is no child ``to``, the timestamp is negative or no int, the headers are no pairs of
+                text and bytes, or a processor in ``process_values`` changes the key.
         """
         if timestamp_ms is None:
             timestamp_ms = self._now_ms
-        elif timestamp_ms < 0:
-            raise ProcessingError(f"forwarded timestamp {timestamp_ms} is negative", node=self._node.node)
+        else:
+            timestamp_ms = checked_time(
+                timestamp_ms, "timestamp_ms of forward()", ProcessingError, node=self._node.node
+            )
+            if timestamp_ms < 0:
+                raise ProcessingError(f"forwarded timestamp {timestamp_ms} is negative", node=self._node.node)
+        if headers is not None:
+            headers = checked_headers(headers, "headers of forward()", ProcessingError, node=self._node.node)
         if self._fixed_key and key != self._key:
             raise ProcessingError(
                 f"process_values must keep the key {self._key!r}, got {key!r}; use process() to change it",
@@ -124,6 +131,8 @@ class ProcessorContext(Generic[KO, VO]):
         record = self._record if headers is None else None
         if record is not None:
             headers = record.headers
+            if type(headers) is not tuple:
+                headers = checked_headers(headers, "headers of the record", ProcessingError, node=self._node.node)
         changed: Headers | None = forward(key, value, timestamp_ms, headers or None)
         if record is not None and changed is not None:
             record.headers = changed
@@ -136,7 +145,7 @@ class ProcessorContext(Generic[KO, VO]):
         if headers is not None or record is None or live is None:
             forward(key, value, timestamp_ms, list(headers or ()))
             return
-        live[:] = record.headers
+        live[:] = checked_headers(record.headers, "headers of the record", ProcessingError, node=self._node.node)
         forward(key, value, timestamp_ms, live)
         record.headers = tuple(live)
 
@@ -160,9 +169,15 @@ class ProcessorContext(Generic[KO, VO]):
         record, and a wall-clock schedule starts one interval from now.
 
         Raises:
-            TopologyError: the interval is below one millisecond, or the callback is async or a generator.
+            TopologyError: the interval is below one millisecond, ``kind`` is no ``PunctuationType``, or the callback is
+                async or a generator.
         """
         interval_ms = milliseconds(interval, f"interval of schedule() of node {self._node.node!r}", least=1)
+        if not isinstance(kind, PunctuationType):
+            raise TopologyError(
+                f"kind of schedule() of node {self._node.node!r} must be PunctuationType.STREAM_TIME or "
+                f"PunctuationType.WALL_CLOCK_TIME, not {kind!r}"
+            )
         refuse_unawaited(callback, f"schedule() of node {self._node.node!r}")
 
         def fire(now_ms: int) -> None:

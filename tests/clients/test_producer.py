@@ -1,6 +1,6 @@
 """The producer against the embedded broker: order, batches, failures."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from random import Random
 
 import pytest
@@ -524,6 +524,22 @@ def test_storage_that_fails_is_told_and_nothing_acknowledged(make, cluster):
 
     assert error.value.code == ErrorCode.STORAGE_ERROR
     assert delivery.exception() is error.value
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"timestamp_ms": 1.5}, "topic 't': timestamp_ms must be an int of epoch milliseconds, not 1.5 of type float"),
+        ({"timestamp_ms": datetime(2026, 1, 1)}, "use int.seconds . 1000., which for a datetime is"),
+        ({"headers": {"trace": b"t1"}}, "topic 't': headers must be pairs of text and bytes"),
+        ({"headers": [("trace", "t1")]}, "topic 't': headers must be pairs of text and bytes"),
+    ],
+)
+def test_time_and_headers_of_other_types_are_refused(make, broker, given, message):
+    with pytest.raises(SerializationError, match=message):
+        make().send(typed, 7, key="a", **given)
+
+    assert read(broker) == read(broker, P1) == []
 
 
 def test_callbacks_run_when_done_and_may_send(broker, make):

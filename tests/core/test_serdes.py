@@ -443,6 +443,11 @@ def test_serde_survives_pickling(serde: Serde[Any]) -> None:
 # Windowed keys.
 
 
+def test_size_of_windowed_keys_is_a_duration() -> None:
+    with pytest.raises(ValueError, match="window size must be a timedelta, not 1000 of type int"):
+        time_windowed(str, 1000)  # type: ignore[call-overload]
+
+
 def test_time_windowed_key_is_key_then_start() -> None:
     serde = time_windowed(str, timedelta(milliseconds=10))
     key = Windowed("a", Window(20, 30))

@@ -10,10 +10,11 @@ from streams.core.errors import TopologyError
 from streams.core.topic import Topic
 from streams.core.windows import JoinWindows, TimeWindows, UnlimitedWindows
 from streams.dsl import EmitStrategy, StreamsBuilder, Suppressed, build_topology
-from streams.topology import Processor, key_value_store
+from streams.topology import Processor, Topology, key_value_store
 
 orders = Topic("orders", key=str, value=int)
 names = Topic("names", key=str, value=str)
+named_by_number = Topic("names", key=int, value=str)
 SECOND = timedelta(seconds=1)
 
 
@@ -130,6 +131,31 @@ MISTAKES: list[tuple[str, Callable[[StreamsBuilder], Any], str]] = [
     ("a versioned global table", lambda b: b.global_table(orders, history=SECOND), "cannot be versioned"),
     ("a table read twice", lambda b: (b.table(orders), b.stream(orders)), "topic 'orders' is already read"),
     (
+        "a topic of two types",
+        lambda b: (b.stream(orders), b.stream(Topic("orders", key=str, value=str))),
+        "topic 'orders' is declared twice with values of different types, 'long' and 'string'; declare it once",
+    ),
+    (
+        "a sink of two types",
+        lambda b: (b.stream(orders).to("by-name"), b.stream(orders).to(names), b.stream(orders).to(named_by_number)),
+        "topic 'names' is declared twice with keys of different types, 'string' and 'long'",
+    ),
+    (
+        "a topic of two partition counts",
+        lambda b: [b.stream(Topic("clicks", value=str, partitions=count)) for count in (2, 3)],
+        "topic 'clicks' is declared twice with different partitions: 2 and 3",
+    ),
+    (
+        "a topic of two types by name",
+        lambda b: [b.stream("clicks", key=str, value=form) for form in (str, int)],
+        "two streams of 'clicks' have values of different types: 'string' and 'long'",
+    ),
+    (
+        "a topic with and without event time",
+        lambda b: (b.stream(orders), b.stream(Topic("orders", key=str, value=int, timestamp=abs))),
+        "two streams of 'orders' have different sources of event time",
+    ),
+    (
         "a wrong joiner",
         lambda b: b.table(orders).join(b.table(names), lambda one: one),
         r"join: '.*lambda>' .*takes .one.; give a function",
@@ -142,6 +168,33 @@ MISTAKES: list[tuple[str, Callable[[StreamsBuilder], Any], str]] = [
 def test_a_mistake_says_what_and_where(declare: Callable[[StreamsBuilder], Any], message: str) -> None:
     with pytest.raises(TopologyError, match=message):
         build_topology(declare)
+
+
+def test_two_declarations_of_a_topic_add_up() -> None:
+    def declare(builder: StreamsBuilder) -> None:
+        stream = builder.stream(Topic("clicks", key=str, value=str, partitions=3))
+        stream.to(Topic("clicks", key=str, value=str, key_from=str.lower))
+
+    (topic,) = build_topology(declare).topics.values()
+
+    assert (topic.partitions, topic.key_from) == (3, str.lower)
+
+
+def test_a_sink_that_was_refused_declares_nothing() -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream(orders)
+    with pytest.raises(TopologyError, match="white space"):
+        stream.to(named_by_number, "white space")
+
+    stream.to(names)
+
+
+def test_a_source_without_the_dsl_reads_topics_of_one_type() -> None:
+    timed = Topic("timed", key=str, value=int, timestamp=abs)
+    with pytest.raises(TopologyError, match="values of 'orders' and 'names' have different types, 'long' and 'string'"):
+        Topology().add_source("in", orders, names)
+    with pytest.raises(TopologyError, match="'orders' and 'timed' have different sources of event time"):
+        Topology().add_source("in", orders, timed)
 
 
 def test_branches_after_the_default_branch_are_refused() -> None:

@@ -5,12 +5,22 @@ from datetime import timedelta
 
 import pytest
 
-from streams import Processor, PunctuationType, StreamsBuilder, StreamsError, Topic, UnknownTopicError, punctuate
+from streams import (
+    ProcessingError,
+    Processor,
+    PunctuationType,
+    StreamsBuilder,
+    StreamsError,
+    Topic,
+    UnknownTopicError,
+    punctuate,
+)
 from streams.core.partitioning import partition_for
 from streams.testing import TopologyTestDriver
 
 words = Topic("words", key=str, value=str)
 counts = Topic("counts", key=str, value=int)
+spoken = Topic("spoken", key=str, value=str)
 
 
 def topology(builder: StreamsBuilder) -> None:
@@ -68,6 +78,75 @@ def test_wall_clock_moves_only_when_told():
 def test_topic_that_is_no_input_is_named_with_those_that_are():
     with TopologyTestDriver(topology) as driver, pytest.raises(UnknownTopicError, match="does not read topic 'counts'"):
         driver.pipe(counts, 1, key="a")
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (lambda driver: driver.pipe(words, "a", key="a", timestamp_ms=1.5), "timestamp_ms must be an int of epoch"),
+        (lambda driver: driver.pipe(words, "a", key="a", headers={"trace": b"t1"}), "headers must be pairs of text"),
+        (lambda driver: driver.pipe(words, "a", key="a", headers=[("trace", "t1")]), "headers must be pairs of text"),
+        (
+            lambda driver: driver.pipe_all(words, [("a", "a")]),
+            r"rows of \(key, value, timestamp_ms\), got \('a', 'a'\)",
+        ),
+        (lambda driver: driver.advance_wall_clock(-1), "cannot be advanced by -1 ms"),
+        (lambda driver: driver.advance_wall_clock(timedelta(1)), "by_ms must be an int"),
+        (lambda driver: TopologyTestDriver(topology, partitions=0), "partitions must be an int of at least 1, not 0"),
+    ],
+)
+def test_wrong_arguments_are_errors_that_say_what_is_needed(act, message):
+    with TopologyTestDriver(topology) as driver, pytest.raises(StreamsError, match=message):
+        act(driver)
+
+
+def test_topic_that_no_broker_would_have_is_refused():
+    def scattered(builder: StreamsBuilder) -> None:
+        builder.stream(words).to(lambda key, value: f"of {key}", key=str, value=str)
+
+    with TopologyTestDriver(scattered) as driver, pytest.raises(StreamsError, match="topic name 'of a' has ' '"):
+        driver.pipe(words, "a", key="a")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"timestamp_ms": 1.5}, "timestamp_ms of forward.* must be an int of epoch milliseconds, not 1.5"),
+        ({"headers": {"trace": b"t1"}}, "headers of forward.* must be pairs of text and bytes"),
+        ({"headers": [("trace", "t1")]}, "headers of forward.* must be pairs of text and bytes"),
+    ],
+)
+def test_forwarded_time_or_headers_of_another_type_fail_at_the_node(given, message):
+    class Sending(Processor[str, str, str, str]):
+        def process(self, record):
+            self.context.forward(record.key, record.value, **given)
+
+    with TopologyTestDriver(lambda builder: builder.stream(words).process(Sending, "sending").to(spoken)) as driver:
+        with pytest.raises(ProcessingError, match=f"node 'sending' at words-0 offset 0: {message}"):
+            driver.pipe(words, "a", key="a")
+
+
+def test_headers_may_be_lists_of_pairs():
+    class Sending(Processor[str, str, str, str]):
+        def process(self, record):
+            self.context.forward(record.key, record.value, headers=[("given", b"1")])
+            record.headers = [("set", b"2")]
+            self.context.forward(record.key, record.value)
+
+    with TopologyTestDriver(lambda builder: builder.stream(words).process(Sending).to(spoken)) as driver:
+        driver.pipe(words, "a", key="a", headers=[("piped", b"0")])
+
+        assert [record.headers for record in driver.read_records(spoken)] == [(("given", b"1"),), (("set", b"2"),)]
+
+
+def test_kind_of_a_punctuation_is_checked_when_the_task_is_opened():
+    class Ticking(Processor[str, str, str, str]):
+        @punctuate(timedelta(seconds=1), "stream_time")
+        def tick(self, now_ms):
+            pass
+
+    with pytest.raises(StreamsError, match=r"must be PunctuationType\.STREAM_TIME or .*, not 'stream_time'"):
+        TopologyTestDriver(lambda builder: builder.stream(words).process(Ticking).to(spoken))
 
 
 def test_source_may_take_its_times_from_the_wall_clock():

@@ -1,0 +1,51 @@
+"""Checks of the times and headers that a program gives for a record.
+
+Between programs (producers, processors, the test driver) and the data path, which does not check them again.  Pure:
+no clock, no I/O; imports ``core.errors`` and ``core.records`` only.
+"""
+
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Any, SupportsIndex, cast
+
+from streams.core.errors import StreamsError
+from streams.core.records import Headers
+
+
+def checked_time(time: object, what: str, error: type[StreamsError], **place: Any) -> int:
+    """Return the event time of a record, given in epoch milliseconds; ``what`` names the argument in messages.
+
+    Raises:
+        StreamsError: it is no int; raised as class ``error`` with the fields ``place``.
+    """
+    if type(time) is int:
+        return time
+    if isinstance(time, bool) or not isinstance(time, SupportsIndex):
+        raise error(
+            f"{what} must be an int of epoch milliseconds, not {time!r} of type {type(time).__qualname__}; "
+            "use int(seconds * 1000), which for a datetime is int(moment.timestamp() * 1000)",
+            **place,
+        )
+    return operator.index(time)
+
+
+def checked_headers(headers: object, what: str, error: type[StreamsError], **place: Any) -> Headers:
+    """Return the headers of a record, given as pairs of name and bytes; ``what`` names the argument in messages.
+
+    Raises:
+        StreamsError: they are no pairs of text and bytes (or None); raised as class ``error`` with fields ``place``.
+    """
+    if isinstance(headers, Iterable) and not isinstance(headers, str | bytes | Mapping):
+        pairs = tuple(headers)
+        if all(map(_is_header, pairs)):
+            return cast(Headers, pairs)
+        headers = pairs
+    raise error(
+        f"{what} must be pairs of text and bytes (or None), as in [('trace', b't1')], not {headers!r:.100}", **place
+    )
+
+
+def _is_header(pair: object) -> bool:
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        return False
+    return isinstance(pair[0], str) and isinstance(pair[1], bytes | None)
