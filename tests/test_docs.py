@@ -126,6 +126,24 @@ def test_every_invariant_is_held_by_a_test_that_is_there():
     assert without == []
 
 
+#: Pages about the inside of the library, and the modules that they name as places of a reader's own.
+INSIDE = ("architecture.md", "one-record.md", "non-obvious.md", "glossary.md", "contributing.md", "decisions/README.md")
+OWN_MODULES = {"dsl/operators/x.py", "cli/x.py"}
+
+
+@pytest.mark.parametrize("page", INSIDE)
+def test_every_module_that_a_page_names_is_there(page):
+    root = DOCS.parent
+    there = [
+        f"/{file.relative_to(root).as_posix()}"
+        for kind in ("streams", "tests", "docs")
+        for file in root.glob(f"{kind}/**/*.py")
+    ]
+    named = set(re.findall(r"`([\w/]+\.py)`", (DOCS / page).read_text(encoding="utf-8"))) - OWN_MODULES
+
+    assert [name for name in sorted(named) if not any(path.endswith(f"/{name}") for path in there)] == []
+
+
 def test_each_metric_of_kafka_streams_is_there_or_said_why_not():
     module = _script("metrics")
     missing = module.absent()
