@@ -52,6 +52,19 @@ class _Version:
     modified_ns: int
 
 
+def _check(name: str, file_format: FormatName, bad_rows: OnBadRow, changed_files: OnBadRow) -> None:
+    """Check the arguments of the source with a name.
+
+    Raises:
+        ConfigError: there is no such reaction or file format.
+    """
+    check_reactions(name, bad_rows=bad_rows, changed_files=changed_files)
+    try:
+        named_kind(file_format, "")
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}") from None
+
+
 @frozen
 class _Progress:
     """What was read of a file: the version, and the rows; ``is_whole`` if there are no more."""
@@ -112,11 +125,7 @@ class FolderSource:
     ) -> None:
         self._name = f"FolderSource({folder!r})"
         self._folder, self._pattern, self._format = folder.rstrip("/") or "/", pattern, file_format
-        check_reactions(self._name, bad_rows=bad_rows, changed_files=changed_files)
-        try:
-            named_kind(file_format, "")
-        except ConfigError as error:
-            raise ConfigError(f"{self._name}: {error}") from None
+        _check(self._name, file_format, bad_rows, changed_files)
         self._bad_rows, self._changed_files, self._interval_ms = bad_rows, changed_files, interval_ms
         self._settle_ms = settle_ms if settle_ms is not None else _SETTLE_MS if is_local(folder) else 0
         self._system: Any = None

@@ -45,6 +45,18 @@ _IDLE_BYTES: Final = 16 << 20
 _FETCHED: Final = 2_000
 
 
+def _check(name: str, snapshot: str, slot: str) -> None:
+    """Check the arguments of the source with a name.
+
+    Raises:
+        ConfigError: one of them is invalid.
+    """
+    if snapshot not in ("initial", "never"):
+        raise ConfigError(f"{name}: snapshot is 'initial' or 'never', not {snapshot!r}")
+    if slot and re.fullmatch("[a-z0-9_]{1,63}", slot) is None:
+        raise ConfigError(f"{name}: slot {slot!r}: has up to 63 lower-case letters, digits and underscores")
+
+
 class PostgresSource:
     """Reads the changes of a table of Postgres: inserts and updates as the row, deletions as tombstones.
 
@@ -80,15 +92,11 @@ class PostgresSource:
         batch_records: int = 10_000,
     ) -> None:
         self._name = f"PostgresSource(table={table!r})"
-        if snapshot not in ("initial", "never"):
-            raise ConfigError(f"{self._name}: snapshot is 'initial' or 'never', not {snapshot!r}")
-        if slot and re.fullmatch("[a-z0-9_]{1,63}", slot) is None:
-            raise ConfigError(f"{self._name}: slot {slot!r}: has up to 63 lower-case letters, digits and underscores")
-        self._table = PostgresTable(self._name, dsn, table, names_of(key))
-        self._copies, self._slot, self._publication = snapshot == "initial", slot, publication
-        self._interval_ms, self._batch = interval_ms, batch_records
+        _check(self._name, snapshot, slot)
         self._given_key = names_of(key)
-        self._connector = ""
+        self._table = PostgresTable(self._name, dsn, table, self._given_key)
+        self._copies, self._interval_ms, self._batch = snapshot == "initial", interval_ms, batch_records
+        self._connector, self._slot, self._publication = "", slot, publication
         self._connection: Connection[Any] | None = None
         #: Connections of a snapshot: the one that keeps it, and the one that reads.
         self._others: list[Connection[Any]] = []

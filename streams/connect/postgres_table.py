@@ -152,7 +152,7 @@ class PostgresTable:
 
 
 def names_of(key: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the key columns as a list; a single name may be given as a str."""
+    """Return the names of the key columns; a single name may be given as a str."""
     return ((key,) if key else ()) if isinstance(key, str) else tuple(key)
 
 

@@ -8,7 +8,7 @@ outside ``dsl``.
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from streams.core.errors import TopologyError
 from streams.dsl.functions import check_function, result_type
@@ -39,7 +39,7 @@ _PREFIX = "KTABLE-FK-JOIN-"
 _PROCESSOR = _PREFIX + "SUBSCRIPTION-PROCESSOR-"
 
 
-@define
+@frozen
 class _Parts:
     """The names of a join's nodes, topics and store, in the order in which Kafka Streams numbers them."""
 

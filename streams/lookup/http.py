@@ -73,13 +73,22 @@ class HttpLookUp(Generic[L, A]):
             raise ConfigError(f"{self!r}: max_bytes must be an int of at least 1, not {max_bytes!r}")
         self._max_bytes = max_bytes
         refuse_unawaited(read, f"read= of {self!r}", error=ConfigError)
-        options = {"timeout": timeout.total_seconds(), "headers": headers, "limits": limits, **(client or {})}
+        self._options: Mapping[str, Any] = self._checked(
+            {"timeout": timeout.total_seconds(), "headers": headers, "limits": limits, **(client or {})}
+        )
+        self._clients: WeakKeyDictionary[Any, tuple[AsyncIterator[Any], Any]] = WeakKeyDictionary()
+
+    def _checked(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the arguments of a client.
+
+        Raises:
+            ConfigError: httpx does not know one of them.
+        """
         try:
             signature(self._httpx.AsyncClient).bind(**options)
         except TypeError as error:
             raise ConfigError(f"client= of {self!r}: httpx.AsyncClient {error}") from None
-        self._options: Mapping[str, Any] = options
-        self._clients: WeakKeyDictionary[Any, tuple[AsyncIterator[Any], Any]] = WeakKeyDictionary()
+        return options
 
     def __repr__(self) -> str:
         return f"HttpLookUp({self._url!r})"

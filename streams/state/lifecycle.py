@@ -153,9 +153,7 @@ class Store:
         self._metadata = staged.engine.metadata()
         #: The stored format found when the store was opened, or None if there was none.
         self.found_format = StoreFormat.read(self._metadata.get(FORMAT))
-        # Writes without a changelog are never logged later.
-        is_whole = self.found_format is None or self.found_format.is_logged or not staged.has_entries()
-        self._is_logged = spec.has_changelog and is_whole
+        self._is_logged = spec.has_changelog and self._has_whole_changelog()
         self._is_closed = False
         #: Changes for the changelog, one item per push; a later change of a key supersedes the earlier changes.
         self._changes: list[Columns] = []
@@ -166,6 +164,10 @@ class Store:
         self._keys = KeyForm(spec.name, spec.key_serde, self.hot)
         value_serde = headed(spec.value_serde) if spec.kind.keeps_headers else spec.value_serde
         self._values = ValueForm(spec.name, value_serde, self.hot)
+
+    def _has_whole_changelog(self) -> bool:
+        """Whether all entries that were found have been logged: writes without a changelog are never logged later."""
+        return self.found_format is None or self.found_format.is_logged or not self._staged.has_entries()
 
     # Hooks: a view sets ``_layout``, or overrides these methods.
 

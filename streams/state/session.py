@@ -41,7 +41,7 @@ class SessionStore(Store, Generic[K, V]):
         super().__init__(spec, staged, memory)
         entries = PlainEntries(self._values)
         self._windows = self._layout = WindowedLayout(
-            spec, SESSION_SUFFIX, staged, self.hot, self._keys, entries, self._push, self._refuse, self._metadata
+            spec, SESSION_SUFFIX, staged, self.hot, self._keys, entries, self._push, self._refuse
         )
         self._resize_caches()
         self.bounds, self._chains = self._windows.bounds, self._windows.chains

@@ -134,7 +134,7 @@ class WindowStore(Store, WindowReads[K, V]):
         super().__init__(spec, staged, memory)
         entries = PlainEntries(self._values)
         self._windows = self._layout = WindowedLayout(
-            spec, WINDOW_SUFFIX, staged, self.hot, self._keys, entries, self._push, self._refuse, self._metadata
+            spec, WINDOW_SUFFIX, staged, self.hot, self._keys, entries, self._push, self._refuse
         )
         self._resize_caches()
         self.bounds, self._chains = self._windows.bounds, self._windows.chains
@@ -253,7 +253,7 @@ class TimestampedWindowStore(Store, WindowReads[K, ValueAndTimestamp[V]]):
         super().__init__(spec, staged, memory)
         entries = TimedEntries(self._values)
         self._windows = self._layout = WindowedLayout(
-            spec, WINDOW_SUFFIX, staged, self.hot, self._keys, entries, self._push, self._refuse, self._metadata
+            spec, WINDOW_SUFFIX, staged, self.hot, self._keys, entries, self._push, self._refuse
         )
         self._resize_caches()
         self.bounds = self._windows.bounds

@@ -62,8 +62,6 @@ class WindowedLayout(Layout):
     entries: EntryForm
     push: Callable[[], None]
     refuse: Callable[[], None]
-    #: Metadata as of the last commit.
-    known: Mapping[str, bytes]
     #: Bounds on visible and accepted times at the observed stream time.
     bounds: TimeBounds = field(init=False)
     #: Once the chains or the index have been read, each write updates them; see ``hot.is_followed``.
@@ -73,7 +71,8 @@ class WindowedLayout(Layout):
     sequence: int = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        observed = self.known.get(STREAM_TIME)
+        known = self.staged.engine.metadata()
+        observed = known.get(STREAM_TIME)
         self.bounds = TimeBounds(
             self.spec.retention_ms,
             self.spec.kind.segment_ms(self.spec),
@@ -81,7 +80,7 @@ class WindowedLayout(Layout):
             NO_TIME if observed is None else time_of(observed),
         )
         self.chains = ChainCache(0, lambda: self.suffix.chain_start(self.bounds.visible_from_ms))
-        self.sequence = int.from_bytes(self.known.get(SEQUENCE, b""), "big")
+        self.sequence = int.from_bytes(known.get(SEQUENCE, b""), "big")
 
     # Time.
 

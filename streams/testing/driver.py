@@ -106,29 +106,8 @@ class TopologyTestDriver:
         self._read: dict[TopicPartition, int] = {}
         self._counts = self._partition_counts()
         self._is_single = all(count == 1 for count in self._counts.values())
-        self._plan = ApplicationPlan.make(
-            self.topology,
-            self.config,
-            self.clock,
-            self._counts,
-            is_single_task=self._is_single,
-            existing=Existing(later=partitions),
-        )
-        self._plan.watch = watch
-        self._counts.update(self._plan.partitions)
-        self._cache = RecordCache(self.config.cache_max_bytes) if self.config.cache_max_bytes else None
-        self._globals = {
-            name: self._plan.open_global(
-                name, TaskState({name: open_store(store.spec, None, default_engine="in_memory")}), self.metrics
-            )
-            for name, store in self.topology.global_stores.items()
-        }
-        self._topic_order = TopicOrder(self._plan.physical_topic)
         self._reader: dict[TopicPartition, Task] = {}
-        self._tasks = [self._open(task_id) for task_id in sorted(self._plan.groups)]
-        policy = ReferenceOrder() if self._is_single else AsTheyCome(limit=1)
-        self._stage = Stage(self._tasks, policy, Rounds(self.config.max_cycle_rounds))
-        self._settle()
+        self._start(watch)
 
     # --- input ------------------------------------------------------------------------
 
@@ -389,6 +368,31 @@ class TopologyTestDriver:
             declared = self.topology.topics.get(name)
             counts[name] = declared.partitions if declared and declared.partitions else self._default_partitions
         return counts
+
+    def _start(self, watch: TaskWatch | None) -> None:
+        """Plan the tasks of the topics that are known, and open them."""
+        self._plan = ApplicationPlan.make(
+            self.topology,
+            self.config,
+            self.clock,
+            self._counts,
+            is_single_task=self._is_single,
+            existing=Existing(later=self._default_partitions),
+        )
+        self._plan.watch = watch
+        self._counts.update(self._plan.partitions)
+        self._cache = RecordCache(self.config.cache_max_bytes) if self.config.cache_max_bytes else None
+        self._globals = {
+            name: self._plan.open_global(
+                name, TaskState({name: open_store(store.spec, None, default_engine="in_memory")}), self.metrics
+            )
+            for name, store in self.topology.global_stores.items()
+        }
+        self._topic_order = TopicOrder(self._plan.physical_topic)
+        self._tasks = [self._open(task_id) for task_id in sorted(self._plan.groups)]
+        policy = ReferenceOrder() if self._is_single else AsTheyCome(limit=1)
+        self._stage = Stage(self._tasks, policy, Rounds(self.config.max_cycle_rounds))
+        self._settle()
 
     def _open(self, task_id: TaskId) -> Task:
         stores = {

@@ -101,12 +101,7 @@ class _Front:
     """The loop of the process."""
 
     def __init__(
-        self,
-        listening: socket.socket,
-        link: socket.socket,
-        passage: socket.socket,
-        connect_s: float,
-        answer_s: float,
+        self, listening: socket.socket, link: socket.socket, passage: socket.socket, connect_s: float, answer_s: float
     ) -> None:
         #: Time limits in seconds for other instances: to connect, and to respond.
         self._connect_s = connect_s

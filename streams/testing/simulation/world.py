@@ -5,7 +5,7 @@ The seed determines all events.
 
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Set
 from itertools import cycle
 from random import Random
 from typing import Any
@@ -14,6 +14,7 @@ from streams.broker import Broker
 from streams.core.config import StreamsConfig
 from streams.core.records import TopicPartition
 from streams.dsl import build_topology
+from streams.group import CoordinatorConfig
 from streams.protocol.request import Request
 from streams.testing.simulation.brokers import SimBroker
 from streams.testing.simulation.cluster import SimNodes
@@ -72,8 +73,32 @@ class World:
         self.scheduler = Scheduler()
         given = dict(_TIMES) | dict(conditions.settings) | dict(scenario.settings)
         settings, group_config = divided(given, conditions.assignment_interval_ms)
+        self._connect(group_config)
+        settings |= {
+            "application_id": _APPLICATION,
+            "processing_guarantee": "exactly_once_v2" if scenario.is_exactly_once else "at_least_once",
+        }
+        config = StreamsConfig.of(**tagged(settings, 1))
+        self.topology: Topology = build_topology(scenario.topology, config)
+        subs = [sub for sub in sub_topologies(self.topology, scenario.partitions) if not sub.is_global]
+        self._watch({sub.id for sub in subs if sub.stores}, config)
+        self.machines = dict(self._new_machines(settings))
+        self._sinks = sorted({topic for sub in subs for topic in sub.sink_topics} - set(self.topology.internal_topics))
+        self._stores = {
+            name: _SEQUENCE_BYTES if spec.retain_duplicates else 0
+            for name, spec in sorted(self.topology.stores.items())
+            if spec.has_changelog and not spec.is_cache
+        }
+        self.writer = InputWriter(scenario, conditions, self.network)
+        #: Faults that are triggered by a request of their machine.
+        self._armed: list[Fault] = []
+
+    def _connect(self, group_config: CoordinatorConfig) -> None:
+        """Create the brokers and the network."""
+        seed, conditions = self.seed, self.conditions
         self.broker = SimBroker(self.scheduler, Random(f"broker {seed}"), group_config, conditions.metrics_receiver)
-        self.broker.create(scenario.partitions)
+        self.broker.group_id = _APPLICATION
+        self.broker.create(self.scenario.partitions)
         self.nodes = SimNodes(
             self.scheduler,
             self.broker,
@@ -93,45 +118,36 @@ class World:
             _TIMES["request_timeout_ms"],
             conditions.max_idle_ms,
         )
-        settings |= {
-            "application_id": _APPLICATION,
-            "processing_guarantee": "exactly_once_v2" if scenario.is_exactly_once else "at_least_once",
-        }
-        config = StreamsConfig.of(**tagged(settings, 1))
-        self.topology: Topology = build_topology(scenario.topology, config)
-        subs = [sub for sub in sub_topologies(self.topology, scenario.partitions) if not sub.is_global]
-        stateful = frozenset(sub.id for sub in subs if sub.stores)
-        self.watch = Watch(self.broker, _APPLICATION, self.counters, self._log_event, stateful, config.assignment_tags)
+
+    def _watch(self, stateful: Set[int], config: StreamsConfig) -> None:
+        """Check the invariants at each event; ``stateful`` are the sub-topologies with stores."""
+        tags = config.assignment_tags
+        self.watch = Watch(self.broker, _APPLICATION, self.counters, self._log_event, frozenset(stateful), tags)
         self.broker.on_answer, self.broker.on_change = self.watch.on_answer, self.watch.on_change
         self.broker.on_eviction = self.watch.on_eviction
         self.network.on_late, self.network.on_send = self.watch.on_late, self._on_send
-        self.broker.group_id = _APPLICATION
+
+    def _new_machines(self, settings: Mapping[str, Any]) -> Iterator[tuple[str, Machine]]:
+        """Yield the machines by name."""
+        conditions = self.conditions
         names = [f"m{number}" for number in range(1, conditions.machines + 1)]
-        self.machines = {
-            name: Machine(
+        for name, value in zip(names, cycle(conditions.tag_values)):
+            yield (
                 name,
-                self.scheduler,
-                self.network,
-                SimDisk(name, Random(f"disk {seed} {name}"), is_kept=name not in conditions.without_disk),
-                scenario.topology,
-                tagged(settings, value),
-                self.counters,
-                self._log_event,
-                seed=seed,
-                is_static=name in conditions.static,
-                on_settled=self.watch.on_settled,
+                Machine(
+                    name,
+                    self.scheduler,
+                    self.network,
+                    SimDisk(name, Random(f"disk {self.seed} {name}"), is_kept=name not in conditions.without_disk),
+                    self.scenario.topology,
+                    tagged(settings, value),
+                    self.counters,
+                    self._log_event,
+                    seed=self.seed,
+                    is_static=name in conditions.static,
+                    on_settled=self.watch.on_settled,
+                ),
             )
-            for name, value in zip(names, cycle(conditions.tag_values))
-        }
-        self._sinks = sorted({topic for sub in subs for topic in sub.sink_topics} - set(self.topology.internal_topics))
-        self._stores = {
-            name: _SEQUENCE_BYTES if spec.retain_duplicates else 0
-            for name, spec in sorted(self.topology.stores.items())
-            if spec.has_changelog and not spec.is_cache
-        }
-        self.writer = InputWriter(scenario, conditions, self.network)
-        #: Faults that are triggered by a request of their machine.
-        self._armed: list[Fault] = []
 
     def run(self) -> tuple[Outcome, str | None]:
         """Run the world; return its outcome, and the violated invariant, or None if there is none."""
