@@ -90,7 +90,9 @@ def _details(error: ProcessingError, *, is_debug: bool) -> list[str]:
         if str(cause) not in message:
             lines.append(f"  {type(cause).__name__}: {cause}")
         if isinstance(cause, Exception):
-            lines.append("  fix the code, or skip such records with --set processing_handler=continue")
+            # Without an offset no record is to blame, as in init().
+            skips = ", or skip such records with --set processing_handler=continue" if error.offset is not None else ""
+            lines.append(f"  fix the code{skips}")
     where = "" if cause is None else _in_user_code(cause)
     if where:
         lines.insert(0, where.removeprefix("\n"))

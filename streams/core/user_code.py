@@ -63,6 +63,18 @@ def located(function: Any) -> str:
     return f"{name!r} ({code.co_filename}:{code.co_firstlineno})"
 
 
+def expected_result(error: BaseException, function: Any, form: str) -> str:
+    """Return a message part that says which ``form`` a function must return, if its result caused the error.
+
+    Python's own message, such as "cannot unpack non-iterable NoneType object", names neither the function nor the
+    form, and no line of user code is in the traceback.  It is an empty string if the error came from the function.
+    """
+    has_frame = hasattr(inspect.unwrap(_inner(function)), "__code__")
+    if not has_frame or not isinstance(error, TypeError | ValueError) or place_in_user_code(error):
+        return ""
+    return f"; {located(function)} must return {form}"
+
+
 def refuse_unawaited(
     function: Any, what: str, *, may_yield: bool = False, error: type[StreamsError] = TopologyError
 ) -> None:

@@ -9,6 +9,8 @@ from streams.core.errors import ForeignFormatError, HandlerError, ProcessingErro
 from streams.core.handlers import ErrorHandlerContext, FailureOrigin, ProducerRecord
 from streams.core.records import Record
 from streams.core.threads import INTERRUPTIONS
+from streams.core.user_code import expected_result
+from streams.topology import FlatMap, FlatMapValues, Map
 
 if TYPE_CHECKING:
     from streams.runtime.task import Task
@@ -32,6 +34,9 @@ class TaskFailures:
         metadata = task.record_metadata()
         where = f" at {metadata.topic}-{metadata.partition} offset {metadata.offset}" if metadata else ""
         what = str(error) if isinstance(error, StreamsError) else f"{type(error).__name__}: {error}"
+        operator = getattr(task.topology.nodes.get(node or ""), "operator", None)
+        if isinstance(operator, Map | FlatMap | FlatMapValues):
+            what += expected_result(error, operator.mapper, operator.result)
         return ProcessingError(
             f"task {task.task_id}, node {node!r}{where}: {what}",
             node=node,

@@ -5,16 +5,17 @@ and KIP-820.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final, Generic, Self, TypeVar, overload
 
 from attrs import evolve, field, frozen
 
-from streams.core.errors import ProcessingError, TopologyError
+from streams.core.errors import ProcessingError, StreamsError, TopologyError
 from streams.core.record_arguments import checked_headers, checked_time
 from streams.core.records import Headers, Record, RecordMetadata, TaskId
 from streams.core.serdes import BYTES, PinnedSerde, Serde, serde_for
-from streams.core.user_code import refuse_result, refuse_unawaited, refuse_unawaited_methods
+from streams.core.user_code import located, refuse_result, refuse_unawaited, refuse_unawaited_methods
 from streams.state import (
     StoreKind,
     StoreSpec,
@@ -119,7 +120,8 @@ class ProcessorContext(Generic[KO, VO]):
                 raise ProcessingError(f"forwarded timestamp {timestamp_ms} is negative", node=self._node.node)
         if headers is not None:
             headers = checked_headers(headers, "headers of forward()", ProcessingError, node=self._node.node)
-        if self._fixed_key and key != self._key:
+        # NaN is not equal to itself.
+        if self._fixed_key and key is not self._key and key != self._key:
             raise ProcessingError(
                 f"process_values must keep the key {self._key!r}, got {key!r}; use process() to change it",
                 node=self._node.node,
@@ -338,6 +340,21 @@ def _members(owner: type) -> Iterator[tuple[str, Any]]:
     yield from seen.items()
 
 
+@contextmanager
+def _named(context: NodeContext, what: str) -> Iterator[None]:
+    """Let an error of user code that no record causes name the node."""
+    try:
+        yield
+    except StreamsError:
+        raise
+    except Exception as error:
+        raise ProcessingError(
+            f"node {context.node!r}: {what} failed: {type(error).__name__}: {error}",
+            node=context.node,
+            task_id=context.task_id,
+        ) from error
+
+
 def processor_key(node: str) -> str:
     """Return the key of a node's processor in ``NodeContext.shared``."""
     return f"processor/{node}"
@@ -356,8 +373,21 @@ class ProcessorOperator:
             _refuse_unawaited(self.supplier)
 
     def store_builders(self) -> list[StoreBuilder[Any]]:
-        """Return the stores that the processor class declares as attributes."""
-        owner = self.supplier if isinstance(self.supplier, type) else type(self._make())
+        """Return the stores that the processor class declares as attributes.
+
+        Raises:
+            TopologyError: the supplier makes no processor, or the same processor each time.
+        """
+        if isinstance(self.supplier, type):
+            owner: type = self.supplier
+        else:
+            made = self._make()
+            if self._make() is made:
+                raise TopologyError(
+                    f"process(): {located(self.supplier)} makes the same {type(made).__qualname__} each time; "
+                    "make a new one: each task has its own"
+                )
+            owner = type(made)
         return [value for _, value in _members(owner) if isinstance(value, StoreBuilder)]
 
     def bind(self, context: NodeContext) -> Process:
@@ -402,7 +432,8 @@ class ProcessorOperator:
         self, context: NodeContext, *, is_live: bool
     ) -> tuple[ProcessorContext[Any, Any], Callable[[Record[Any, Any]], object], str]:
         """Create the processor of a task; return its context, its ``process`` method and the name for messages."""
-        processor = self._make()
+        with _named(context, "making the processor"):
+            processor = self._make()
         user_context: ProcessorContext[Any, Any] = ProcessorContext(
             context, fixed_key=self.has_fixed_key, is_live=is_live
         )
@@ -414,12 +445,14 @@ class ProcessorOperator:
         shown = f"processor {type(processor).__qualname__}"
 
         def close() -> None:
-            refuse_result(processor.close(), f"close of {shown}")  # type: ignore[func-returns-value]
+            with _named(context, "close()"):
+                refuse_result(processor.close(), f"close of {shown}")  # type: ignore[func-returns-value]
 
         def init() -> None:
             user_context._now_ms = max(context.task_stream_time_ms(), 0)
             user_context._note_time(user_context._now_ms)
-            refuse_result(processor.init(user_context), f"init of {shown}")  # type: ignore[func-returns-value]
+            with _named(context, "init()"):
+                refuse_result(processor.init(user_context), f"init of {shown}")  # type: ignore[func-returns-value]
             for attribute, value in _members(type(processor)):
                 punctuation = getattr(value, "punctuation", None)
                 if isinstance(punctuation, Punctuation):

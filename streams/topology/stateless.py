@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from attrs import frozen
 
@@ -98,6 +98,7 @@ class Map:
     """Replaces the key and value with the pair that ``mapper(key, value)`` returns."""
 
     mapper: Callable[[Any, Any], tuple[Any, Any]]
+    result: ClassVar[str] = "a pair (key, value)"
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function for one task."""
@@ -132,6 +133,7 @@ class FlatMap:
     """Replaces a record with one record per pair that ``mapper(key, value)`` returns."""
 
     mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]]
+    result: ClassVar[str] = "an iterable of pairs (key, value)"
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function for one task."""
@@ -150,6 +152,7 @@ class FlatMapValues:
 
     mapper: Callable[..., Any]
     with_key: bool = False
+    result: ClassVar[str] = "an iterable of values"
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function for one task."""

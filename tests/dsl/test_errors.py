@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import pytest
@@ -20,6 +21,11 @@ SECOND = timedelta(seconds=1)
 
 class Pass(Processor[str, int, str, int]):
     pass
+
+
+@cache
+def cached_pass() -> Pass:
+    return Pass()
 
 
 def add(left: int, right: int) -> int:
@@ -114,6 +120,11 @@ MISTAKES: list[tuple[str, Callable[[StreamsBuilder], Any], str]] = [
         "two stores of the name 'c'",
     ),
     ("an instance as processor", lambda b: b.stream(orders).process(Pass()), "not an instance: each task has its own"),
+    (
+        "one processor for all tasks",
+        lambda b: b.stream(orders).process(cached_pass),
+        "cached_pass.* makes the same Pass each time; make a new one: each task has its own",
+    ),
     ("an unknown store", lambda b: b.stream(orders).process(Pass, stores=["s"]), "there is no state store 's'"),
     ("a text as stores", lambda b: b.stream(orders).process(Pass, stores="s"), "must be a list of names"),
     ("no partitions", lambda b: b.stream(orders).repartition(partitions=0), "partitions must be an int of at least 1"),

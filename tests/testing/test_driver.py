@@ -21,6 +21,7 @@ from streams.testing import TopologyTestDriver
 words = Topic("words", key=str, value=str)
 counts = Topic("counts", key=str, value=int)
 spoken = Topic("spoken", key=str, value=str)
+spoken_of = Topic("spoken-of", key=float, value=str)
 
 
 def topology(builder: StreamsBuilder) -> None:
@@ -124,6 +125,74 @@ def test_forwarded_time_or_headers_of_another_type_fail_at_the_node(given, messa
     with TopologyTestDriver(lambda builder: builder.stream(words).process(Sending, "sending").to(spoken)) as driver:
         with pytest.raises(ProcessingError, match=f"node 'sending' at words-0 offset 0: {message}"):
             driver.pipe(words, "a", key="a")
+
+
+class Failing(Processor[str, str, str, str]):
+    def init(self, context):
+        raise ValueError("no licence")
+
+
+class FailingToClose(Processor[str, str, str, str]):
+    def close(self):
+        raise ValueError("no answer")
+
+
+class FailingToBeMade(Processor[str, str, str, str]):
+    def __init__(self):
+        raise ValueError("no file")
+
+
+@pytest.mark.parametrize(
+    ("processor", "message"),
+    [
+        (Failing, r"node 'sending': init\(\) failed: ValueError: no licence"),
+        (FailingToClose, r"node 'sending': close\(\) failed: ValueError: no answer"),
+        (FailingToBeMade, "node 'sending': making the processor failed: ValueError: no file"),
+    ],
+)
+def test_processor_that_fails_without_a_record_is_named(processor, message):
+    def sending(builder: StreamsBuilder) -> None:
+        builder.stream(words).process(processor, "sending").to(spoken)
+
+    with pytest.raises(ProcessingError, match=message), TopologyTestDriver(sending):
+        pass
+
+
+def test_key_that_is_not_equal_to_itself_is_kept():
+    levels = Topic("levels", key=float, value=str)
+
+    class Passing(Processor[float, str, float, str]):
+        def process(self, record):
+            self.context.forward(record.key, record.value)
+
+    with TopologyTestDriver(lambda builder: builder.stream(levels).process_values(Passing).to(spoken_of)) as driver:
+        driver.pipe(levels, "a", key=float("nan"))
+
+        assert [value for _, value in driver.read(spoken_of)] == ["a"]
+
+
+def odd(key, value):
+    return value if value == "a" else None
+
+
+@pytest.mark.parametrize(
+    ("declare", "form"),
+    [
+        (lambda stream: stream.map(odd), "a pair .key, value."),
+        (lambda stream: stream.flat_map(odd), "an iterable of pairs .key, value."),
+        (lambda stream: stream.flat_map_values(odd), "an iterable of values"),
+    ],
+)
+def test_result_of_another_form_names_the_function_and_the_form(declare, form):
+    with TopologyTestDriver(lambda builder: declare(builder.stream(words)).to(spoken)) as driver:
+        with pytest.raises(ProcessingError, match=rf"TypeError: .*; 'odd' \(.*test_driver.py:\d+\) must return {form}"):
+            driver.pipe(words, "b", key="a")
+
+
+def test_error_of_the_function_itself_is_not_blamed_on_its_result():
+    with TopologyTestDriver(lambda builder: builder.stream(words).map(lambda k, v: int(v)).to(spoken)) as driver:
+        with pytest.raises(ProcessingError, match=r"with base 10: 'b'$"):
+            driver.pipe(words, "b", key="a")
 
 
 def test_headers_may_be_lists_of_pairs():
