@@ -1,7 +1,5 @@
 """Worlds of plain consumers: one group of both protocols (KIP-848), in a storm, on virtual time."""
 
-import hashlib
-import logging
 import re
 from collections import defaultdict
 from collections.abc import Sequence
@@ -9,31 +7,21 @@ from random import Random
 
 from attrs import define, field
 
-from streams.clients import Consumer, Producer, RebalanceListener, SubscriptionPattern
+from streams.clients import Consumer, RebalanceListener, SubscriptionPattern
 from streams.clients.topic_subscription import Topics
 from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
-from streams.core.topic import Topic
 from streams.group import CoordinatorConfig, GroupState
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import OffsetCommit, OffsetCommitResponse
 from streams.protocol.request import Request, Response
-from streams.testing.simulation.brokers import SimBroker
-from streams.testing.simulation.cluster import SimNodes
-from streams.testing.simulation.network import SimNetwork, Weather
-from streams.testing.simulation.report import Counters, EventLog, InvariantViolationError
-from streams.testing.simulation.scheduler import Scheduler, SimProcess, SimThreads, SpinDetector
+from streams.testing.simulation.scheduler import SimProcess, SimThreads
 from tests.testing.simulation.pushed import PushedWatch
+from tests.testing.simulation.storm import REQUEST_MS, Site, Storm
 
 GROUP = "readers"
 TOPICS = {"read-a": 3, "read-b": 2}
 SESSION_MS = 6_000
-STORM_MS = 20_000
-#: Virtual time after the storm within which everything must be read, and the group stable.
-SETTLING_MS = 120_000
-RECORDS = 120
-_REQUEST_MS = 2_000
-_WEATHER = (0.0, 0.002, 0.01)
 #: Kinds of faults with their weights.
 _FAULTS = {
     "crash": 6,
@@ -61,7 +49,7 @@ class Holdings(RebalanceListener):
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """Note what is added, which was not there."""
         if again := self.held.intersection(partitions):
-            self.reader.world._fail(f"{self.reader.name} was assigned {sorted(again)} again")
+            self.reader.world.storm.fail(f"{self.reader.name} was assigned {sorted(again)} again")
         self.held.update(partitions)
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
@@ -69,7 +57,7 @@ class Holdings(RebalanceListener):
         self.reader.world.revoked += 1
         # The automatic commit before a revocation may be the first to learn of the removal.
         if self.consumer._session.member.generation_id < 0 and not self.reader.is_automatic:
-            self.reader.world._fail(f"{self.reader.name} may commit {list(partitions)}, though it was removed")
+            self.reader.world.storm.fail(f"{self.reader.name} may commit {list(partitions)}, though it was removed")
         self.reader.commit(self.consumer)
         self._drop(partitions)
 
@@ -80,7 +68,7 @@ class Holdings(RebalanceListener):
 
     def _drop(self, partitions: Sequence[TopicPartition]) -> None:
         if strange := set(partitions) - self.held:
-            self.reader.world._fail(f"{self.reader.name} gives up {sorted(strange)}, which it did not have")
+            self.reader.world.storm.fail(f"{self.reader.name} gives up {sorted(strange)}, which it did not have")
         self.held.difference_update(partitions)
 
 
@@ -97,52 +85,22 @@ class Reader:
     is_automatic: bool
     protocol: str
     holdings: Holdings | None = None
-    process: SimProcess | None = None
-    consumer: Consumer | None = None
-    is_leaving: bool = False
-    starts: int = 0
+    site: Site[Consumer] = field(init=False)
 
-    def start(self) -> None:
-        """Start the process, unless it runs."""
-        if self.process is not None:
-            return
-        self.starts += 1
-        self.is_leaving = False
-        spins = SpinDetector(lambda: self.world.reads, self._on_spin)
-        process = self.process = SimProcess(self.world.scheduler, self.name, spins)
-        self.world.log(self.name, f"starts with protocol {self.protocol}")
-        process.spawn(lambda: self._run(process))
+    def __attrs_post_init__(self) -> None:
+        self.site = Site(
+            self.world.storm, self.name, self._read, lambda: f"starts with protocol {self.protocol}", self._use
+        )
 
-    def crash(self) -> None:
-        """End the process without a word to the brokers."""
-        if self.process is not None:
-            self.world.log(self.name, "crashes")
-            process, self.process, self.consumer = self.process, None, None
-            process.is_alive = False
-            self.world.scheduler.after(0, process.kill)
-
-    def _on_spin(self) -> None:
-        self.world.failures.append(InvariantViolationError(f"{self.name} polls on without a pause"))
-
-    def _run(self, process: SimProcess) -> None:
-        try:
-            self._read(process)
-        except BrokerError as error:
-            # As an application would be, it is started again.
-            self.world.log(self.name, f"ends: {type(error).__name__}")
-            self.world.ended[type(error).__name__] += 1
-        except Exception as error:
-            self.world.failures.append(error)
-        if self.process is process:
-            self.process = self.consumer = None
-            self.world.scheduler.after(500, self.start)
+    def _use(self, protocol: str) -> None:
+        self.protocol = protocol
 
     def _read(self, process: SimProcess) -> None:
-        world = self.world
+        storm, site = self.world.storm, self.site
         consumer = Consumer(
-            world.network.cluster(process),
+            storm.network.cluster(process),
             GROUP,
-            clock=world.scheduler.clock,
+            clock=storm.scheduler.clock,
             threads=SimThreads(process),
             client_id=self.name,
             group_protocol=self.protocol,
@@ -153,32 +111,32 @@ class Reader:
             session_timeout_ms=SESSION_MS,
             heartbeat_interval_ms=1_000,
             max_poll_interval_ms=15_000,
-            request_timeout_ms=_REQUEST_MS,
+            request_timeout_ms=REQUEST_MS,
             default_api_timeout_ms=4_000,
             metadata_max_age_ms=2_000,
             background_heartbeat=False,
         )
         if self.protocol == "consumer":
             # The assignor of the broker goes by the member ids.
-            consumer._session.member.member_id = f"{self.name}-{self.starts}"
-        self.consumer = consumer
+            consumer._session.member.member_id = f"{self.name}-{site.starts}"
+        site.client = consumer
         self.holdings = Holdings(self, consumer)
         consumer.subscribe(self._topics(), self.holdings)
-        while not self.is_leaving:
+        while not site.is_leaving:
             records = consumer.poll(300)
             for record in records:
-                world.read(self, TopicPartition(record.topic, record.partition), record.offset)
+                self.world.read(self, TopicPartition(record.topic, record.partition), record.offset)
             if records and not self.is_automatic:
                 self.commit(consumer)
-        self.consumer = None
+        site.client = None
         consumer.close(3_000)
-        world.log(self.name, "has closed")
+        storm.log(self.name, "has closed")
 
     def _topics(self) -> Topics:
         """Return what to subscribe to: names, or a pattern, which every other time the broker matches if it does."""
         if not self.is_regex:
             return sorted(TOPICS)
-        is_by_broker = self.protocol == "consumer" and self.starts % 2 == 1
+        is_by_broker = self.protocol == "consumer" and self.site.starts % 2 == 1
         self.world.matched[is_by_broker] += 1
         return SubscriptionPattern("read-.*") if is_by_broker else re.compile("read-.*")
 
@@ -190,7 +148,7 @@ class Reader:
             code = None if error.code is None else ErrorCode(error.code)
             name = code.name if type(error) is BrokerError and code is not None else type(error).__name__
             self.world.refused[name] += 1
-            self.world.log(self.name, f"commit: {name}")
+            self.world.storm.log(self.name, f"commit: {name}")
 
 
 @define(eq=False)
@@ -201,11 +159,6 @@ class ConsumerWorld:
     is_calm: bool = False
     #: The interval in which the clients push their metrics, or 0 if brokers take none; drawn apart from all else.
     metrics_ms: int = field(kw_only=True)
-    scheduler: Scheduler = field(factory=Scheduler)
-    counters: Counters = field(factory=Counters)
-    history: EventLog = field(factory=EventLog)
-    failures: list[Exception] = field(factory=list)
-    reads: int = 0
     #: Subscriptions to a pattern, by whether the broker matches it.
     matched: defaultdict[bool, int] = field(factory=lambda: defaultdict(int))
     #: Wall-clock times in milliseconds at which each reader has read a record.
@@ -215,46 +168,36 @@ class ConsumerWorld:
     lost: int = 0
     seen: defaultdict[TopicPartition, set[int]] = field(factory=lambda: defaultdict(set))
     refused: defaultdict[str, int] = field(factory=lambda: defaultdict(int))
-    ended: defaultdict[str, int] = field(factory=lambda: defaultdict(int))
-    faults: defaultdict[str, int] = field(factory=lambda: defaultdict(int))
     committed: dict[TopicPartition, int] = field(factory=dict)
     pushed: PushedWatch = field(factory=PushedWatch)
     _late: list[Request] = field(factory=list)
-    _has_written: bool = False
-    rng: Random = field(init=False)
-    broker: SimBroker = field(init=False)
-    nodes: SimNodes = field(init=False)
-    network: SimNetwork = field(init=False)
+    storm: Storm = field(init=False)
     readers: list[Reader] = field(init=False)
-    writer: SimProcess = field(init=False)
 
     @metrics_ms.default
     def _drawn_metrics_ms(self) -> int:
         return Random(f"metrics {self.seed}").choice((0, 500, 2_000))
 
     def __attrs_post_init__(self) -> None:
-        rng = self.rng = Random(f"consumers {self.seed}")
+        rng = Random(f"consumers {self.seed}")
         config = CoordinatorConfig(consumer_session_timeout_ms=SESSION_MS, consumer_heartbeat_interval_ms=1_000)
-        self.broker = SimBroker(
-            self.scheduler,
-            Random(f"broker {self.seed}"),
+        storm = self.storm = Storm(
+            self.seed,
+            rng,
+            GROUP,
+            TOPICS,
             config,
+            _FAULTS,
+            self.is_calm,
+            rng.choice((1, 2, 3)),
             self.pushed if self.metrics_ms else None,
             self.metrics_ms,
+            # A rolling migration, which may turn back: each start may use the other protocol.
+            draw=lambda: rng.choice(("consumer", "consumer", "classic")),
+            apply_own=self._apply,
         )
-        self.broker.group_id = GROUP
-        self.broker.create(TOPICS)
-        self.nodes = SimNodes(
-            self.scheduler, self.broker, Random(f"nodes {self.seed}"), self.counters, rng.choice((1, 2, 3)), 1_000
-        )
-        weather = (
-            Weather() if self.is_calm else Weather(rng.choice(_WEATHER), rng.choice(_WEATHER), rng.choice((0.0, 0.05)))
-        )
-        self.network = SimNetwork(
-            self.scheduler, self.nodes, Random(f"network {self.seed}"), weather, self.counters, 2_000
-        )
-        self.network.on_late = self._late.append
-        self.broker.on_answer, self.broker.on_change = self._on_answer, self._check_owners
+        storm.network.on_late = self._late.append
+        storm.broker.on_answer, storm.broker.on_change = self._on_answer, self._check_owners
         first = rng.choice(("consumer", "classic"))
         self.readers = [
             Reader(
@@ -268,13 +211,7 @@ class ConsumerWorld:
             )
             for number in range(rng.randint(2, 4))
         ]
-        self.writer = SimProcess(self.scheduler, "writer", SpinDetector(lambda: 0, lambda: None))
-
-    def log(self, who: str, what: str) -> None:
-        """Add an event to the history."""
-        self.history.append(self.scheduler.now_ms, who, what)
-
-    # --- the run ----------------------------------------------------------------------------
+        storm.sites = [reader.site for reader in self.readers]
 
     def run(self) -> str:
         """Run the world; return the digest of its events.
@@ -282,143 +219,58 @@ class ConsumerWorld:
         Raises:
             InvariantViolationError: an invariant is violated.
         """
-        before = logging.root.manager.disable
-        logging.disable(logging.CRITICAL)
-        try:
-            self._run()
-        finally:
-            for reader in self.readers:
-                reader.crash()
-            self.scheduler.run_until(self.scheduler.now_ms)
-            self.writer.kill()
-            logging.disable(before)
-        return hashlib.sha256("\n".join(self.history.lines).encode()).hexdigest()[:16]
+        return self.storm.run(self._unfinished, self._check_metrics)
 
-    def _run(self) -> None:
-        scheduler = self.scheduler
-        self.writer.spawn(self._write)
-        for number, reader in enumerate(self.readers):
-            scheduler.at(100 * number, reader.start)
-        if not self.is_calm:
-            self._draw()
-        scheduler.run_until(STORM_MS)
-        self.log("world", "the storm is over")
-        self.network.weather.calm()
-        self.network.cut_until_ms.clear()
-        limit_ms = scheduler.now_ms + SETTLING_MS
-        while not self.failures and (why := self._unfinished()):
-            if scheduler.now_ms >= limit_ms:
-                raise InvariantViolationError(f"{SETTLING_MS // 1000} s after the storm: {why}")
-            scheduler.run_until(scheduler.now_ms + 200)
-        if self.metrics_ms and not self.failures:
+    def _apply(self, kind: str) -> None:
+        if kind == "partitions" and self.storm.broker.is_up:
+            topics = self.storm.broker.machine.topics
+            topics.add_partitions("read-b", len(topics.by_name["read-b"].logs) + 1)
+
+    def _check_metrics(self) -> None:
+        if self.metrics_ms:
             # A request of the storm times out, one is throttled, and the first push after it may come late.
+            scheduler = self.storm.scheduler
             since_ms = scheduler.clock.now_ms()
-            scheduler.run_until(scheduler.now_ms + _REQUEST_MS + 4 * self.metrics_ms)
+            scheduler.run_until(scheduler.now_ms + REQUEST_MS + 4 * self.metrics_ms)
             self._check_pushed(since_ms)
-        if self.failures:
-            raise self.failures[0]
-
-    def _draw(self) -> None:
-        rng = self.rng
-        for _ in range(rng.randint(4, 12)):
-            kind = rng.choices(list(_FAULTS), list(_FAULTS.values()))[0]
-            reader, lasts_ms = rng.choice(self.readers), rng.randint(50, 9_000)
-            # A rolling migration, which may turn back: each start may use the other protocol.
-            protocol = rng.choice(("consumer", "consumer", "classic"))
-            at_ms = rng.randrange(500, STORM_MS - 500)
-            self.scheduler.at(at_ms, lambda args=(kind, reader, lasts_ms, protocol): self._apply(*args))
-
-    def _apply(self, kind: str, reader: Reader, lasts_ms: int, protocol: str) -> None:
-        now_ms, scheduler = self.scheduler.now_ms, self.scheduler
-        self.log("fault", f"{kind} {reader.name} {lasts_ms} {protocol}")
-        self.faults[kind] += 1
-        match kind:
-            case "crash":
-                reader.crash()
-                reader.protocol = protocol
-                scheduler.after(lasts_ms, reader.start)
-            case "leave":
-                reader.is_leaving, reader.protocol = True, protocol
-            case "stall" if reader.process is not None:
-                reader.process.stalled_until_ms = max(reader.process.stalled_until_ms, now_ms + lasts_ms)
-            case "cut":
-                self.network.cut_until_ms[reader.name] = now_ms + lasts_ms
-            case "reset":
-                self.network.reset(reader.name)
-            case "silence":
-                self.network.silence(reader.name)
-            case "broker" | "host" if self.broker.is_up:
-                self.broker.crash()
-                self.network.server_died(is_silent=kind == "host")
-                scheduler.after(lasts_ms // 2, self.broker.restart)
-            case "coordinators":
-                self.nodes.move_coordinators(now_ms + lasts_ms // 2)
-            case "leaders":
-                self.nodes.move_leaders(now_ms + lasts_ms // 2)
-            case "partitions" if self.broker.is_up:
-                topics = self.broker.machine.topics
-                topics.add_partitions("read-b", len(topics.by_name["read-b"].logs) + 1)
-
-    def _write(self) -> None:
-        producer = Producer(
-            self.network.cluster(self.writer),
-            client_id="writer",
-            request_timeout_ms=2_000,
-            metadata_max_age_ms=2_000,
-            delivery_timeout_ms=SETTLING_MS,
-            background_sender=False,
-            clock=self.scheduler.clock,
-            threads=SimThreads(self.writer),
-        )
-        pause = SimThreads(self.writer).signal()
-        topics = [Topic(name, key=bytes, value=bytes) for name in TOPICS]
-        for number in range(RECORDS):
-            producer.poll(0)
-            pause.wait(STORM_MS // RECORDS)
-            producer.send(topics[number % 2], b"%d" % number, key=b"%d" % number, timestamp_ms=number)
-        producer.flush(SETTLING_MS)
-        self._has_written = True
 
     # --- invariants -------------------------------------------------------------------------
 
     def read(self, reader: Reader, partition: TopicPartition, offset: int) -> None:
         """Note a record that a reader got, which no other reader may own that is certainly a member."""
-        self.reads += 1
-        self.read_times[reader.name].append(self.scheduler.clock.now_ms())
+        self.storm.reads += 1
+        self.read_times[reader.name].append(self.storm.scheduler.clock.now_ms())
         self.seen[partition].add(offset)
-        self.log(reader.name, f"reads {partition} {offset}")
-        now_ms = self.scheduler.clock.monotonic_ms()
+        self.storm.log(reader.name, f"reads {partition} {offset}")
+        now_ms = self.storm.scheduler.clock.monotonic_ms()
         self._check_membership(reader, partition)
         for one in self.readers:
-            other = one.consumer
+            other = one.site.client
             if one is reader or other is None or partition not in other.assignment() or other.alive_until_ms <= now_ms:
                 continue
-            if reader.consumer is not None and reader.consumer.alive_until_ms > now_ms:
-                self._fail(f"{partition} is read by {reader.name}, while {one.name} owns it")
+            if reader.site.client is not None and reader.site.client.alive_until_ms > now_ms:
+                self.storm.fail(f"{partition} is read by {reader.name}, while {one.name} owns it")
 
     def _check_membership(self, reader: Reader, partition: TopicPartition) -> None:
         """A reader reads only what its listener was told that it has, and nothing while it is in no generation."""
-        consumer, holdings = reader.consumer, reader.holdings
+        consumer, holdings = reader.site.client, reader.holdings
         if consumer is None or holdings is None:
             return
         if partition not in holdings.held:
-            self._fail(f"{reader.name} reads {partition}, which it was not assigned")
+            self.storm.fail(f"{reader.name} reads {partition}, which it was not assigned")
         if consumer._session.member.generation_id < 0:
-            self._fail(f"{reader.name} reads {partition}, though it was removed from the group")
-
-    def _fail(self, what: str) -> None:
-        self.failures.append(InvariantViolationError(f"{what}, at {self.scheduler.now_ms} ms"))
+            self.storm.fail(f"{reader.name} reads {partition}, though it was removed from the group")
 
     def _check_owners(self) -> None:
         """No partition has two owners in the coordinator."""
-        shell = self.broker.machine.coordinator.group(GROUP)
+        shell = self.storm.broker.machine.coordinator.group(GROUP)
         if shell is None or shell.consumer is None:
             return
         owner: dict[object, str] = {}
         for member in shell.consumer.members.values():
             for place in member.owned:
                 if (other := owner.setdefault(place, member.member_id)) != member.member_id:
-                    self._fail(f"partition {place[1]} is with {other} and with {member.member_id}")
+                    self.storm.fail(f"partition {place[1]} is with {other} and with {member.member_id}")
 
     def _on_answer(self, request: Request, response: Response | Exception) -> None:
         """A commit that succeeds neither goes back, nor skips what nobody has read, nor is of a stranger."""
@@ -430,31 +282,31 @@ class ConsumerWorld:
                 continue
             offset = request.offsets[partition].offset
             if offset < self.committed.get(partition, 0) and not is_late:
-                self._fail(f"the commit of {partition} goes back to {offset} from {self.committed[partition]}")
+                self.storm.fail(f"the commit of {partition} goes back to {offset} from {self.committed[partition]}")
             missing = set(range(offset)) - self.seen[partition]
             if missing:
-                self._fail(f"{offset} of {partition} is committed, and nobody has read {sorted(missing)[:3]}")
+                self.storm.fail(f"{offset} of {partition} is committed, and nobody has read {sorted(missing)[:3]}")
             self.committed[partition] = offset
-        shell = self.broker.machine.coordinator.group(GROUP)
+        shell = self.storm.broker.machine.coordinator.group(GROUP)
         if ErrorCode.NONE in response.errors.values() and shell is not None and shell.consumer is not None:
             member = shell.consumer.members.get(request.member_id)
             if member is None or member.epoch != request.generation_id:
-                self._fail(f"a commit of {request.member_id} in epoch {request.generation_id} was taken")
+                self.storm.fail(f"a commit of {request.member_id} in epoch {request.generation_id} was taken")
 
     def _check_pushed(self, since_ms: int) -> None:
         """Each client that reads pushes, under one ID, and what it pushes is what it has read, once."""
         for reader in self.readers:
             ids = self.pushed.ids[reader.name]
-            if len(ids) > reader.starts:
-                self._fail(f"{reader.name} has started {reader.starts} times, and pushes with {len(ids)} IDs")
-            push = reader.consumer and reader.consumer._network.metrics_push
+            if len(ids) > reader.site.starts:
+                self.storm.fail(f"{reader.name} has started {reader.site.starts} times, and pushes with {len(ids)} IDs")
+            push = reader.site.client and reader.site.client._network.metrics_push
             # Whose first question for subscriptions is lost asks again after five minutes, as Java's clients do.
             is_waiting = push is not None and push.instance_id is None and not push.is_idle
             if not is_waiting and not any(self.pushed.instances[name].until_ms >= since_ms for name in ids):
-                self._fail(f"{reader.name} has not pushed since {since_ms} ms")
+                self.storm.fail(f"{reader.name} has not pushed since {since_ms} ms")
         for total in self.pushed.instances.values():
             if problem := total.problem():
-                self._fail(f"{total.client_id}: {problem}")
+                self.storm.fail(f"{total.client_id}: {problem}")
             times = self.read_times[total.client_id]
             before, after = (
                 sum(low < at_ms < high for at_ms in times)
@@ -464,19 +316,15 @@ class ConsumerWorld:
                 )
             )
             if not before <= total.total <= after:
-                self._fail(f"{total.client_id} has pushed {total.total} records, and read {before} to {after}")
+                self.storm.fail(f"{total.client_id} has pushed {total.total} records, and read {before} to {after}")
 
     def _unfinished(self) -> str:
         """Return what is not settled yet, or an empty string."""
-        if not self._has_written:
-            return "not all is written"
-        if not self.broker.is_up or any(reader.consumer is None for reader in self.readers):
-            return "not everybody is up"
         owners: defaultdict[TopicPartition, list[str]] = defaultdict(list)
         for reader in self.readers:
-            for partition in reader.consumer.assignment():
+            for partition in reader.site.client.assignment():
                 owners[partition].append(reader.name)
-        topics = self.broker.machine.topics
+        topics = self.storm.broker.machine.topics
         for name in TOPICS:
             for number in range(len(topics.by_name[name].logs)):
                 partition = TopicPartition(name, number)
@@ -485,7 +333,7 @@ class ConsumerWorld:
                 end = topics.log(partition).high_watermark
                 if missing := set(range(end)) - self.seen[partition]:
                     return f"{partition}: nobody has read {sorted(missing)[:5]} of {end}"
-        shell = self.broker.machine.coordinator.group(GROUP)
+        shell = self.storm.broker.machine.coordinator.group(GROUP)
         if shell is None:
             return "there is no group"
         if shell.consumer is not None:

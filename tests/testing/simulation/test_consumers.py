@@ -12,8 +12,9 @@ from streams.group.epoch_member import EpochMember
 from streams.group.modern_groups import ModernGroups
 from streams.protocol.error_codes import ErrorCode
 from streams.testing.simulation.report import InvariantViolationError
-from tests.testing.simulation.consumer_world import STORM_MS, ConsumerWorld
+from tests.testing.simulation.consumer_world import ConsumerWorld
 from tests.testing.simulation.hashes import printed_with_other_hashes
+from tests.testing.simulation.storm import STORM_MS
 
 _pushed, _due = MetricsPush._pushed, MetricsPush.due
 
@@ -75,7 +76,7 @@ def test_group_of_consumers_is_stable_after_a_storm(seed):
 
 def test_last_push_has_all_that_a_consumer_has_read():
     world = ConsumerWorld(0, is_calm=True, metrics_ms=500)
-    world.scheduler.at(STORM_MS - 1_000, lambda: setattr(world.readers[0], "is_leaving", True))
+    world.storm.scheduler.at(STORM_MS - 1_000, lambda: setattr(world.readers[0].site, "is_leaving", True))
 
     world.run()
 
@@ -92,8 +93,8 @@ def test_storms_of_consumers_have_everything():
     for world in worlds:
         world.run()
 
-    kinds = {kind for world in worlds for kind in world.faults}
-    lines = "\n".join(line for world in worlds for line in world.history.lines)
+    kinds = {kind for world in worlds for kind in world.storm.faults}
+    lines = "\n".join(line for world in worlds for line in world.storm.history.lines)
     assert len(kinds) == 11
     assert "starts with protocol classic" in lines
     assert "starts with protocol consumer" in lines

@@ -41,7 +41,7 @@ def test_share_group_without_faults_is_soon_done():
 
     world.run()
 
-    assert not world.ended
+    assert not world.storm.ended
     assert world.refused.keys() <= {"none", "INVALID_RECORD_STATE"}
 
 
@@ -56,7 +56,7 @@ def test_storms_of_share_groups_have_everything():
     for world in worlds:
         world.run()
 
-    assert len({kind for world in worlds for kind in world.faults}) == 10
+    assert len({kind for world in worlds for kind in world.storm.faults}) == 10
     codes = {code for world in worlds for code in world.refused}
     assert codes >= {"none", "INVALID_RECORD_STATE", "NETWORK_EXCEPTION", "NOT_LEADER_OR_FOLLOWER"}
     assert any(world.late for world in worlds)
