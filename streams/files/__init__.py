@@ -11,6 +11,7 @@ Of the other packages, this package imports only ``core``.
 
 from streams.files.arrow import arrow_column as arrow_column
 from streams.files.arrow import arrow_table as arrow_table
+from streams.files.columns import plain_type as plain_type
 from streams.files.columns import table_columns as table_columns
 from streams.files.file_systems import FileSystemError as FileSystemError
 from streams.files.file_systems import file_system as file_system

@@ -62,12 +62,28 @@ class ArrowRows(Sequence[Row]):
             return iter(batch.to_pylist(maps_as_pydicts="strict"))
         except OverflowError:  # A time after the year 9999, which Python cannot represent.
             return iter(_times_as_text(batch).to_pylist(maps_as_pydicts="strict"))
+        except KeyError:  # A map with a key that occurs twice, which no dict can represent.
+            return iter(batch.to_pylist())
+
+
+def python_objects(found: Any) -> list[Any]:
+    """Return an Arrow array or batch as Python objects, with maps as dicts.
+
+    Raises:
+        ValueError: a map has a key twice.
+    """
+    try:
+        objects: list[Any] = found.to_pylist(maps_as_pydicts="strict")
+    except KeyError as error:
+        key = str(error).rpartition("duplicate key was ")[2].rstrip(')."')
+        raise ValueError(f"a map has the key {key} more than once") from None
+    return objects
 
 
 def plain_batch(batch: Any) -> Any:
-    """Convert times to microseconds, as in Python, and times with a time zone to UTC; return the batch."""
+    """Convert columns to their plain types, with times in microseconds, as in Python, and UTC; return the batch."""
     for index, part in enumerate(batch.schema):
-        kind = _plain_type(part.type)
+        kind = plain_type(part.type)
         if kind != part.type:
             batch = batch.set_column(index, part.name, batch.column(index).cast(kind, safe=False))
     return batch
@@ -88,20 +104,26 @@ def _times_as_text(batch: Any) -> Any:
     return batch
 
 
-def _plain_type(kind: Any) -> Any:
+def plain_type(kind: Any) -> Any:
+    """Return the type that values are converted to before they are read, without dictionaries, views and large lists.
+
+    Arrow lacks functions for some of the others, and cannot cut their arrays.
+    """
     import pyarrow as pa
 
-    if pa.types.is_timestamp(kind):
+    is_a = pa.types
+    if is_a.is_timestamp(kind):
         return pa.timestamp("us", "UTC" if kind.tz else None)
-    if pa.types.is_dictionary(kind):
-        return _plain_type(kind.value_type)
-    if pa.types.is_struct(kind):
-        return pa.struct([part.with_type(_plain_type(part.type)) for part in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_plain_type(kind.value_type)))
-    if pa.types.is_map(kind):
-        return pa.map_(_plain_type(kind.key_type), _plain_type(kind.item_type))
-    return kind
+    if is_a.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    if is_a.is_struct(kind):
+        return pa.struct([part.with_type(plain_type(part.type)) for part in kind])
+    if _is_list(kind):
+        return pa.list_(kind.value_field.with_type(plain_type(kind.value_type)))
+    if is_a.is_map(kind):
+        return pa.map_(plain_type(kind.key_type), plain_type(kind.item_type))
+    others = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary(), pa.date64(): pa.date32()}
+    return others.get(kind, kind)
 
 
 @frozen
@@ -143,7 +165,7 @@ class ValueReader:
 
         batch = plain_batch(rows.batch)
         if self._info is None:
-            return Values(list(map(self.form.from_object, batch.to_pylist(maps_as_pydicts="strict"))))
+            return Values(list(map(self.form.from_object, python_objects(batch))))
         columns = {name: batch.column(name) for name in batch.schema.names}
         # One row is converted by itself, so that an error names the place in the row.
         if self._writer is not None and len(rows) > 1:
@@ -289,7 +311,7 @@ def _column(array: Any, info: Any) -> list[Any]:
         return [
             None if size is None else [next(items) for _ in range(size)] for size in array.value_lengths().to_pylist()
         ]
-    values: list[Any] = array.to_pylist(maps_as_pydicts="strict")
+    values = python_objects(array)
     if pa.types.is_decimal(kind) and isinstance(info, inspect.IntType):
         return [None if value is None else int(value) for value in values]
     return values
@@ -431,7 +453,7 @@ def is_serialized(kind: Any) -> bool:
     """Return whether a column of this Arrow type contains serialized keys or values."""
     import pyarrow as pa
 
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
 
 
 def _misfits(fields: Any, columns: dict[str, Any], prefix: str) -> Iterator[str]:
@@ -496,7 +518,7 @@ def _fits(info: Any, kind: Any) -> bool:
 
     is_a = pa.types
     text = is_a.is_string(kind) or is_a.is_large_string(kind) or is_a.is_string_view(kind)
-    data = is_a.is_binary(kind) or is_a.is_large_binary(kind) or is_a.is_fixed_size_binary(kind)
+    data = is_serialized(kind) or is_a.is_fixed_size_binary(kind)
     number = is_a.is_integer(kind) or is_a.is_decimal(kind)
     whole = is_a.is_integer(kind) or (is_a.is_decimal(kind) and kind.scale == 0)
     # Declared type -> whether this column can be converted to it; text is parsed as in JSON lines.
@@ -509,7 +531,7 @@ def _fits(info: Any, kind: Any) -> bool:
         inspect.ByteArrayType: data or text,
         inspect.MemoryViewType: data or text,
         inspect.DateTimeType: is_a.is_timestamp(kind) or text,
-        inspect.DateType: is_a.is_date32(kind) or text,
+        inspect.DateType: is_a.is_date(kind) or text,
         inspect.TimeType: is_a.is_time(kind) or text,
         inspect.TimeDeltaType: is_a.is_duration(kind) or text,
         inspect.UUIDType: text or data,

@@ -28,6 +28,7 @@ from streams.files.columns import (
     are_records,
     is_serialized,
     plain_batch,
+    python_objects,
 )
 from streams.files.forms import BAD_INPUT, Form, Hex
 from streams.files.kinds import WHOLE, FileKind, FileSource, Kind, Part, open_binary
@@ -457,7 +458,7 @@ class RecordReader:
         form, column = self.key, columns["key"]
         if not isinstance(form.serde, WindowedSerde) or is_serialized(column.type):
             return _data(form, column)
-        items = column.to_pylist(maps_as_pydicts="strict")
+        items = python_objects(column)
         if set(WINDOW_COLUMNS) <= columns.keys():
             starts, ends = (_epoch_ms(columns[name]) for name in WINDOW_COLUMNS)
             items = [
@@ -474,7 +475,7 @@ def _headers(column: Any) -> list[Headers] | None:
 
 
 def _data(form: Form, column: Any) -> list[bytes | None]:
-    items: list[Any] = column.to_pylist(maps_as_pydicts="strict")
+    items = python_objects(column)
     if is_serialized(column.type):
         return items
     return [None if item is None else form.from_object(item) for item in items]
@@ -508,8 +509,10 @@ def _parquet_file(source: FileSource, kind: FileKind) -> Iterator[Any]:
     """Open a Parquet file for the duration of a ``with`` block."""
     import pyarrow.parquet as pq
 
-    with _unpacked(source, kind) if kind.is_gzip else source.opened() as stream, pq.ParquetFile(stream) as file:
-        yield file
+    with _unpacked(source, kind) if kind.is_gzip else source.opened() as stream:
+        # Nanoseconds, the default for times that Spark and Hive write as INT96, overflow before 1678 and after 2262.
+        with pq.ParquetFile(stream, coerce_int96_timestamp_unit="us") as file:
+            yield file
 
 
 def row_groups(source: FileSource, kind: FileKind) -> list[tuple[int, int]]:

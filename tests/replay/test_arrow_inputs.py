@@ -1,7 +1,7 @@
 """Tables of pyarrow, polars, pandas and DuckDB are inputs without Spark, in order of event time."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import msgspec
 import polars
 import pyarrow as pa
 import pyarrow.dataset
+import pyarrow.parquet
 import pytest
 
 from streams import StreamsBuilder, TimeWindows, Topic, time_windowed
@@ -223,3 +224,76 @@ def test_reader_that_was_read_before_is_refused() -> None:
     reader.read_all()
     with pytest.raises(InputError, match="has no rows: a reader can be read only once"):
         run(reader)
+
+
+class Part(msgspec.Struct):
+    """A nested value with texts and times."""
+
+    text: str
+    at: datetime
+    data: bytes
+
+
+class Nested(msgspec.Struct):
+    """A value whose columns have lists, structs and maps."""
+
+    at: datetime
+    parts: list[Part]
+    times: list[datetime]
+    counts: dict[str, int]
+
+
+nested = Topic("nested", value=Nested, timestamp=lambda value: value.at)
+seen = Topic("seen", value=Nested)
+
+
+def seeing(builder: StreamsBuilder) -> None:
+    builder.stream(nested).to(seen)
+
+
+def nested_values(given: Any) -> list[Nested]:
+    with replay(seeing, {nested: given}, executor="local", application_id="nested") as result:
+        return [record.value for record in result.rows(seen)]
+
+
+def test_columns_in_forms_that_arrow_cannot_cut_are_read() -> None:
+    """Views of text and binary data in lists, as of polars, large and fixed lists, and times in nanoseconds."""
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    rows = [
+        {"at": start, "parts": [{"text": "a long text, not inlined", "at": start, "data": b"x" * 20}], "times": [start]},
+        {"at": start + timedelta(hours=1), "parts": [], "times": [start]},
+    ]
+    part = pa.struct({"text": pa.string_view(), "at": pa.timestamp("ns", "Europe/Berlin"), "data": pa.binary_view()})
+    kinds = {"at": pa.timestamp("ns", "UTC"), "parts": pa.large_list(part), "times": pa.list_(pa.timestamp("ns", "UTC"), 1)}
+    table = pa.Table.from_pylist(rows, pa.schema(kinds))
+    counts = pa.array([[("n", 1)], []], pa.map_(pa.string_view(), pa.int64()))
+
+    found = nested_values(table.append_column("counts", counts))
+
+    assert found == [
+        Nested(start, [Part("a long text, not inlined", start, b"x" * 20)], [start], {"n": 1}),
+        Nested(start + timedelta(hours=1), [], [start], {}),
+    ]
+    frame = polars.from_arrow(table).with_columns(counts=polars.struct(n=polars.lit(1)))
+    assert [value.parts for value in nested_values(frame)] == [value.parts for value in found]
+
+
+def test_a_map_with_a_key_twice_is_a_bad_row() -> None:
+    at = pa.array([datetime(2026, 1, 1, tzinfo=UTC)])
+    empty = pa.array([[]], pa.list_(pa.null()))
+    counts = pa.array([[("n", 1), ("n", 2)]], pa.map_(pa.string(), pa.int64()))
+    with pytest.raises(InputError, match="row 1: a map has the key 'n' more than once; fix the row"):
+        nested_values(pa.table({"at": at, "parts": empty, "times": empty, "counts": counts}))
+
+
+def test_times_of_spark_outside_of_the_range_of_nanoseconds_are_exact(tmp_path: Path) -> None:
+    """Spark and Hive write times as INT96; in nanoseconds, 9999-12-31 is a time in 1816."""
+    times = [datetime(9999, 12, 31, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)]
+    parts = pa.array([[]], pa.list_(pa.struct({"text": pa.string(), "at": pa.timestamp("us"), "data": pa.binary()})))
+    counts = pa.array([[]], pa.map_(pa.string(), pa.int64()))
+    table = pa.table({"at": times[1:], "parts": parts, "times": [times], "counts": counts})
+    pyarrow.parquet.write_table(table, tmp_path / "history.parquet", use_deprecated_int96_timestamps=True)
+
+    (found,) = nested_values(tmp_path / "history.parquet")
+
+    assert [time.replace(tzinfo=UTC) for time in found.times] == times

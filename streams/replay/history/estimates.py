@@ -254,7 +254,7 @@ def _first_rows(source: FileSource) -> bytes:
     target = io.BytesIO()
     with source.opened() as stream:
         # With a buffer, only the first pages of each column are read.
-        file = pq.ParquetFile(stream, buffer_size=1 << 16, pre_buffer=False)
+        file = pq.ParquetFile(stream, buffer_size=1 << 16, pre_buffer=False, coerce_int96_timestamp_unit="us")
         batch = next(iter(file.iter_batches(batch_size=_SAMPLED_ROWS)), None)
         pq.write_table(pa.Table.from_batches([] if batch is None else [batch], file.schema_arrow), target)
     return target.getvalue()

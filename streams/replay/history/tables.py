@@ -7,7 +7,7 @@ from attrs import evolve, frozen
 
 from streams.core.errors import InputError
 from streams.core.topic import Topic
-from streams.files import table_columns
+from streams.files import plain_type, table_columns
 from streams.replay.errors import ReplayError
 from streams.replay.history.growth import History
 from streams.replay.history.inputs import FileMark, Input, Table
@@ -171,7 +171,7 @@ def write_rows(table: Table, topic: Topic[Any, Any], file: Place) -> TablePlace:
     try:
         reader = pa.RecordBatchReader.from_stream(source.scanner().to_reader() if _is_dataset(source) else source)
         columns = list(table_columns(topic, reader.schema, table.name))
-        kept = pa.schema([_decoded(reader.schema.field(name)) for name in columns])
+        kept = pa.schema([part.with_type(plain_type(part.type)) for part in map(reader.schema.field, columns)])
         # The file is read once and deleted: dictionaries and statistics would be a third of the time.
         plain = {"use_dictionary": False, "write_statistics": False}
         with file.whole_file() as stream, pq.ParquetWriter(stream, kept, **plain) as writer:
@@ -218,14 +218,6 @@ def _groups(batches: Iterable[Any]) -> Iterator[list[Any]]:
         yield group
 
 
-def _decoded(part: Any) -> Any:
-    """Return a field with a plain type in place of a dictionary or view type, for which Arrow lacks functions."""
-    import pyarrow as pa
-
-    kind = part.type.value_type if pa.types.is_dictionary(part.type) else part.type
-    return part.with_type(pa.string() if pa.types.is_string_view(kind) else kind)
-
-
 def _concatenated(arrays: Sequence[Any], part: Any) -> Any:
     import pyarrow as pa
 
@@ -233,4 +225,4 @@ def _concatenated(arrays: Sequence[Any], part: Any) -> Any:
         array.dictionary.cast(part.type).take(array.indices) if pa.types.is_dictionary(array.type) else array
         for array in arrays
     ]
-    return pa.concat_arrays([array.cast(part.type) for array in plain])
+    return pa.concat_arrays([array.cast(part.type, safe=False) for array in plain])

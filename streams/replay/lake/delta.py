@@ -72,9 +72,12 @@ def delta_rows(name: LakeName, state: LakeState, files: Sequence[str]) -> Any:
     """
     with explained_delta(f"{name}: cannot be read as a Delta table"):
         from deltalake import DeltaTable
-        from pyarrow.dataset import FileSystemDataset
+        from pyarrow.dataset import FileSystemDataset, ParquetReadOptions
 
-        whole = DeltaTable(_uri(name), version=int(state.version)).to_pyarrow_dataset()
+        # Nanoseconds, the default for times that Spark writes as INT96, overflow before 1678 and after 2262.
+        options = ParquetReadOptions(coerce_int96_timestamp_unit="us")
+        table = DeltaTable(_uri(name), version=int(state.version))
+        whole = table.to_pyarrow_dataset(parquet_read_options=options)
         fragments = {unquote(part.path).lstrip("/"): part for part in whole.get_fragments()}
         chosen = [fragments[file.lstrip("/")] for file in files]
         return FileSystemDataset(chosen, whole.schema, whole.format, whole.filesystem)
