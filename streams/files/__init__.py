@@ -37,6 +37,7 @@ from streams.files.lake import FORMATS as FORMATS
 from streams.files.lake import LakeTable as LakeTable
 from streams.files.lake import table_around as table_around
 from streams.files.lake import table_below as table_below
+from streams.files.lake_tables import column_problems as column_problems
 from streams.files.lake_tables import created_delta as created_delta
 from streams.files.lake_tables import created_iceberg as created_iceberg
 from streams.files.lake_tables import explained_delta as explained_delta

@@ -68,13 +68,14 @@ def created_delta(uri: str, schema: Any, columns: Sequence[str]) -> Any:
         InputError: the table has other columns or partition columns, or cannot be written.
     """
     with explained_delta(f"delta:{uri}: cannot be written as a Delta table"):
+        import pyarrow as pa
         from deltalake import DeltaTable
 
         if not DeltaTable.is_deltatable(uri):
             DeltaTable.create(uri, schema, mode="ignore", partition_by=list(columns))
         table = DeltaTable(uri)
         _check_partitions(f"delta:{uri}", list(table.metadata().partition_columns), columns)
-        _check_columns(f"delta:{uri}", [part.name for part in table.schema().fields], schema)
+        _check_columns(f"delta:{uri}", pa.schema(table.schema().to_arrow()), schema)
         return table
 
 
@@ -107,6 +108,7 @@ def created_iceberg(catalog: Any, name: str, schema: Any, columns: Sequence[tupl
         InputError: the table has other columns or partition fields.
     """
     from pyiceberg.exceptions import NoSuchTableError
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
     from pyiceberg.transforms import DayTransform, IdentityTransform
 
     listed = json.dumps(columns)
@@ -125,7 +127,7 @@ def created_iceberg(catalog: Any, name: str, schema: Any, columns: Sequence[tupl
     found = [_described(field, table) for field in table.spec().fields]
     given = ["day(timestamp)" if not path else ".".join(path) for path in columns]
     _check_partitions(f"iceberg:{name}", found, given)
-    _check_columns(f"iceberg:{name}", [part.name for part in table.schema().fields], schema)
+    _check_columns(f"iceberg:{name}", schema_to_pyarrow(table.schema(), include_field_ids=False), schema)
     return table
 
 
@@ -155,9 +157,56 @@ def _check_partitions(what: str, found: Sequence[str], given: Sequence[str]) -> 
         raise InputError(f"{what}: is partitioned by {there}, partition_by is {here}; give the same columns")
 
 
-def _check_columns(what: str, names: Sequence[str], schema: Any) -> None:
-    missing, others = set(schema.names) - set(names), set(names) - set(schema.names)
-    if missing or others:
-        problems = [f"has no column {name}" for name in sorted(missing)]
-        problems += [f"has column {name}, which the output has not" for name in sorted(others)]
-        raise InputError(f"{what}: {', '.join(problems)}; write to another table, or add and drop these columns there")
+def _check_columns(what: str, found: Any, schema: Any) -> None:
+    problems = list(column_problems(found, schema))
+    if problems:
+        raise InputError(f"{what}: {', '.join(problems)}; write to another table, or change its columns")
+
+
+def column_problems(found: Any, schema: Any) -> Iterator[str]:
+    """Yield the differences of the columns of a table, given as Arrow schema, from those of an output.
+
+    A struct of the table may have further fields: they are null in the rows of the output.
+    """
+    kinds = {part.name: part.type for part in found}
+    for name in sorted(set(schema.names) - kinds.keys()):
+        yield f"has no column {name}"
+    for name in sorted(kinds.keys() - set(schema.names)):
+        yield f"has column {name}, which the output has not"
+    for part in schema:
+        if part.name in kinds:
+            yield from _misfits(part.name, kinds[part.name], part.type)
+
+
+def _misfits(name: str, found: Any, kind: Any) -> Iterator[str]:
+    """Yield the differences of a column's type from that of an output; names of items and sizes do not matter."""
+    import pyarrow as pa
+
+    is_a = pa.types
+    if is_a.is_struct(found) and is_a.is_struct(kind):
+        known = {part.name: part.type for part in found}
+        for part in kind:
+            if part.name in known:
+                yield from _misfits(f"{name}.{part.name}", known[part.name], part.type)
+            else:
+                yield f"has no field {name}.{part.name}"
+    elif is_a.is_map(found) and is_a.is_map(kind):
+        yield from _misfits(f"{name} (key)", found.key_type, kind.key_type)
+        yield from _misfits(f"{name} (value)", found.item_type, kind.item_type)
+    elif hasattr(found, "value_type") and is_a.is_list(kind):
+        yield from _misfits(f"{name}[]", found.value_type, kind.value_type)
+    elif _plain(found) != kind:
+        yield f"column {name} is {found}, but {kind} in the output"
+
+
+def _plain(kind: Any) -> Any:
+    import pyarrow as pa
+
+    others = {
+        pa.large_string(): pa.string(),
+        pa.string_view(): pa.string(),
+        pa.large_binary(): pa.binary(),
+        pa.binary_view(): pa.binary(),
+        pa.timestamp("us", "+00:00"): pa.timestamp("us", "UTC"),
+    }
+    return others.get(kind, kind)

@@ -260,18 +260,26 @@ def test_columns_in_forms_that_arrow_cannot_cut_are_read() -> None:
     """Views of text and binary data in lists, as of polars, large and fixed lists, and times in nanoseconds."""
     start = datetime(2026, 1, 1, tzinfo=UTC)
     rows = [
-        {"at": start, "parts": [{"text": "a long text, not inlined", "at": start, "data": b"x" * 20}], "times": [start]},
+        {
+            "at": start,
+            "parts": [{"text": "a text of some length", "at": start, "data": b"x" * 20}],
+            "times": [start],
+        },
         {"at": start + timedelta(hours=1), "parts": [], "times": [start]},
     ]
     part = pa.struct({"text": pa.string_view(), "at": pa.timestamp("ns", "Europe/Berlin"), "data": pa.binary_view()})
-    kinds = {"at": pa.timestamp("ns", "UTC"), "parts": pa.large_list(part), "times": pa.list_(pa.timestamp("ns", "UTC"), 1)}
+    kinds = {
+        "at": pa.timestamp("ns", "UTC"),
+        "parts": pa.large_list(part),
+        "times": pa.list_(pa.timestamp("ns", "UTC"), 1),
+    }
     table = pa.Table.from_pylist(rows, pa.schema(kinds))
     counts = pa.array([[("n", 1)], []], pa.map_(pa.string_view(), pa.int64()))
 
     found = nested_values(table.append_column("counts", counts))
 
     assert found == [
-        Nested(start, [Part("a long text, not inlined", start, b"x" * 20)], [start], {"n": 1}),
+        Nested(start, [Part("a text of some length", start, b"x" * 20)], [start], {"n": 1}),
         Nested(start + timedelta(hours=1), [], [start], {}),
     ]
     frame = polars.from_arrow(table).with_columns(counts=polars.struct(n=polars.lit(1)))

@@ -6,6 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.utils.config import Config
 
@@ -317,6 +318,19 @@ def test_other_partitions_and_columns_are_refused(lake: Lake, history: Path) -> 
             result.write(copies, lake.name("days"), partition_by="day")
         with pytest.raises(InputError, match="a version is for inputs"):
             result.write(days, lake.name("days") + "@7")
+
+
+def test_columns_of_other_types_are_refused(lake: Lake, history: Path) -> None:
+    with replayed(history) as result:
+        table = result.table(copies).to_arrow()
+        price, counts = pa.array([1.5] * table.num_rows), table["value"].combine_chunks().field("counts")
+        values = pa.StructArray.from_arrays([price, counts], ["price", "counts"])
+        lake.append("copies", table.set_column(table.schema.get_field_index("value"), "value", values))
+        before = lake.read("copies").num_rows
+        message = r"has no field value.product, column value.price is double, but decimal128\(38, 18\) in the output"
+        with pytest.raises(InputError, match=message):
+            result.write(copies, lake.name("copies"))
+        assert lake.read("copies").num_rows == before
 
 
 # --- inputs ---------------------------------------------------------------------------------

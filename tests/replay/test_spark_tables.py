@@ -40,7 +40,7 @@ def test_table_has_the_rows_of_the_output_once(any_spark: Any, history: Path, pa
     any_spark.sql(f"DROP TABLE {name}")
 
 
-def test_table_of_another_format_or_with_other_partitions_is_refused(spark: Any, history: Path) -> None:
+def test_table_of_another_format_or_with_other_partitions_or_columns_is_refused(spark: Any, history: Path) -> None:
     spark.sql("DROP TABLE IF EXISTS default.in_orc")
     spark.sql("CREATE TABLE default.in_orc (key STRING) USING orc")
     with on_spark(spark, history) as result:
@@ -49,6 +49,9 @@ def test_table_of_another_format_or_with_other_partitions_is_refused(spark: Any,
         result.write(days, "table:default.by_day", partition_by="day")
         with pytest.raises(InputError, match="is partitioned by day, partition_by is nothing"):
             result.write(days, "table:default.by_day")
+        with pytest.raises(InputError, match=r"has column window_end, which .*column value is int64, but struct<"):
+            result.write(copies, "table:default.by_day", partition_by="day")
+    assert spark.table("default.by_day").count() == 200
     spark.sql("DROP TABLE default.in_orc")
     spark.sql("DROP TABLE default.by_day")
 

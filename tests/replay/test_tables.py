@@ -14,10 +14,12 @@ import polars
 import pyarrow.dataset as ds
 import pytest
 from attrs import frozen
+from deltalake import DeltaTable
 
 from streams import CountWindows, StreamsBuilder, TimeWindows, Topic, time_windowed
 from streams.core.errors import InputError
 from streams.core.errors import SerializationError as NotSerializable
+from streams.dsl import TopologySource
 from streams.files import arrow_table
 from streams.replay import ReplayError, ReplayResult, replay
 from streams.replay.run import writing
@@ -262,6 +264,55 @@ def test_append_adds_the_rows_of_another_replay(tmp_path: Path) -> None:
             result.write(copies, out)
 
     assert len(rows_in(out)) == 20
+
+
+def scaled(factor: int) -> TopologySource:
+    """Return a topology that is equal in structure and code for each factor."""
+
+    def topology(builder: StreamsBuilder) -> None:
+        builder.stream(sales).map_values(lambda sale: int(sale.price) * factor).to("prices")
+
+    return topology
+
+
+@pytest.mark.parametrize("target", ["parquet", "delta"])
+def test_a_run_with_other_functions_replaces_the_rows_of_the_run_before(
+    history: Path, tmp_path: Path, target: str
+) -> None:
+    """Both have the same topology and code, so they are the same replay."""
+    given: Any = {"executor": "local", "application_id": "shop", "partitions": 2}
+    for factor in (1, 10):
+        with replay(scaled(factor), {sales: history}, **given) as result:
+            assert result.write("prices", f"{target}:{tmp_path / 'out'}") == 200
+            assert result.write("prices", f"{target}:{tmp_path / 'out'}") == 0
+            expected = sorted(result.outputs["prices"]["value"].to_pylist())
+        if target == "delta":
+            found = DeltaTable(tmp_path / "out").to_pyarrow_table()
+        else:
+            found = ds.dataset(tmp_path / "out", format="parquet").to_table()
+        assert sorted(found["value"].to_pylist()) == expected
+
+
+def test_rows_that_were_corrected_are_another_history(tmp_path: Path) -> None:
+    """The files have the same number of rows with the same times."""
+    path, ids = tmp_path / "sales.jsonl", []
+    write_sales(path)
+    for wrong, right in (("", ""), ("100.25", "999.25")):
+        path.write_text(path.read_text().replace(wrong, right))
+        with replayed(path) as result:
+            ids.append(result.session.id)
+            result.write(copies, tmp_path / "out", mode="overwrite")
+            assert rows_in(tmp_path / "out") == rows_of(result.table(copies).to_arrow())
+    assert ids[0] != ids[1]
+
+
+def test_outputs_with_other_columns_are_not_mixed_in_a_folder(history: Path, tmp_path: Path) -> None:
+    with replayed(history) as result:
+        result.write(copies, tmp_path / "out")
+        with pytest.raises(InputError, match=r"has no column window_end, .*column value is struct<.*, but int64"):
+            result.write(days, tmp_path / "out")
+        result.write(days, tmp_path / "out", mode="overwrite")
+        assert rows_in(tmp_path / "out") == rows_of(result.table(days).to_arrow())
 
 
 def test_append_to_a_folder_with_files_of_others_is_refused(history: Path, tmp_path: Path) -> None:

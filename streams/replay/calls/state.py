@@ -259,10 +259,11 @@ def write_manifest(folder: Place, content: Mapping[str, Any]) -> None:
     folder.child(MANIFEST).write(data.replace(_UNSEALED.encode(), _checksum(data), 1))
 
 
-def identify(folder: Place, sources: Mapping[TopicPartition, Extents]) -> str:
+def identify(folder: Place, sources: Mapping[TopicPartition, Extents], inputs: Sequence[Any]) -> str:
     """Return the ID of the replay in a folder; the first call, after the history has been read, creates it.
 
-    It is derived from the arguments of the replay and its history: the same replay in another folder has the same ID.
+    It is derived from the arguments of the replay and its history, of which ``inputs`` describes the files: the same
+    replay in another folder has the same ID.
     """
     own = read_manifest(folder)
     assert own is not None
@@ -271,7 +272,7 @@ def identify(folder: Place, sources: Mapping[TopicPartition, Extents]) -> str:
             (*at, found.rows, *((found[0].lowest_ms, found[-1].highest_ms) if found else ()))
             for at, found in sorted(sources.items())
         ]
-        own["id"] = blake2b(json.dumps([own, history]).encode(), digest_size=6).hexdigest()
+        own["id"] = blake2b(json.dumps([own, history, inputs]).encode(), digest_size=6).hexdigest()
         write_manifest(folder, own)
     return str(own["id"])
 

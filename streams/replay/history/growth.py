@@ -50,6 +50,11 @@ class History:
         return set().union(*(extents.file_names for extents in self.extents.values()))
 
     @property
+    def content(self) -> list[Any]:
+        """What identifies the rows of these files: names without folders, sizes and digests."""
+        return [(mark.path.rpartition("/")[2], mark.size, mark.head, mark.tail, mark.rows) for mark in self.marks]
+
+    @property
     def rows(self) -> int:
         """The number of rows of the topic, including rows before these files."""
         return self.rows_before + sum(mark.rows for mark in self.marks)

@@ -8,12 +8,13 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
+from uuid import uuid4
 
 from attrs import define, field, frozen
 
 from streams.core.errors import InputError
 from streams.core.records import TopicPartition
-from streams.files import ArrowRecords, PartitionColumn, is_hidden
+from streams.files import ArrowRecords, PartitionColumn, column_problems, file_schema, is_hidden
 from streams.replay.calls.columns import output_topic
 from streams.replay.calls.outputs import OutputPart, lanes_of, output_partitions
 from streams.replay.calls.state import Outputs, outputs_from_json, read_manifest
@@ -23,6 +24,8 @@ from streams.replay.storage.places import Place
 
 #: The folder of commits.
 COMMITS = "_streams"
+#: The file, in the folder of a replay, with the name of its run.
+_RUN = "run"
 #: Names of files that replays write: replay, topic, slice, partition and number.
 _OWN_NAME = re.compile(r"[0-9a-f]{12}-.+-p\d{5}-\d+\.parquet")
 #: Maximum number of calls whose slices are written together.
@@ -39,8 +42,10 @@ class SliceOutput:
     name: str
     parts: tuple[OutputPart, ...]
     #: For each partition (number, number of records of earlier slices, number of records); slices with equal extents
-    #: have equal records.  If repairs came before the slice, the first entry is (-1, number of repairs, 0).
+    #: of one run have equal records.  If repairs came before the slice, the first entry is (-1, number of repairs, 0).
     extent: tuple[tuple[int, int, int], ...]
+    #: The name of the run; another run of the same replay may have other records, if the user's functions have changed.
+    run: str
 
 
 def slice_outputs(session: ReplaySession, topic: str) -> Iterator[SliceOutput]:
@@ -48,6 +53,7 @@ def slice_outputs(session: ReplaySession, topic: str) -> Iterator[SliceOutput]:
 
     If one task writes a partition, it assigns the offsets; otherwise records are merged slice by slice.
     """
+    run = _run_name(session.root)
     producers: dict[TopicPartition, set[str]] = {}
     rows: dict[TopicPartition, int] = {}
     for name, repairs, outputs in outputs_by_slice(session):
@@ -61,7 +67,15 @@ def slice_outputs(session: ReplaySession, topic: str) -> Iterator[SliceOutput]:
             extent.append((number, rows.get(at, 0), part.rows))
             rows[at] = rows.get(at, 0) + part.rows
             parts.append(part)
-        yield SliceOutput(name, tuple(parts), tuple(extent))
+        yield SliceOutput(name, tuple(parts), tuple(extent), run)
+
+
+def _run_name(root: Place) -> str:
+    """Return the name of the run in a folder of a replay, which no other folder has; the first call creates it."""
+    place = root.child(_RUN)
+    if not place.exists():
+        place.write(uuid4().hex.encode())
+    return place.read().decode()
 
 
 def outputs_by_slice(session: ReplaySession) -> Iterator[tuple[str, int, Outputs]]:
@@ -100,14 +114,16 @@ class FolderTarget:
         if self._mode == "append" and self._is_own:
             self._check_foreign()
         slices = list(slice_outputs(self._session, self._topic))
-        extents = {found.name: found.extent for found in slices}
+        known = {found.name: (found.run, found.extent) for found in slices}
         for name in self._commits.files():
             commit = json.loads(self._commits.child(name).read())
             is_same = commit["partition_by"] == self._columns
-            if is_same and extents.get(commit["slice"]) == tuple(map(tuple, commit["extent"])):
+            extent = tuple(map(tuple, commit["extent"]))
+            if is_same and known.get(commit["slice"]) == (commit.get("run"), extent):
                 self._committed[commit["slice"]] = commit["files"]
             else:
-                self._commits.child(name).delete()  # The slice has changed, or is the end of a shorter history.
+                # The slice is of another run, has changed, or is the end of a shorter history.
+                self._commits.child(name).delete()
         count = 0
         waiting: list[tuple[SliceOutput, list[WriteWork]]] = []
         for found in slices:
@@ -135,14 +151,33 @@ class FolderTarget:
                 )
 
     def _check_foreign(self) -> None:
-        """Check that all files of the folder were written by replays, since other files may have other columns.
+        """Check that all files of the folder were written by replays, and have the columns of this output.
 
         Raises:
-            InputError: the folder has a file that no commit lists.
+            InputError: the folder has a file that no commit lists, or files of an output with other columns.
         """
+        import pyarrow.parquet as pq
+
         commits = self._target.child(COMMITS)
         found = self._target.files()
-        names = {file for name in commits.files() for file in json.loads(commits.child(name).read())["files"]}
+        schema = ArrowRecords(output_topic(self._session.topology, self._topic), as_table=True).schema
+        names: set[str] = set()
+        # The files of one replay have the same columns, so one of each is read.
+        samples: dict[str, str] = {}
+        for commit in commits.files():
+            files = json.loads(commits.child(commit).read())["files"]
+            names.update(files)
+            if files:
+                samples[commit.rpartition("/")[0]] = next(iter(files))
+        samples.pop(self._prefix, None)
+        for sample in samples.values():
+            with self._target.child(sample).open_input() as stream:
+                problems = list(column_problems(pq.read_schema(stream), file_schema(schema, self._partition_by)))
+            if problems:
+                raise InputError(
+                    f"{self._target}: has files of another output ({sample}): {', '.join(problems)}; choose another "
+                    "folder, or replace them with mode='overwrite' (--overwrite TOPIC)"
+                )
         # Files of a killed write have no commit yet, but the name of their replay and topic.
         foreign = (
             file
@@ -191,6 +226,7 @@ class FolderTarget:
             content = {
                 "application_id": self._session.config.application_id,
                 "replay": self._session.id,
+                "run": found.run,
                 "topic": self._topic,
                 "slice": found.name,
                 "partition_by": self._columns,

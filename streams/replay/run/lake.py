@@ -110,7 +110,7 @@ class LakeTarget:
     def _replaced(
         self, replaced: Iterable[str], committed: dict[str, tuple[int, int]], files: Sequence[DataFile]
     ) -> list[DataFile]:
-        """Return the files of this replay that the commit replaces, from a shorter history or from before a repair.
+        """Return the files of this replay that the commit replaces, of a shorter history or another run.
 
         ``replaced`` has the names of their slices.
 
@@ -124,10 +124,10 @@ class LakeTarget:
             there = sum(file.rows for file in stale if self._slice_of(file) == name)
             if rows != there:
                 raise ReplayError(
-                    f"{self._log}: has {rows:,} rows of {self._topic!r} from the end of a shorter history or from "
-                    f"before a repair, which have to be replaced, but {rows - there:,} of them were moved to other "
-                    "files (compacted) or deleted; write to another table, or delete them there and give "
-                    "another directory"
+                    f"{self._log}: has {rows:,} rows of {self._topic!r} from the end of a shorter history, from "
+                    "before a repair, or from another run of the same replay, which have to be replaced, but "
+                    f"{rows - there:,} of them were moved to other files (compacted) or deleted; write to another "
+                    "table, or delete them there and give another directory"
                 )
         return stale
 
@@ -158,4 +158,4 @@ class LakeTarget:
 
 def _digest(found: SliceOutput) -> int:
     """Return a number that identifies the records of a slice, from 0 to 2**63."""
-    return int.from_bytes(blake2b(repr(found.extent).encode(), digest_size=8).digest()) >> 1
+    return int.from_bytes(blake2b(repr((found.run, found.extent)).encode(), digest_size=8).digest()) >> 1

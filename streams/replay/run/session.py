@@ -175,7 +175,8 @@ class ReplaySession:
         sources = self._sources(plan)
         self.plan = ReplayPlan(application, plan, sources, self.request.options, self.root)
         self.inputs.check_positions(sources, self.state.positions)
-        self.id = identify(self.root, sources)
+        inputs = [(topic, history.content) for topic, history in sorted(self.inputs.histories.items())]
+        self.id = identify(self.root, sources, inputs)
         self.passes = self._passes(sources)
 
     def _sources(self, plan: ApplicationPlan) -> dict[TopicPartition, Extents]:

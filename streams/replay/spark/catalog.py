@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from streams.core.errors import InputError
-from streams.files import ArrowRecords, PartitionColumn, file_schema
+from streams.files import ArrowRecords, PartitionColumn, column_problems, file_schema
 from streams.replay.calls.columns import output_topic
 from streams.replay.run.commits import FolderTarget, Mode, Run
 from streams.replay.run.lake import LakeTarget, lake_log
 from streams.replay.run.session import ReplaySession
+from streams.replay.spark.frames import arrow_schema
 from streams.replay.storage.places import Place
 
 
@@ -29,7 +30,7 @@ def write_table(
     """Write an output topic to a table, which is created if it does not exist; return the number of records written.
 
     Raises:
-        InputError: the table does not consist of Parquet files, or has other partition columns.
+        InputError: the table does not consist of Parquet files, or has other columns or partition columns.
         ReplayError: the table cannot be written.
     """
     if not spark.catalog.tableExists(name):
@@ -44,6 +45,10 @@ def write_table(
             f"table {name}: is partitioned by {', '.join(partitions) or 'nothing'}, "
             f"partition_by is {', '.join(given) or 'nothing'}; give the same columns"
         )
+    schema = ArrowRecords(output_topic(session.topology, topic), as_table=True).schema
+    problems = list(column_problems(arrow_schema(spark.table(name)), _columns_of(schema, columns)))
+    if problems:
+        raise InputError(f"table {name}: {', '.join(problems)}; write to another table, or change its columns")
     count = FolderTarget(session, topic, place, tuple(columns), mode, is_own=False).write(run)
     if partitions:
         spark.sql(f"MSCK REPAIR TABLE {name}")
@@ -52,16 +57,22 @@ def write_table(
 
 
 def _create(spark: Any, session: ReplaySession, topic: str, name: str, columns: Sequence[PartitionColumn]) -> None:
-    import pyarrow as pa
     from pyspark.sql.pandas.types import from_arrow_schema
 
     schema = ArrowRecords(output_topic(session.topology, topic), as_table=True).schema
-    parts = [pa.field(column.name, column.type_in(schema)) for column in columns]
-    declared = from_arrow_schema(pa.schema([*file_schema(schema, columns), *parts]))
+    declared = from_arrow_schema(_columns_of(schema, columns))
     writer = spark.createDataFrame([], declared).write.format("parquet")
     if columns:
         writer = writer.partitionBy(*(column.name for column in columns))
     writer.saveAsTable(name)
+
+
+def _columns_of(schema: Any, columns: Sequence[PartitionColumn]) -> Any:
+    """Return the Arrow schema of a table: the columns of its files, and the partition columns."""
+    import pyarrow as pa
+
+    parts = [pa.field(column.name, column.type_in(schema)) for column in columns]
+    return pa.schema([*file_schema(schema, columns), *parts])
 
 
 def _described(spark: Any, name: str) -> tuple[Place, list[str], str]:

@@ -46,7 +46,7 @@ def look_at_table(session: Any, call: LookAtTable, collect: Collect) -> TablePla
         InputError: a column is missing or has another type, or there is no such table.
     """
     frame = _frame(session, call.table)
-    table_columns(call.topic, _arrow_schema(frame), call.table.name)
+    table_columns(call.topic, arrow_schema(frame), call.table.name)
     files = set(frame.inputFiles())
     column = None if files else _file_column(session, call.table, frame)
     if column is not None:
@@ -121,7 +121,8 @@ def _since(since: Since, schema: Any, name: str) -> str:
     return f"{column} {'>' if is_within_day else '>='} {least}"
 
 
-def _arrow_schema(frame: Any) -> Any:
+def arrow_schema(frame: Any) -> Any:
+    """Return the columns of a DataFrame as an Arrow schema, with times in UTC."""
     from inspect import signature
 
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -164,7 +165,7 @@ def read_table(session: Any, call: ReadTable, collect: Collect) -> list[tuple[To
     """
     frame = _frame(session, call.table)
     topic = declared_topic(call.application.plan(VirtualClock(NO_TIMESTAMP)).topology, call.topic)
-    columns = table_columns(topic, _arrow_schema(frame), call.table.name)
+    columns = table_columns(topic, arrow_schema(frame), call.table.name)
     sent = evolve(call, table=Table(call.table.name))
     convert, write = (worker_task(CallName(call.name), step, sent) for step in (convert_rows, write_records))
 
