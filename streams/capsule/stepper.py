@@ -8,7 +8,7 @@ from attrs import define, evolve, field
 from streams.capsule.reproduce import Moment, Reproduction, row_text
 from streams.core.errors import InputError, StreamsError
 from streams.core.records import TaskId, Windowed
-from streams.state import SessionStore, Store, VersionedStore
+from streams.state import Store
 from streams.why import Recorder, Trace, change_value, shown
 from streams.why import moment as time_text
 
@@ -160,32 +160,28 @@ class Stepper:
         stores = self._current.task.stores
         if name not in stores:
             raise InputError(f"task {self._task_id} has no store {name!r}; it has {', '.join(stores) or 'none'}")
-        rows = [(found, text) for found, text in _entries(stores[name]) if not key or _is(found, key)]
+        rows = [(found, text) for found, text in entries(stores[name]) if not key or _is(found, key)]
         for found, text in rows:
             self._say(f"    {shown(found)}: {text}")
         if not rows:
             self._say(f"    no such key: {key}" if key else "    empty")
 
 
-def _entries(store: Store) -> Iterator[tuple[Any, str]]:
+def entries(store: Store) -> Iterator[tuple[Any, str]]:
     """Yield the entries of a store (by key, window, session or version), each as its key and its value as text.
 
-    Raises:
-        InputError: the store is of a custom kind that has no method ``all``.
+    Those of a custom kind are the entries of the store under its view.
     """
-    view = store.view
-    if isinstance(view, SessionStore):
-        yield from ((session, shown(value)) for session, value in view.fetch_keys(None, None))
-    elif isinstance(view, VersionedStore):
+    kind = store.spec.kind
+    view: Any = store.view if kind.base == kind.name else store
+    if kind.has_versions:
         to_key = store.spec.key_serde.deserialize
         for data in dict.fromkeys(data for block in store.snapshot_blocks() for data in block.keys):
             for version in view.history(to_key(data), 0, _LAST_MS):
                 until = "now" if version.valid_to_ms is None else time_text(version.valid_to_ms)
                 yield to_key(data), f"{shown(version.value)} from {time_text(version.timestamp_ms)} to {until}"
-    elif hasattr(view, "all"):
-        yield from ((found, shown(value)) for found, value in view.all())
     else:
-        raise InputError(f"the rows of a store of type {store.type_name} cannot be listed")
+        yield from ((found, shown(value)) for found, value in kind.rows(view))
 
 
 def _number(arguments: list[str]) -> int:

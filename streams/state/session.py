@@ -307,4 +307,5 @@ SESSION = StoreKind(
     topic_config=windowed_topic_config,
     table=TableReads(_row_getter, _row_putter),
     contents=methodcaller("fetch_keys", None, None),
+    rows=methodcaller("fetch_keys", None, None),
 )

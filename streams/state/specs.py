@@ -123,6 +123,8 @@ class StoreKind:
     table: TableReads | None = field(eq=False, default=None)
     #: Yields (key, value) for the whole content.
     contents: Callable[[Any], Iterator[tuple[Any, Any]]] = field(eq=False, default=methodcaller("all"))
+    #: Yields the same as the store returns it, in some kinds with timestamps; not for kinds with versions.
+    rows: Callable[[Any], Iterator[tuple[Any, Any]]] = field(eq=False, default=methodcaller("all"))
     #: Takes a snapshot's entries and carried metadata, and returns the indexes of the entries in changelog order,
     #: or None if the entries are in that order already. The field is None if this is the case for every snapshot.
     changelog_order: Callable[[Block, Mapping[str, bytes]], Sequence[int] | None] | None = field(eq=False, default=None)

@@ -95,8 +95,7 @@ class TopologyTestDriver:
         self.topology: Topology = build_topology(topology, self.config)
         if type(partitions) is not int or partitions < 1:
             raise ConfigError(f"partitions must be an int of at least 1, not {partitions!r}")
-        self._default_partitions = partitions
-        self._started_ms = now_ms
+        self._default_partitions, self._started_ms = partitions, now_ms
         self._calls: CallLoop = BlockingLoop(is_virtual=True) if awaits_calls else SteppedLoop(self.clock)
         self._settings = settings
         #: The piped records, and the milliseconds by which the clock was advanced, in order.

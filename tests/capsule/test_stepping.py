@@ -6,18 +6,24 @@ import pytest
 
 from streams import (
     EmbeddedBroker,
+    KeyValueStore,
+    Processor,
     Producer,
+    Record,
     SessionWindows,
     Streams,
     StreamsBuilder,
     StreamsConfig,
     TimeWindows,
     Topic,
+    key_value_store,
 )
 from streams.capsule import Capsule, Reproduction, Stepper, capture
+from streams.capsule.stepper import entries
 from streams.clients import Admin
 from streams.core.records import TaskId
 from streams.dsl import build_topology
+from streams.testing import TopologyTestDriver
 from tests.waiting import until
 
 clicks = Topic("clicks", key=str, value=str)
@@ -103,6 +109,27 @@ def test_a_step_back_runs_only_from_the_last_commit(capsule, monkeypatch):
         pass
     # The last of five commits, of 25 records in all.
     assert 0 < shown < len(begun) / 2
+
+
+class Total:
+    """A store of a custom kind that cannot list its rows."""
+
+    def __init__(self, store: KeyValueStore[str, int]) -> None:
+        self.add = store.put
+
+
+class Adding(Processor[str, int, str, int]):
+    total = key_value_store(str, int, "total").viewed("total", Total)
+
+    def process(self, record: Record[str, int]) -> None:
+        self.total.add(record.key, record.value)
+
+
+def test_rows_of_a_custom_kind_are_those_of_the_store_under_its_view():
+    driver = TopologyTestDriver(lambda builder: builder.stream(prices).process(Adding))
+    driver.pipe(prices, 5, key="a")
+
+    assert list(entries(driver._tasks[0].stores["total"])) == [("a", "5")]
 
 
 def test_all_kinds_of_stores_are_shown(capsule):

@@ -77,7 +77,7 @@ def open_entries(spec: StoreSpec, ref: StoreRef, root: Place) -> list[StoreEntry
     try:
         if spec.kind.has_versions:
             return list(entries_of(spec, ((key, store.get(key)) for key, _ in store.latest())))
-        return list(entries_of(spec, store.all() if hasattr(store, "all") else spec.kind.contents(store)))
+        return list(entries_of(spec, spec.kind.rows(store)))
     finally:
         store.close()
 
