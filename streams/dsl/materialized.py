@@ -238,9 +238,7 @@ def windowed(
     key: SerdeVariable,
     value: SerdeVariable,
     options: Mapping[str, Any],
-    *,
     needed_ms: int,
-    size_ms: int,
 ) -> Materialized:
     """Return the store of a windowed table; ``needed_ms`` is the minimum retention.
 
@@ -250,7 +248,6 @@ def windowed(
     given = dict(options)
     retention = given.pop("retention", None)
     materialized = _materialized(graph, wanted, prefix, kind, key, value, given, {"retention"})
-    materialized.window_size_ms = size_ms
     materialized.retention_ms = (
         needed_ms if retention is None else to_ms(retention, f"retention of store {materialized.store!r}")
     )

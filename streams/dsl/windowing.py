@@ -121,7 +121,8 @@ class Windowing:
             needed_ms, size_ms = 2 * windows.difference_ms + windows.grace_ms, windows.difference_ms
         else:
             needed_ms, size_ms = windows.size_ms + windows.grace_ms, windows.size_ms
-        kept = windowed(graph, wanted, prefix, kind, key, value, options, needed_ms=needed_ms, size_ms=size_ms)
+        kept = windowed(graph, wanted, prefix, kind, key, value, options, needed_ms)
+        kept.window_size_ms = size_ms
         if self.early or (self.emits_on_close and isinstance(windows, SlidingWindows | SessionWindows | Windower)):
             kept.has_caching = False
         return kept
