@@ -226,12 +226,15 @@ def _request(
     """Check the arguments of a replay, and return them as a request with default application ID and store engine.
 
     Raises:
-        ConfigError: ``executor``, ``order`` or ``wall_clock`` is not one of the permitted texts.
+        ConfigError: ``executor``, ``order`` or ``wall_clock`` is not one of the permitted texts, or there would be no
+            partitions.
     """
     if executor not in ("spark", "local"):
         raise ConfigError(f"executor {executor!r}: give 'spark' or 'local'")
     if order not in ("event_time", "as_given", None):
         raise ConfigError(f"order {order!r}: give 'event_time' or 'as_given'")
+    if given["partitions"] is not None and (type(given["partitions"]) is not int or given["partitions"] < 1):
+        raise ConfigError(f"partitions {given['partitions']!r}: give a whole number from 1 on")
     if options.wall_clock not in ("error", "skip", "append_time"):
         raise ConfigError(f"wall_clock {options.wall_clock!r}: give 'error', 'skip' or 'append_time'")
     named = {topic_name(topic, "an input of a replay"): value for topic, value in inputs.items()}

@@ -420,14 +420,27 @@ def test_since_needs_a_column_of_a_table(tmp_path: Path) -> None:
     computed = Topic("orders", value=dict, timestamp=lambda order: order["at"] * 1000)
     plain = Topic("orders", value=dict, timestamp=lambda order: order["at"])
 
-    def run(topic: Topic[Any, Any], given: Any) -> None:
+    def first_of(first: Any, second: Any) -> Any:
+        return second if first is None else first
+
+    def run(topic: Topic[Any, Any], given: Any, until: str | None = None) -> None:
         def topology(builder: StreamsBuilder) -> None:
             builder.stream(topic).to(Topic("out", value=dict))
 
-        replay(topology, {topic: given}, executor="local", application_id="a", since="2026-01-01").close()
+        given = {topic: given}
+        replay(topology, given, executor="local", application_id="a", since="2026-01-01", until=until).close()
 
     with pytest.raises(InputError, match="the event time of topic 'orders' is computed"):
         run(computed, pa.table({"at": [1]}))
+    for first in (
+        lambda order: order["at"] if order["at"] is not None else order["due"],
+        lambda order: order["at"] or order["due"],
+        lambda order: first_of(order["at"], order["due"]),
+    ):
+        with pytest.raises(InputError, match="the event time of topic 'orders' is computed"):
+            run(Topic("orders", value=dict, timestamp=first), pa.table({"at": [None, 1], "due": [1, 2]}))
+    with pytest.raises(InputError, match="since 2026-01-01T00:00:00Z is not before until 2025-12-31T00:00:00Z"):
+        run(plain, pa.table({"at": [1]}), until="2025-12-31")
     with pytest.raises(InputError, match=r"since needs a column 'at' with timestamps.*but it is string"):
         run(plain, pa.table({"at": ["2026-01-01"]}))
     path = tmp_path / "orders.jsonl"

@@ -49,6 +49,8 @@ def test_table_of_another_format_or_with_other_partitions_or_columns_is_refused(
         result.write(days, "table:default.by_day", partition_by="day")
         with pytest.raises(InputError, match="is partitioned by day, partition_by is nothing"):
             result.write(days, "table:default.by_day")
+        with pytest.raises(InputError, match=r"table nowhere.by_day: cannot be created by Spark: \[SCHEMA_NOT_FOUND\]"):
+            result.write(days, "table:nowhere.by_day")
         with pytest.raises(InputError, match=r"has column window_end, which .*column value is int64, but struct<"):
             result.write(copies, "table:default.by_day", partition_by="day")
     assert spark.table("default.by_day").count() == 200

@@ -1,12 +1,23 @@
 """A replay that ends before its history does: its snapshot says how far it is, and nothing is lost behind it."""
 
 import json
+from datetime import timedelta
 
 import pytest
 
+from streams import StreamsBuilder, Topic
 from streams.cli import main
-from streams.replay import Snapshot
+from streams.core.errors import ConfigError, InputError
+from streams.replay import ReplayError, Snapshot, replay
 from streams.replay.storage.places import Place
+
+words = Topic("words", key=str, value=dict, timestamp=lambda row: row["at"], key_from=lambda row: row["word"])
+counts = Topic("counts", key=str, value=int)
+
+
+def topology(builder: StreamsBuilder) -> None:
+    builder.stream(words).group_by_key().count("counts").to_stream().to(counts)
+
 
 SCRIPT = """
 from streams import StreamsBuilder, Topic
@@ -105,3 +116,44 @@ def test_replayed_file_that_others_have_followed_must_not_grow(folder, capsys):
 
     assert streams(f"{run} --input words=words/1.jsonl") == 2
     assert "has grown, but" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("until", "message"),
+    [
+        ({"wards": {0: 1}}, "no input has topic 'wards'; the inputs are words"),
+        ({"words": {2: 1}}, "topic 'words' has partitions 0 to 1, and not 2"),
+        ({"words": {"0": 1}}, "topic 'words' has partitions 0 to 1, and not '0'"),
+        ({"words": {0: -1}}, "until -1 of words-0: give an offset"),
+        ({"words": 5}, "until 5 of topic 'words': give offsets by partition"),
+    ],
+)
+def test_offsets_that_cannot_be_are_refused(folder, until, message):
+    """They ended the replay nowhere: the whole history was read."""
+    with pytest.raises(InputError, match=message):
+        replay(topology, {words: folder / "words"}, executor="local", partitions=2, until=until)
+
+
+def test_offsets_end_the_partitions_that_are_given(folder):
+    given = {"executor": "local", "partitions": 2}
+    with replay(topology, {words: folder / "words"}, **given, until={words: {0: 3, 1: 4}}) as result:
+        assert result.records["counts"] == 7
+
+
+@pytest.mark.parametrize("partitions", [0, -1, True, "2"])
+def test_partitions_are_a_number_from_1_on(folder, partitions):
+    """With -1, no record was read, without an error."""
+    with pytest.raises(ConfigError, match="give a whole number from 1 on"):
+        replay(topology, {words: folder / "words"}, executor="local", partitions=partitions)
+
+
+def test_slices_of_no_time_are_refused(folder):
+    with pytest.raises(ReplayError, match="give a span of event time of at least a millisecond"):
+        replay(topology, {words: folder / "words"}, executor="local", slices=timedelta(0))
+
+
+def test_a_snapshot_is_saved_before_the_result_is_closed(folder):
+    with replay(topology, {words: folder / "words"}, executor="local") as result:
+        pass
+    with pytest.raises(ReplayError, match="were deleted when its result was closed; read outputs within the `with`"):
+        result.save(folder / "saved")

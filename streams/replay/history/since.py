@@ -1,13 +1,15 @@
 """The option ``since``: a lower bound of event times, which the source of a table evaluates as a filter."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from dis import get_instructions
 from typing import Any
 
 from attrs import frozen
 
 from streams.core.errors import InputError
 from streams.core.topic import Topic
-from streams.replay.times import time_text
+from streams.replay.times import time_ms, time_text
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -85,6 +87,19 @@ class Since:
         return batch.filter(pc.greater_equal(column, least))
 
 
+def check_span(since_ms: int, until: Any) -> None:
+    """Check that ``until``, if it is a time, is after the beginning.
+
+    Raises:
+        InputError: it is not, so that no row would be read.
+    """
+    if until is not None and not isinstance(until, Mapping) and time_ms(until, "until") <= since_ms:
+        raise InputError(
+            f"since {time_text(since_ms)} is not before until {time_text(time_ms(until, 'until'))}: no row is between "
+            "them; give a later until"
+        )
+
+
 class _Probe:
     """A placeholder for a value, which records the path of the attributes that a function reads."""
 
@@ -97,13 +112,21 @@ class _Probe:
     def __getitem__(self, name: Any) -> "_Probe":
         return _Probe((*self.path, str(name)))
 
+    def __bool__(self) -> bool:
+        raise TypeError("a field is no condition")
+
 
 def _traced(function: Any) -> tuple[str, ...] | None:
     """Return the path of the field that a function returns, or None if it does anything else.
 
     >>> _traced(lambda order: order.meta.at), _traced(lambda order: order.at + 1)
     (('meta', 'at'), None)
+    >>> _traced(lambda order: order.at if order.at is not None else order.due)
     """
+    # A function that branches may return another field for other rows; one that calls others may branch there.
+    code = getattr(function, "__code__", None)
+    if code is not None and any("JUMP" in step.opname or "CALL" in step.opname for step in get_instructions(code)):
+        return None
     try:
         found = function(_Probe(()))
     except Exception:  # noqa: BLE001 - whatever it needs, it is more than a field

@@ -11,11 +11,14 @@ from itertools import accumulate
 from operator import attrgetter
 from typing import Any
 
+from streams.core.errors import InputError
 from streams.core.records import TopicPartition
+from streams.core.topic import topic_name
 from streams.replay.errors import ReplayError
 from streams.replay.storage.extents import Extents
 from streams.replay.storage.places import Place
 from streams.replay.storage.segments import ExtentReader
+from streams.replay.times import time_ms
 
 Sources = Mapping[TopicPartition, Extents]
 Cut = dict[TopicPartition, int]
@@ -53,6 +56,8 @@ def cuts(
     ends = {partition: extents[-1].last + 1 for partition, extents in sources.items() if extents}
     times = _Times(sources, start, root)
     if isinstance(slices, timedelta):
+        if slices < timedelta(milliseconds=1):
+            raise ReplayError(f"slices {slices!r}: give a span of event time of at least a millisecond")
         borders = times.by_span(slices // timedelta(milliseconds=1))
     elif isinstance(slices, str) and not slices.isdecimal():
         borders = times.by_span(span_ms(slices))
@@ -77,6 +82,32 @@ def cuts(
 def cut_at(sources: Sources, start: Mapping[TopicPartition, int], time_ms: int, root: Place) -> Cut:
     """Return the first offset of each partition whose timestamp is at or after ``time_ms``."""
     return _Times(sources, start, root).cut(time_ms, is_exact=True)
+
+
+def cut_until(sources: Sources, until: Any, counts: Mapping[str, int], root: Place) -> Cut:
+    """Return the offsets at which a replay ends: those of a time, or those that are given by topic and partition.
+
+    ``counts`` has the number of partitions of each input.
+
+    Raises:
+        InputError: ``until`` is not a valid time, or has a topic, partition or offset that cannot be.
+    """
+    if not isinstance(until, Mapping):
+        return cut_at(sources, {}, time_ms(until, "until"), root)
+    found: Cut = {}
+    for topic, offsets in until.items():
+        name = topic_name(topic, "until of a replay")
+        if name not in counts:
+            raise InputError(f"until: no input has topic {name!r}; the inputs are {', '.join(sorted(counts))}")
+        if not isinstance(offsets, Mapping):
+            raise InputError(f"until {offsets!r} of topic {name!r}: give offsets by partition, such as {{0: 100}}")
+        for number, offset in offsets.items():
+            if number not in range(counts[name]):
+                raise InputError(f"until: topic {name!r} has partitions 0 to {counts[name] - 1}, and not {number!r}")
+            if type(offset) is not int or offset < 0:
+                raise InputError(f"until {offset!r} of {name}-{number}: give an offset, a whole number from 0 on")
+            found[TopicPartition(name, number)] = offset
+    return found
 
 
 class _Times:

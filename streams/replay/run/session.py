@@ -19,6 +19,7 @@ from streams.core.metrics import Tally
 from streams.core.records import NO_TIMESTAMP, TaskId, TopicPartition
 from streams.dsl import TopologySource, build_topology
 from streams.replay.calls.application import Application, fingerprint, source_digest
+from streams.replay.calls.outputs import check_kept
 from streams.replay.calls.plan import BegunPass, Pass, ReplayPlan
 from streams.replay.calls.state import (
     Outputs,
@@ -34,7 +35,8 @@ from streams.replay.errors import ReplayError
 from streams.replay.handover.snapshot import Snapshot
 from streams.replay.history.archive import read_archive
 from streams.replay.history.inputs import Archive, Files, KafkaTopic, Table, declared_topic, input_of
-from streams.replay.history.slicing import Cut, cut_at, cuts
+from streams.replay.history.since import check_span
+from streams.replay.history.slicing import Cut, cut_until, cuts
 from streams.replay.history.tables import since_given
 from streams.replay.run.pruning import Pruning, files_of
 from streams.replay.run.reading import Histories
@@ -115,6 +117,7 @@ class ReplaySession:
         given = {name: input_of(value) for name, value in request.inputs.items()}
         if request.since is not None:
             since_ms = time_ms(request.since, "since")
+            check_span(since_ms, request.until)
             given = {
                 name: since_given(value, declared_topic(self.topology, name), since_ms) for name, value in given.items()
             }
@@ -509,7 +512,8 @@ class ReplaySession:
         request = self.request
         limit: Cut | None = None
         if request.until is not None:
-            limit = _until(sources, request.until, self.root)
+            counts = {topic: history.partitions for topic, history in self.inputs.histories.items()}
+            limit = cut_until(sources, request.until, counts, self.root)
         if request.slices is None and not self.slices_done and not request.resume:
             return [Pass("all", 0, limit or {}, True)]  # Otherwise the state is one that later history can continue.
         done = self._last_cut()
@@ -540,7 +544,8 @@ class ReplaySession:
         """Return a snapshot of the current state.
 
         Raises:
-            ReplayError: open windows were flushed, so no live application could continue from the snapshot.
+            ReplayError: open windows were flushed, so no live application could continue from the snapshot, or the
+                temporary folder of the replay was deleted.
         """
         if self.is_flushed:
             raise ReplayError(
@@ -548,6 +553,7 @@ class ReplaySession:
                 "replay without final_flush to get a snapshot"
             )
         assert self.plan is not None
+        check_kept(self.root)
         found = Snapshot.of(self.plan, self.root, self.state, self.outputs, self.inputs.histories, self._parent)
         read = sum(sum(found.ends(topic).values()) for topic in found.inputs)
         return evolve(found, replay=self.id, order=(len(self.inputs.repairs), read))
@@ -564,21 +570,6 @@ def _names_of(plan: ApplicationPlan) -> str:
 
 def _cut_json(step: Pass) -> list[list[Any]]:
     return [[*partition, offset] for partition, offset in sorted(step.cut.items())]
-
-
-def _until(sources: Mapping[TopicPartition, Extents], until: Any, root: Place) -> Cut:
-    """Return the offsets at which a replay ends.
-
-    Raises:
-        InputError: ``until`` is not a valid time.
-    """
-    if isinstance(until, Mapping):
-        return {
-            TopicPartition(str(getattr(topic, "name", topic)), number): offset
-            for topic, offsets in until.items()
-            for number, offset in offsets.items()
-        }
-    return cut_at(sources, {}, time_ms(until, "until"), root)
 
 
 def _limited(found: Iterable[Cut], limit: Cut) -> list[Cut]:

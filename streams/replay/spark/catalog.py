@@ -30,11 +30,18 @@ def write_table(
     """Write an output topic to a table, which is created if it does not exist; return the number of records written.
 
     Raises:
-        InputError: the table does not consist of Parquet files, or has other columns or partition columns.
+        InputError: Spark cannot create the table, or it does not consist of Parquet files, or has other columns or
+            partition columns.
         ReplayError: the table cannot be written.
     """
-    if not spark.catalog.tableExists(name):
-        _create(spark, session, topic, name, columns)
+    from pyspark.errors import PySparkException
+
+    try:
+        if not spark.catalog.tableExists(name):
+            _create(spark, session, topic, name, columns)
+    except PySparkException as error:
+        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise InputError(f"table {name}: cannot be created by Spark: {reason}") from error
     place, partitions, provider = _described(spark, name)
     if provider == "delta":
         log = lake_log(f"delta:{place}", session, topic, columns)
