@@ -16,12 +16,11 @@ from streams.group.registry import Groups
 from streams.group.share_assignor import SIMPLE, assign_shares
 from streams.group.share_group import ShareGroup, ShareGroupMember
 from streams.group.share_log import (
+    TARGETS,
     current_record,
     group_record,
     keys_of_member,
     member_record,
-    target_member_record,
-    target_record,
 )
 from streams.group.states import Group
 from streams.group.timers import GroupTimer, TimerKind, Timers
@@ -157,9 +156,9 @@ class ShareGroups:
         for member_id, target in assign_shares(topics, wanted, group.target).items():
             if target != group.target.get(member_id):
                 group.target[member_id] = target
-                self._persist(target_member_record(group_id, member_id, target))
+                self._persist(TARGETS.of_member(group_id, member_id, target))
         group.assignment_epoch = group.epoch
-        self._persist(target_record(group_id, group))
+        self._persist(TARGETS.of_group(group_id, group.assignment_epoch))
 
     def _advance(self, group_id: str, group: ShareGroup) -> None:
         group.epoch += 1

@@ -8,19 +8,17 @@ from typing import Final
 
 from attrs import evolve
 
-from streams.group.consumer_group import Places
 from streams.group.record_coding import decoded, encoded, key_of, key_parts, places_of, rows_of
 from streams.group.share_group import ShareGroup, ShareGroupMember
-from streams.protocol.wire import INT8, INT32, INT64, STRING, UUID, Field, Message, array
+from streams.group.target_records import PARTITIONS, TargetRecords
+from streams.protocol.wire import INT8, INT32, INT64, STRING, Field, Message, array
 
 _MEMBER, _GROUP, _TARGET, _TARGET_MEMBER, _CURRENT = 10, 11, 12, 13, 14
 _VERSIONS: Final = frozenset({_MEMBER, _GROUP, _TARGET, _TARGET_MEMBER, _CURRENT})
 _OF_MEMBERS: Final = frozenset({_MEMBER, _TARGET_MEMBER, _CURRENT})
+TARGETS: Final = TargetRecords("ShareGroup", _TARGET, _TARGET_MEMBER)
 
-_PARTITIONS = (Field("topic_id", UUID), array("partitions", INT32))
 _GROUP_VALUE = Message("ShareGroupMetadataValue", 0, (Field("epoch", INT32), Field("metadata_hash", INT64)))
-_TARGET_VALUE = Message("ShareGroupTargetAssignmentMetadataValue", 0, (Field("assignment_epoch", INT32),))
-_TARGET_MEMBER_VALUE = Message("ShareGroupTargetAssignmentMemberValue", 0, (array("topic_partitions", *_PARTITIONS),))
 _MEMBER_VALUE = Message(
     "ShareGroupMemberMetadataValue",
     0,
@@ -38,7 +36,7 @@ _CURRENT_VALUE = Message(
         Field("member_epoch", INT32),
         Field("previous_member_epoch", INT32),
         Field("state", INT8),
-        array("assigned_partitions", *_PARTITIONS),
+        array("assigned_partitions", *PARTITIONS),
     ),
 )
 
@@ -46,17 +44,6 @@ _CURRENT_VALUE = Message(
 def group_record(group_id: str, group: ShareGroup) -> tuple[bytes, bytes]:
     """Return the record of a group's epoch; the hash of its topics is not used here."""
     return key_of(_GROUP, group_id), encoded(_GROUP_VALUE, {"epoch": group.epoch, "metadata_hash": 0})
-
-
-def target_record(group_id: str, group: ShareGroup) -> tuple[bytes, bytes]:
-    """Return the record of the epoch of a group's target assignment."""
-    return key_of(_TARGET, group_id), encoded(_TARGET_VALUE, {"assignment_epoch": group.assignment_epoch})
-
-
-def target_member_record(group_id: str, member_id: str, target: Places) -> tuple[bytes, bytes]:
-    """Return the record of a member's target assignment."""
-    fields = {"topic_partitions": rows_of(target)}
-    return key_of(_TARGET_MEMBER, group_id, member_id), encoded(_TARGET_MEMBER_VALUE, fields)
 
 
 def member_record(group_id: str, member: ShareGroupMember) -> tuple[bytes, bytes]:
@@ -100,13 +87,8 @@ def load_share_record(group: ShareGroup, version: int, member_id: str, value: by
     """Apply a record of a group to its state.  Compaction keeps the records of a member in any order."""
     if version == _GROUP:
         group.epoch = 0 if value is None else decoded(_GROUP_VALUE, value)["epoch"]
-    elif version == _TARGET:
-        group.assignment_epoch = 0 if value is None else decoded(_TARGET_VALUE, value)["assignment_epoch"]
-    elif version == _TARGET_MEMBER:
-        if value is None:
-            group.target.pop(member_id, None)
-        else:
-            group.target[member_id] = places_of(decoded(_TARGET_MEMBER_VALUE, value)["topic_partitions"])
+    elif TARGETS.load(group, version, member_id, value):
+        return
     elif value is not None:
         load = _with_subscription if version == _MEMBER else _with_assignment
         group.members[member_id] = load(group.members.get(member_id) or ShareGroupMember(member_id), value)
