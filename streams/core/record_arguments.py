@@ -45,6 +45,18 @@ def checked_headers(headers: object, what: str, error: type[StreamsError], **pla
     )
 
 
+def checked_row(row: object, what: str, error: type[StreamsError]) -> tuple[Any, Any, int]:
+    """Return a row of key, value and time in epoch milliseconds; ``what`` names the argument in messages.
+
+    Raises:
+        StreamsError: it is no such row; raised as class ``error``.
+    """
+    if not isinstance(row, tuple | list) or len(row) != 3:
+        raise error(f"{what} needs rows of (key, value, timestamp_ms), got {row!r:.100}")
+    key, value, time = row
+    return key, value, checked_time(time, f"timestamp_ms of {what}", error)
+
+
 def _is_header(pair: object) -> bool:
     if not isinstance(pair, tuple) or len(pair) != 2:
         return False

@@ -19,6 +19,7 @@ from streams.core.serde_primitives import DOUBLE as DOUBLE
 from streams.core.serde_primitives import INT32 as INT32
 from streams.core.serde_primitives import LONG as LONG
 from streams.core.serde_primitives import NULL as NULL
+from streams.core.serde_primitives import PRIMITIVES as PRIMITIVES
 from streams.core.serde_primitives import STRING as STRING
 from streams.core.serde_primitives import UUID as UUID
 from streams.core.serde_types import JSON as JSON

@@ -19,6 +19,7 @@ from streams.core.errors import TopologyError
 from streams.core.serde_windows import MAX_TIMESTAMP
 from streams.core.serdes import (
     NULL,
+    PRIMITIVES,
     PinnedSerde,
     Serde,
     WindowedSerde,
@@ -165,7 +166,8 @@ def overridden(variable: SerdeVariable, form: Any, node: str, what: str = "the t
     """Return ``variable``, or a new variable if the user declares another type in ``form``; ``what`` is for messages.
 
     Raises:
-        TopologyError: the declared windows differ from the windows of the keys, so that window ends would be wrong.
+        TopologyError: the declared windows differ from the windows of the keys, so that window ends would be wrong, or
+            the keys are windowed and the declared type is plain.
     """
     if form is UNSET:
         return variable
@@ -174,6 +176,11 @@ def overridden(variable: SerdeVariable, form: Any, node: str, what: str = "the t
         raise TopologyError(
             f"{node} has keys of {_shown(variable.windows)}, but {what} is of {shown_windows(serde.size_ms)}: its "
             f"windows would get wrong ends; declare {_declaration(variable.windows)}, or change the key before"
+        )
+    if variable.windows and serde.name in PRIMITIVES:
+        raise TopologyError(
+            f"{node} has keys of {_shown(variable.windows)}, but {what} is {serde.name!r}, which has no window: "
+            f"declare {_declaration(variable.windows)}, or change the key before, as in .select_key(lambda key, value: key.key)"
         )
     variable.infer(serde)
     return SerdeVariable(node, serde)

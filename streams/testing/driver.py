@@ -18,12 +18,11 @@ from streams.core.errors import (
     ProcessingError,
     SerializationError,
     StreamsError,
-    TopologyError,
     UnknownTopicError,
 )
 from streams.core.metrics import Dropped, MetricPlace, Reading
 from streams.core.partitioning import partition_for
-from streams.core.record_arguments import checked_headers, checked_time
+from streams.core.record_arguments import checked_headers, checked_row, checked_time
 from streams.core.records import Block, Headers, Record, TaskId, TopicPartition
 from streams.core.settings import Settings
 from streams.core.topic import Source, Topic, TopicLike, check_topic_name, meant, topic_name, typed_topic
@@ -55,6 +54,12 @@ R = TypeVar("R")
 _WHY_STEPS = 1_000
 
 Row = tuple[bytes | None, bytes | None, int, Headers]
+
+
+def _checked_partitions(partitions: int) -> int:
+    if type(partitions) is not int or partitions < 1:
+        raise ConfigError(f"partitions must be an int of at least 1, not {partitions!r}")
+    return partitions
 
 
 class TopologyTestDriver:
@@ -93,9 +98,7 @@ class TopologyTestDriver:
         self.metrics = metrics_of(self.config, self.clock)
         self.metrics.watch(self._readings)
         self.topology: Topology = build_topology(topology, self.config)
-        if type(partitions) is not int or partitions < 1:
-            raise ConfigError(f"partitions must be an int of at least 1, not {partitions!r}")
-        self._default_partitions, self._started_ms = partitions, now_ms
+        self._default_partitions, self._started_ms = _checked_partitions(partitions), now_ms
         self._calls: CallLoop = BlockingLoop(is_virtual=True) if awaits_calls else SteppedLoop(self.clock)
         self._settings = settings
         #: The piped records, and the milliseconds by which the clock was advanced, in order.
@@ -139,9 +142,7 @@ class TopologyTestDriver:
     def pipe_all(self, topic: Topic[K, V], rows: Iterable[tuple[K | None, V | None, int]]) -> None:
         """Send records, given as (key, value, timestamp_ms), one by one; it raises the same errors as ``pipe``."""
         for row in rows:
-            if not isinstance(row, tuple | list) or len(row) != 3:
-                raise TopologyError(f"pipe_all() needs rows of (key, value, timestamp_ms), got {row!r:.100}")
-            key, value, timestamp_ms = row
+            key, value, timestamp_ms = checked_row(row, "pipe_all()", SerializationError)
             self.pipe(topic, value, key=key, timestamp_ms=timestamp_ms)
 
     def pipe_bytes(

@@ -121,6 +121,12 @@ MISTAKES: list[tuple[str, Callable[[StreamsBuilder], Any], str]] = [
     ),
     ("an instance as processor", lambda b: b.stream(orders).process(Pass()), "not an instance: each task has its own"),
     (
+        "a window in a plain key",
+        lambda b: b.stream(orders).group_by_key().windowed_by(TimeWindows.of(SECOND)).count().to_stream().to(orders),
+        r"keys of time windows of 0:00:01, but the key of topic 'orders' is 'string', which has no window: declare "
+        r"time_windowed\(.*1\)\), or change the key before",
+    ),
+    (
         "one processor for all tasks",
         lambda b: b.stream(orders).process(cached_pass),
         "cached_pass.* makes the same Pass each time; make a new one: each task has its own",

@@ -189,6 +189,18 @@ def test_result_of_another_form_names_the_function_and_the_form(declare, form):
             driver.pipe(words, "b", key="a")
 
 
+@pytest.mark.parametrize("returned", ["US", None, ("US",)])
+def test_table_is_grouped_by_pairs_only(returned):
+    """Text of two characters could be unpacked as a pair: the key U and the value S."""
+
+    def grouped(builder: StreamsBuilder) -> None:
+        builder.table(words).group_by(lambda key, value: returned).count().to_stream().to(counts)
+
+    with TopologyTestDriver(grouped) as driver:
+        with pytest.raises(ProcessingError, match=rf"of group_by returned {re.escape(repr(returned))} where a pair"):
+            driver.pipe(words, "b", key="a")
+
+
 def test_error_of_the_function_itself_is_not_blamed_on_its_result():
     with TopologyTestDriver(lambda builder: builder.stream(words).map(lambda k, v: int(v)).to(spoken)) as driver:
         with pytest.raises(ProcessingError, match=r"with base 10: 'b'$"):

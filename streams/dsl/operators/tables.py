@@ -13,7 +13,7 @@ from streams.core.errors import StreamsError
 from streams.core.inlining import inlined
 from streams.core.metrics import Counter, DropReason
 from streams.core.records import Headers
-from streams.core.user_code import CheckedFunction
+from streams.core.user_code import CheckedFunction, located
 from streams.dsl.operators.drops import dropper
 from streams.dsl.operators.emission import table_emit
 from streams.dsl.operators.getters import open_rows
@@ -186,6 +186,16 @@ class TableGroupMap:
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
         mapper, is_versioned, forward, node = self.mapper, self.is_versioned, context.forward, context.node
+
+        def mapped(key: Any, row: Any) -> tuple[Any, Any]:
+            pair = mapper(key, row)
+            # Text of two characters, such as a country code, would be unpacked as a pair too.
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise TypeError(
+                    f"{located(mapper)} of group_by returned {pair!r:.100} where a pair (key, value) is needed"
+                )
+            return pair[0], pair[1]
+
         lost = context.side_output()
         reasons = DropReason.OUT_OF_ORDER, DropReason.NULL_KEY, DropReason.NULL_VALUE
         out_of_order, without_key, without_value = (context.tally(reason) for reason in reasons)
@@ -206,9 +216,9 @@ class TableGroupMap:
                 return
             new_key = new_value = old_key = old_value = None
             if new is not None:
-                new_key, new_value = mapper(key, new)
+                new_key, new_value = mapped(key, new)
             if old is not None:
-                old_key, old_value = mapper(key, old)
+                old_key, old_value = mapped(key, old)
             has_new = new_key is not None and new_value is not None
             has_old = old_key is not None and old_value is not None
             if new is not None and not has_new:

@@ -11,6 +11,7 @@ from attrs import evolve, frozen
 
 from streams.core.config import StreamsConfig, setting_name
 from streams.core.errors import ConfigError, TopologyError
+from streams.core.record_arguments import checked_row
 from streams.core.records import TopicPartition
 from streams.core.settings import Settings
 from streams.core.topic import Topic, TopicLike, meant, topic_names, typed_topic
@@ -104,10 +105,12 @@ def simulate(
     Raises:
         SimulationError: a seed failed, a kind of event did not occur in many seeds, or the topology is not
             deterministic, or depends on the order of arrival outside of ``may_depend_on_order``.
-        ConfigError: there are no seeds or no inputs.
+        ConfigError: there are no seeds or no inputs, or an input is no row of key, value and time.
         TopologyError: an input is not a ``Topic`` or is not read by the topology, or a name in ``may_depend_on_order``
             is unknown.
     """
+    if not isinstance(seeds, Iterable):
+        raise ConfigError(f"seeds of simulate() must be numbers, such as range(100) or [{seeds!r}], not {seeds!r}")
     chosen = list(seeds)
     if not chosen:
         raise ConfigError("simulate() got no seeds; pass for example seeds=range(100)")
@@ -148,7 +151,9 @@ def _prepared(
 ) -> _Simulation:
     for topic in inputs:
         typed_topic(topic, "an input of simulate()")
-    rows = [(topic, key, value, time_ms) for topic, records in inputs.items() for key, value, time_ms in records]
+    rows = [
+        (topic, *checked_row(row, "simulate()", ConfigError)) for topic, records in inputs.items() for row in records
+    ]
     if not rows:
         raise ConfigError(
             "simulate() got no inputs; pass for example inputs={topic: [(key, value, timestamp_ms), ...]}"
