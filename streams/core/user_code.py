@@ -76,12 +76,18 @@ def expected_result(error: BaseException, function: Any, form: str) -> str:
 
 
 def refuse_unawaited(
-    function: Any, what: str, *, may_yield: bool = False, error: type[StreamsError] = TopologyError
+    function: Any,
+    what: str,
+    *,
+    may_yield: bool = False,
+    error: type[StreamsError] = TopologyError,
+    awaited_by: str | None = None,
 ) -> None:
     """Reject an async function, an async generator, or (without ``may_yield``) a generator.
 
     Partial functions, bound methods, cached functions and callable objects are unwrapped.  ``what``
-    names the argument in the message; objects that are not callable are not checked.
+    names the argument in the message, and ``awaited_by`` the operator for async functions, if there is one.  Objects
+    that are not callable are not checked.
 
     Raises:
         StreamsError: the function is not supported; raised as class ``error``.
@@ -89,6 +95,8 @@ def refuse_unawaited(
     inner = _inner(function)
     if inspect.iscoroutinefunction(inner):
         kind = "async"
+        if awaited_by is not None:
+            raise error(f"{what}: {located(function)} is async, and nothing here awaits it; use {awaited_by}")
     elif inspect.isasyncgenfunction(inner):
         kind = "an async generator"
     elif inspect.isgeneratorfunction(inner) and not may_yield:

@@ -15,6 +15,9 @@ from streams.core.user_code import located, refuse_not_async, refuse_unawaited
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+#: Operators with a counterpart for async functions, whose name ends in ``_async``.
+_AWAITED = frozenset({"map", "map_values", "flat_map"})
+
 
 class _Unknown:
     """The type of ``UNKNOWN``, which stands for a missing annotation, or for a type without a serde."""
@@ -42,7 +45,8 @@ def matching_form(
     if not callable(function):
         raise TopologyError(f"{operator} needs a function of {allowed}, got {function!r}")
     if sync is None:
-        refuse_unawaited(function, operator, may_yield=may_yield)
+        awaited_by = f"{operator}_async() of a stream" if operator in _AWAITED else None
+        refuse_unawaited(function, operator, may_yield=may_yield, awaited_by=awaited_by)
     else:
         refuse_not_async(function, operator, instead=sync)
     try:

@@ -180,7 +180,8 @@ def overridden(variable: SerdeVariable, form: Any, node: str, what: str = "the t
     if variable.windows and serde.name in PRIMITIVES:
         raise TopologyError(
             f"{node} has keys of {_shown(variable.windows)}, but {what} is {serde.name!r}, which has no window: "
-            f"declare {_declaration(variable.windows)}, or change the key before, as in .select_key(lambda key, value: key.key)"
+            f"declare {_declaration(variable.windows)}, or change the key before, as in "
+            ".select_key(lambda key, value: key.key)"
         )
     variable.infer(serde)
     return SerdeVariable(node, serde)

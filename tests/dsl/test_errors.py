@@ -23,6 +23,10 @@ class Pass(Processor[str, int, str, int]):
     pass
 
 
+async def fetched(key: str, amount: int) -> int:
+    return amount
+
+
 @cache
 def cached_pass() -> Pass:
     return Pass()
@@ -120,6 +124,8 @@ MISTAKES: list[tuple[str, Callable[[StreamsBuilder], Any], str]] = [
         "two stores of the name 'c'",
     ),
     ("an instance as processor", lambda b: b.stream(orders).process(Pass()), "not an instance: each task has its own"),
+    ("an async function", lambda b: b.stream(orders).map_values(fetched), r"awaits it; use map_values_async\(\) of a stream$"),
+    ("an async predicate", lambda b: b.stream(orders).filter(fetched), r"awaits it; give a plain function, .*run\(\)$"),
     (
         "a window in a plain key",
         lambda b: b.stream(orders).group_by_key().windowed_by(TimeWindows.of(SECOND)).count().to_stream().to(orders),
