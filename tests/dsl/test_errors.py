@@ -124,7 +124,11 @@ MISTAKES: list[tuple[str, Callable[[StreamsBuilder], Any], str]] = [
         "two stores of the name 'c'",
     ),
     ("an instance as processor", lambda b: b.stream(orders).process(Pass()), "not an instance: each task has its own"),
-    ("an async function", lambda b: b.stream(orders).map_values(fetched), r"awaits it; use map_values_async\(\) of a stream$"),
+    (
+        "an async function",
+        lambda b: b.stream(orders).map_values(fetched),
+        r"awaits it; use map_values_async\(\) of a stream$",
+    ),
     ("an async predicate", lambda b: b.stream(orders).filter(fetched), r"awaits it; give a plain function, .*run\(\)$"),
     (
         "a window in a plain key",
