@@ -1,6 +1,8 @@
 """Operators inlined into a program do what their functions do alone."""
 
+import io
 import linecache
+import pdb
 import traceback
 from datetime import timedelta
 from typing import Any
@@ -169,6 +171,29 @@ def test_debugger_finds_the_source_of_a_program() -> None:
     linecache.checkcache()
     assert linecache.getline(code.co_filename, code.co_firstlineno).startswith("def n0(")
     assert "".join(linecache.getlines(code.co_filename)) == program.source_code
+
+
+def test_debugger_steps_from_a_users_function_through_the_program() -> None:
+    shown = io.StringIO()
+    commands = io.StringIO("up\ndown\nreturn\nnext\ncontinue\n")
+    debugger = pdb.Pdb(stdin=commands, stdout=shown, nosigint=True, readrc=False)
+
+    def stop(value: int) -> int:
+        if value == 2:
+            debugger.set_trace()
+        return value
+
+    def topology(builder: StreamsBuilder) -> None:
+        mapped = builder.stream(numbers).map_values(stop)
+        mapped.filter(lambda _, value: value > 0).to("out", key=str, value=int)
+
+    driver = TopologyTestDriver(topology)
+    for value in (1, 2):
+        driver.pipe(numbers, value, key="a")
+
+    steps = [line for line in shown.getvalue().splitlines() if line.startswith("-> ")]
+    assert steps[1] == "-> new_1 = mapper_1(v)"
+    assert steps[-1] == "-> if predicate_2(k, new_1):"
 
 
 def test_tasks_of_a_sub_topology_share_one_program() -> None:
