@@ -74,7 +74,7 @@ def source(script: Script) -> TopologySource:
         raise ScriptError(_no_function(module, script))
     if not isinstance(made, Topology) and not callable(made):
         raise ScriptError(
-            f"{script.path}: {script.function!r} is a {type(made).__name__}; "
+            f"{script.path}: {script.function!r} is of type {type(made).__name__}; "
             "a topology is a function of the builder, or a built Topology"
         )
     return made
@@ -126,8 +126,7 @@ def built(script: Script, made: TopologySource, config: StreamsConfig) -> Topolo
         raise ScriptError(f"{_place(error, script.path)}: the topology cannot be built: {error}") from error
     except (Exception, SystemExit) as error:
         raise ScriptError(
-            f"{_place(error, script.path)}: {script.function}() failed: {type(error).__name__}: {error}; "
-            "--debug shows the traceback"
+            f"{_place(error, script.path)}: {script.function}() failed: {_named(error)}; --debug shows the traceback"
         ) from error
 
 
@@ -191,7 +190,17 @@ def _module_name(path: Path) -> str:
 
 
 def _named(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+    hint = ""
+    if isinstance(error, AttributeError) and error.name:
+        # Python tells the nearest name only below a traceback.
+        known = (name for name in dir(error.obj) if not name.startswith("_"))
+        close = get_close_matches(error.name, known, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+    elif isinstance(error, ImportError) and "relative import" in str(error):
+        hint = (
+            "; a script is loaded by itself and not as part of its package: import the topology into a script beside it"
+        )
+    return f"{type(error).__name__}: {error}{hint}"
 
 
 def _syntax(path: Path, resolved: Path, error: SyntaxError) -> str:

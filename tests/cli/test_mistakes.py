@@ -174,8 +174,17 @@ def test_script_with_a_syntax_error(refused: Refused, streams: Program) -> None:
         ("import sys\nsys.exit(3)\n", r"broken\.py:2: the script failed .*it ended itself with status 3"),
         ("from streams import Topic\nt = Topic('a b', value=str)\n", r"broken\.py:2: .*topic name 'a b' has ' '"),
         ("def topology(builder):\n    builder.strem(1)\n", r"broken\.py:2: topology\(\) failed: AttributeError"),
+        (
+            "from streams import Topic\ndef topology(builder):\n"
+            "    builder.stream(Topic('t', value=str)).mapValues(str.upper)\n",
+            r"broken\.py:3: topology\(\) failed: AttributeError: .* 'mapValues'; did you mean 'map_values'\?",
+        ),
+        (
+            "from .shop import topology\n",
+            r"broken\.py:1: .*ImportError: .*; a script is loaded by itself and not as part",
+        ),
         ("def topology():\n    pass\n", r"broken\.py:1\) takes \(\); give a function of \(builder\)"),
-        ("topology = 5\n", r"broken\.py: 'topology' is a int; a topology is a function of the builder"),
+        ("topology = 5\n", r"broken\.py: 'topology' is of type int; a topology is a function of the builder"),
         ("def topolgy(builder):\n    pass\n", r"there is no function 'topology'; did you mean 'topolgy'\?"),
     ],
 )
