@@ -110,8 +110,7 @@ def _objects(serde: Serde[Any], plain: Serde[Any], form: _ArrowForm) -> ArrowCol
 
     def of_plain(column: Sequence[Any]) -> list[Any]:
         return [
-            None if value is None else form.convert(msgspec.to_builtins(value, builtin_types=_KEPT, str_keys=True))
-            for value in column
+            None if value is None else form.convert(msgspec.to_builtins(value, builtin_types=_KEPT)) for value in column
         ]
 
     def values(column: Sequence[bytes | None]) -> list[Any]:
@@ -128,6 +127,11 @@ def _texts(values: Sequence[Any]) -> list[Any]:
 
 def _json_text(value: Any) -> Any:
     return None if value is None else msgspec.json.encode(value).decode()
+
+
+def _key_text(key: Any) -> str:
+    """Return a key of a dict as text, as in JSON."""
+    return key if type(key) is str else str(msgspec.to_builtins(key))
 
 
 def _same(value: Any) -> Any:
@@ -212,7 +216,7 @@ def _map(info: inspect.DictType, depth: int) -> _ArrowForm | None:
     if item is None or isinstance(info.key_type, inspect.AnyType):
         return None
     is_number = isinstance(info.key_type, inspect.IntType)
-    key: Callable[[Any], Any] = int if is_number else str
+    key: Callable[[Any], Any] = int if is_number else _key_text
 
     def convert(value: Any) -> Any:
         return None if value is None else [(key(name), item.convert(found)) for name, found in value.items()]
@@ -220,12 +224,29 @@ def _map(info: inspect.DictType, depth: int) -> _ArrowForm | None:
     return _ArrowForm(pa.map_(pa.int64() if is_number else pa.string(), item.type), convert)
 
 
+def arrow_array(values: Sequence[Any], kind: Any, name: str) -> Any:
+    """Return values as the Arrow column ``name``.
+
+    Raises:
+        SerializationError: a value is outside of the range of the type, such as a number of more than 64 bits.
+    """
+    import pyarrow as pa
+
+    try:
+        return pa.array(values, kind)
+    except (OverflowError, pa.ArrowException) as error:
+        raise SerializationError(
+            f"a {name} does not fit into the column {name}, {kind}: {error}; declare numbers of more than 64 bits as "
+            "Decimal or str"
+        ) from error
+
+
 def arrow_table(serde: Serde[Any], values: Sequence[Any]) -> Any:
     """Return values as a ``pyarrow.Table``: a column per field, or the column ``value`` for types without fields."""
     import pyarrow as pa
 
     column = arrow_column(serde)
-    array = pa.array(column.values(serde.serialize_all(values)), column.type)
+    array = arrow_array(column.values(serde.serialize_all(values)), column.type, "value")
     if pa.types.is_struct(column.type):
         return pa.Table.from_struct_array(array)
     return pa.table({"value": array})

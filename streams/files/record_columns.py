@@ -15,7 +15,7 @@ from streams.core.errors import InputError
 from streams.core.records import Block, Headers
 from streams.core.serdes import WindowedSerde
 from streams.core.topic import Topic
-from streams.files.arrow import arrow_column
+from streams.files.arrow import arrow_array, arrow_column
 
 #: The last millisecond of the year 9999, the limit of timestamps of most tables.
 _LAST_MS = 253_402_300_799_999
@@ -66,13 +66,13 @@ class ArrowRecords:
         key = arrow_column(self.topic.key_serde if self.topic else None).type
         columns = self.schema
         size = len(records)
-        arrays = [pa.array(keys, key)]
+        arrays = [arrow_array(keys, key, "key")]
         if self._splits_windows:
             plain, start, end = arrays[0].flatten()
             arrays = [plain, _timestamps(start), _timestamps(end)]
         times = pa.array(list(records.timestamps), pa.int64())
         arrays += [
-            pa.array(values, columns.field("value").type),
+            arrow_array(values, columns.field("value").type, "value"),
             _timestamps(times) if self.as_table else times,
             headers_array(records.headers if records.headers is not None else [()] * size, size),
             pa.array([number] * size, pa.int32()),

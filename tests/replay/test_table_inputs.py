@@ -138,6 +138,14 @@ def test_columns_that_do_not_fit_are_an_error_before_a_task_starts(any_spark: An
         run("table:nix", any_spark)
 
 
+def test_columns_that_no_field_declares_may_have_types_that_arrow_lacks(any_spark: Any) -> None:
+    frame = any_spark.createDataFrame(table(rows(20)))
+    with run(frame.selectExpr("*", "interval '1' year AS age"), any_spark) as result:
+        assert result.records["totals"] == 20
+    with pytest.raises(InputError, match=r"column 'product' is .*interval year.* but is declared as str; cast it"):
+        run(frame.drop("product").selectExpr("*", "interval '1' year AS product"), any_spark)
+
+
 def test_a_bad_row_is_shown_or_dropped_and_counted(spark: Any) -> None:
     bad = [*rows(20), {**rows(1)[0], "number": 99, "product": None}]
     with pytest.raises(InputError, match=r'DataFrame: row \{"number":"99".*: the row does not match topic .orders.'):

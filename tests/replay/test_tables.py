@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 from streams import CountWindows, StreamsBuilder, TimeWindows, Topic, time_windowed
 from streams.core.errors import InputError
 from streams.core.errors import SerializationError as NotSerializable
+from streams.core.serdes import serde_for
 from streams.dsl import TopologySource
 from streams.files import arrow_table
 from streams.replay import ReplayError, ReplayResult, replay
@@ -363,3 +364,23 @@ def test_more_folders_than_open_files_lose_no_row(tmp_path: Path, monkeypatch: p
         assert result.write(copies, tmp_path / "out", partition_by="value.product") == 240
 
         assert rows_in(tmp_path / "out") == rows_of(result.table(copies).to_arrow())
+
+
+def test_keys_of_maps_are_texts_as_in_json() -> None:
+    class Calendar(msgspec.Struct):
+        days: dict[date, int]
+        times: dict[datetime, dict[Decimal, int]]
+
+    found = arrow_table(serde_for(Calendar), [Calendar({date(2026, 1, 2): 1}, {START: {Decimal("1.5"): 2}})])
+
+    assert found.to_pylist() == [{"days": [("2026-01-02", 1)], "times": [("2026-01-01T00:00:00Z", [("1.5", 2)])]}]
+
+
+def test_number_of_more_than_64_bits_is_an_error_of_the_column() -> None:
+    class Count(msgspec.Struct):
+        count: int
+
+    with pytest.raises(
+        NotSerializable, match=r"a value does not fit into the column value, struct<count: int64>: .*Dec"
+    ):
+        arrow_table(serde_for(Count), [Count(2**63)])

@@ -122,14 +122,26 @@ def _since(since: Since, schema: Any, name: str) -> str:
 
 
 def arrow_schema(frame: Any) -> Any:
-    """Return the columns of a DataFrame as an Arrow schema, with times in UTC."""
+    """Return the columns of a DataFrame as an Arrow schema, with times in UTC.
+
+    A column of a type that Spark cannot convert, such as an interval of months, is one of Arrow's opaque type.
+    """
     from inspect import signature
 
+    import pyarrow as pa
+    from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
 
     # Older PySpark has no such argument: the time zone is UTC.
     given: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
-    return to_arrow_schema(frame.schema, **given)
+    fields = []
+    for part in frame.schema:
+        try:
+            fields += list(to_arrow_schema(StructType([part]), **given))
+        except PySparkException:
+            fields.append(pa.field(part.name, pa.opaque(pa.null(), part.dataType.simpleString(), "Spark")))
+    return pa.schema(fields)
 
 
 def count_rows(session: Any, call: CountRows, collect: Collect) -> int | None:
