@@ -10,7 +10,7 @@ from typing import Any
 
 from attrs import define
 
-from streams.core.errors import ConfigError
+from streams.core.errors import ConfigError, InputError
 from streams.core.topic import TopicLike, topic_name
 from streams.dsl import TopologySource
 from streams.replay.api import replay
@@ -48,21 +48,33 @@ class MicroBatches:
         """Process a batch.
 
         Raises:
-            StreamsError: the replay failed; the query fails, and repeats the batch when it is started again.
+            StreamsError: the replay failed; the query fails, and repeats the batch when it is started again.  Rows
+                that cannot be read are not kept, so that a repeated batch may have others.
         """
         root = Place(os.fspath(self.directory)).absolute()
         rows = root.child("batches", f"{batch_id:012d}")
-        if not rows.child(_DONE).exists():
+        is_new = not rows.child(_DONE).exists()
+        if is_new:
             if frame.isEmpty():
                 return
             frame.write.mode("overwrite").parquet(rows.uri)
+        try:
+            result = self._replayed(root, frame)
+        except InputError:
+            if is_new:
+                rows.delete()
+            raise
+        with result:
+            self.on_result(result)
+
+    def _replayed(self, root: Place, frame: Any) -> ReplayResult:
+        """Continue the replay with the rows in the folder of the batches."""
         given = {topic_name(self.topic, "the topic of micro-batches"): root.child("batches").uri}
-        with replay(
+        return replay(
             self.topology,
             given,
             spark=None if self.options.get("executor") == "local" else frame.sparkSession,
             directory=root.child("work").uri,
             resume=True,
             **self.options,
-        ) as result:
-            self.on_result(result)
+        )

@@ -93,6 +93,23 @@ def test_micro_batches_give_what_one_replay_gives(spark: Any, tmp_path: Path) ->
     assert rows_of(ds.dataset(out, format="parquet").to_table()) == expected
 
 
+def test_rows_of_a_batch_that_cannot_be_read_are_not_kept(spark: Any, tmp_path: Path) -> None:
+    """The query is mended and repeats the batch."""
+    seen: list[int] = []
+    given = {"application_id": "shop", "executor": "local", "partitions": 2}
+    bridge = MicroBatches(
+        topology, sales, tmp_path / "work", lambda result: seen.append(result.records["copies"]), given
+    )
+    rows = spark.read.json(str(write_sales(tmp_path / "sales.json", 20)))
+    bridge(rows.limit(10), 0)
+
+    with pytest.raises(InputError, match="object missing required field `price`"):
+        bridge(rows.withColumnRenamed("price", "prise"), 1)
+    bridge(rows, 1)
+
+    assert seen == [10, 30]
+
+
 def _run(spark: Any, source: Path, checkpoint: Path, function: Any) -> None:
     schema = "product string, price string, at timestamp, counts struct<n:bigint>"
     frame = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(str(source))
