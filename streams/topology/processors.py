@@ -118,7 +118,7 @@ class ProcessorContext(Generic[KO, VO]):
             )
             if timestamp_ms < 0:
                 raise ProcessingError(f"forwarded timestamp {timestamp_ms} is negative", node=self._node.node)
-        if headers is not None:
+        if headers:
             headers = checked_headers(headers, "headers of forward()", ProcessingError, node=self._node.node)
         # NaN is not equal to itself.
         if self._fixed_key and key is not self._key and key != self._key:
@@ -147,7 +147,10 @@ class ProcessorContext(Generic[KO, VO]):
         if headers is not None or record is None or live is None:
             forward(key, value, timestamp_ms, list(headers or ()))
             return
-        live[:] = checked_headers(record.headers, "headers of the record", ProcessingError, node=self._node.node)
+        headers = record.headers
+        if type(headers) is not tuple:
+            headers = checked_headers(headers, "headers of the record", ProcessingError, node=self._node.node)
+        live[:] = headers
         forward(key, value, timestamp_ms, live)
         record.headers = tuple(live)
 
