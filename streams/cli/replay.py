@@ -112,6 +112,7 @@ def execute(options: argparse.Namespace) -> int:
     from streams.core.config import StreamsConfig
     from streams.files import open_output
     from streams.replay import LateRecordsError, replay
+    from streams.replay.run.commits import partition_columns
 
     script = Script.parse(options.script)
     settings = settings_of(options)
@@ -135,8 +136,10 @@ def execute(options: argparse.Namespace) -> int:
         for name, path in outputs.items()
         if name not in tables
     }
-    for name in tables:
+    for name, table in tables.items():
         declared_output(topology, name, config)
+        # Checked again by the write, but hours of replay may lie before it.
+        partition_columns(topology, name, table.options["partition_by"])
     clock = SystemClock()
     started_ms = clock.monotonic_ms()
     with shown(config.application_id) as show:

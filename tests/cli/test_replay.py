@@ -68,6 +68,16 @@ def test_output_to_a_folder_is_partitioned_and_written_once(interrupted: Program
     assert found.fetchall() == [(24, 24)]
 
 
+def test_columns_of_partitions_are_checked_before_the_replay(interrupted: Program):
+    given = ("--output", "out=parquet:lake/out", "--partition-by", "out=dya", "--directory", "work")
+
+    done = interrupted(*REPLAY, *given)
+
+    assert done.status == 2
+    assert "partition_by 'dya': there is no such column; give day, key" in done.err
+    assert not (interrupted.folder / "work").exists()
+
+
 @pytest.mark.parametrize("option", ["--partition-by", "--overwrite"])
 def test_option_for_a_folder_needs_one(interrupted: Program, option: str):
     done = interrupted(*REPLAY, "--output", "out=out.jsonl", option, "out=day" if option == "--partition-by" else "out")

@@ -21,6 +21,7 @@ from streams.replay.calls.state import Outputs, outputs_from_json, read_manifest
 from streams.replay.run.session import ReplaySession
 from streams.replay.run.writing import WriteReport, WriteWork
 from streams.replay.storage.places import Place
+from streams.topology import Topology
 
 #: The folder of commits.
 COMMITS = "_streams"
@@ -265,13 +266,13 @@ class FolderTarget:
                     commits.child(file).delete()
 
 
-def partition_columns(session: ReplaySession, topic: str, given: str | Sequence[str]) -> tuple[PartitionColumn, ...]:
+def partition_columns(topology: Topology, topic: str, given: str | Sequence[str]) -> tuple[PartitionColumn, ...]:
     """Return the columns by which the output of a topic is partitioned.
 
     Raises:
         InputError: there is no such column, its type is not supported, or two have the same name.
     """
-    schema = ArrowRecords(output_topic(session.topology, topic), as_table=True).schema
+    schema = ArrowRecords(output_topic(topology, topic), as_table=True).schema
     columns = tuple(PartitionColumn.of(name, schema) for name in ([given] if isinstance(given, str) else given))
     names = [column.name for column in columns]
     if len(set(names)) < len(names):

@@ -308,7 +308,7 @@ class ReplayResult:
         name = self.outputs.name_of(topic)
         if mode not in ("append", "overwrite"):
             raise InputError(f"mode {mode!r}: give 'append' or 'overwrite'")
-        columns = partition_columns(self.session, name, partition_by)
+        columns = partition_columns(self.session.topology, name, partition_by)
         kind, _, rest = os.fspath(target).partition(":")
         if kind == "table":
             if not hasattr(self._executor, "write_table"):
