@@ -256,6 +256,8 @@ def _run_bounded(
                 if show is not None:
                     show(state_of(progress, clock.monotonic_ms() - started_ms))
 
+            if not outputs and not config.state_dir:
+                _say_unkept(topology)
             result = run_bounded(
                 topology,
                 continued,
@@ -407,6 +409,18 @@ def _state_folder(config: "StreamsConfig") -> Path | None:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(f"--state-dir {folder}: cannot be written to; choose another")
     return folder
+
+
+def _say_unkept(topology: "Topology") -> None:
+    """Say which results a run without output and without state directory does not keep."""
+    from streams.cli.topics import sink_topics
+
+    if found := sorted(sink_topics(topology)):
+        print(
+            f"streams: results in {', '.join(map(repr, found))} are not kept; give --output {found[0]}=FILE (- is "
+            "standard output), or --state-dir DIR",
+            file=sys.stderr,
+        )
 
 
 def _summarize(

@@ -435,3 +435,17 @@ def test_an_interrupted_run_is_closed_in_order_and_goes_on_with_nothing_doubled(
     found = streams.read("parities.records.jsonl")
     for key in ("odd", "even"):
         assert [record["value"] for record in found if record["key"] == key] == list(range(1, 75_001))
+
+
+def test_results_that_are_not_kept_are_named(streams: Program) -> None:
+    streams.write("numbers.jsonl", "1\n")
+    given = ("run", "halves.py", "--input", "numbers=numbers.jsonl")
+
+    lost, kept = streams(*given), streams(*given, "--state-dir", "state")
+
+    assert (lost.status, lost.out) == (0, "")
+    assert lost.err == (
+        "streams: results in 'halves' are not kept; give --output halves=FILE (- is standard output), or --state-dir "
+        "DIR\n"
+    )
+    assert (kept.status, kept.out, kept.err) == (0, "", "")
