@@ -101,8 +101,7 @@ def replay(
     refuse_unawaited(progress, "progress of a replay", error=ConfigError)
     if repair and not resume:
         raise ConfigError("repair continues the replay in a folder; give resume=True and its directory, too")
-    if keep_states < 1:
-        raise ConfigError(f"keep_states {keep_states!r}: give a number above 0")
+    _check_number(keep_states, "keep_states")
     limit = DropLimit.of(USUAL_LIMIT if max_dropped is None else max_dropped)
     request = _request(
         topology,
@@ -129,7 +128,7 @@ def replay(
 
             runner = SparkExecutor.of(spark, master, root, with_ui=progress is not None, conf=conf)
         else:
-            runner = LocalExecutor(processes or os.cpu_count() or 1)
+            runner = _local(processes)
         stack.callback(runner.close)
         _run(session, runner, progress)
         closing = stack.pop_all()
@@ -202,7 +201,7 @@ def explain(
         root = _folder(directory, stack)
         session = ReplaySession(request, root)
         is_local = executor == "local"
-        runner: Any = LocalExecutor(processes or os.cpu_count() or 1)
+        runner: Any = _local(processes)
         if not is_local and any(map(needs_spark, session.inputs.given.values())):
             from streams.replay.spark.executor import SparkExecutor
 
@@ -220,21 +219,20 @@ def _request(
     *,
     store: str | None,
     executor: str,
-    order: str | None,
     **given: Any,
 ) -> Request:
     """Check the arguments of a replay, and return them as a request with default application ID and store engine.
 
     Raises:
-        ConfigError: ``executor``, ``order`` or ``wall_clock`` is not one of the permitted texts, or there would be no
-            partitions.
+        ConfigError: ``executor``, ``order`` or ``wall_clock`` is not one of the permitted texts, there would be no
+            partitions, or ``slices`` is neither a span of time nor a number.
     """
     if executor not in ("spark", "local"):
         raise ConfigError(f"executor {executor!r}: give 'spark' or 'local'")
-    if order not in ("event_time", "as_given", None):
-        raise ConfigError(f"order {order!r}: give 'event_time' or 'as_given'")
-    if given["partitions"] is not None and (type(given["partitions"]) is not int or given["partitions"] < 1):
-        raise ConfigError(f"partitions {given['partitions']!r}: give a whole number from 1 on")
+    if given["order"] not in ("event_time", "as_given", None):
+        raise ConfigError(f"order {given['order']!r}: give 'event_time' or 'as_given'")
+    if given["partitions"] is not None:
+        _check_number(given["partitions"], "partitions")
     if options.wall_clock not in ("error", "skip", "append_time"):
         raise ConfigError(f"wall_clock {options.wall_clock!r}: give 'error', 'skip' or 'append_time'")
     named = {topic_name(topic, "an input of a replay"): value for topic, value in inputs.items()}
@@ -242,8 +240,28 @@ def _request(
     if store is None:
         store = "in_memory" if settings.get("default_store") == "in_memory" else "rocksdb"
     return Request(
-        topology, named, settings=settings, options=evolve(options, store_engine=store), order=order, **given
+        topology,
+        named,
+        settings=settings,
+        options=evolve(options, store_engine=store),
+        **given,
     )
+
+
+def _check_number(given: object, what: str) -> None:
+    if type(given) is not int or given < 1:
+        raise ConfigError(f"{what} {given!r}: give a whole number from 1 on")
+
+
+def _local(processes: int | None) -> LocalExecutor:
+    """Return the executor with so many processes (default: one per core).
+
+    Raises:
+        ConfigError: there would be no process.
+    """
+    if processes is not None:
+        _check_number(processes, "processes")
+    return LocalExecutor(processes or os.cpu_count() or 1)
 
 
 def _nothing() -> None:

@@ -129,7 +129,7 @@ def test_failing_user_code_is_named_by_node_record_and_row(tmp_path):
     ],
 )
 def test_options_that_mean_nothing_are_refused(tmp_path, options, message):
-    with pytest.raises((ReplayError, InputError), match=message):
+    with pytest.raises((ConfigError, InputError), match=message):
         run(topology, write(tmp_path / "orders.jsonl", rows(5)), **options)
 
 

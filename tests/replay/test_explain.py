@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streams import EmbeddedBroker, InputError, StreamsBuilder, Topic
-from streams.replay import Archive, ReplayError, archive_topic, explain, replay
+from streams import ConfigError, EmbeddedBroker, InputError, StreamsBuilder, Topic
+from streams.replay import Archive, archive_topic, explain, replay
 
 DAY = 86_400_000
 rows = Topic("rows", key=str, value=dict[str, Any], timestamp=lambda v: int(v["t"]), key_from=lambda v: v["k"])
@@ -140,7 +140,7 @@ def test_number_of_slices(tmp_path: Path):
     path = history(tmp_path / "rows")
     for slices, count in [(None, 1), (7, 7), (1_500, 2), ("1000", 1_000), (timedelta(days=30), 6), ("1d", 167)]:
         assert explain(topology, {rows: path}, slices=slices, **LOCAL).slices == count
-    with pytest.raises(ReplayError, match="give a span of event time"):
+    with pytest.raises(ConfigError, match="give a span of event time"):
         explain(topology, {rows: path}, slices="soon", **LOCAL)
 
 

@@ -3,6 +3,7 @@
 import json
 from datetime import timedelta
 
+import polars
 import pytest
 
 from streams import StreamsBuilder, Topic
@@ -140,16 +141,20 @@ def test_offsets_end_the_partitions_that_are_given(folder):
         assert result.records["counts"] == 7
 
 
-@pytest.mark.parametrize("partitions", [0, -1, True, "2"])
-def test_partitions_are_a_number_from_1_on(folder, partitions):
-    """With -1, no record was read, without an error."""
-    with pytest.raises(ConfigError, match="give a whole number from 1 on"):
-        replay(topology, {words: folder / "words"}, executor="local", partitions=partitions)
+@pytest.mark.parametrize("name", ["partitions", "processes", "keep_states"])
+@pytest.mark.parametrize("number", [0, -1, True, "2"])
+def test_numbers_of_options_are_whole_and_from_1_on(folder, name, number):
+    """With -1 partitions, no record was read, without an error; with 0 processes there was one for each core."""
+    with pytest.raises(ConfigError, match=f"{name} {number!r}: give a whole number from 1 on"):
+        replay(topology, {words: folder / "words"}, executor="local", **{name: number})
 
 
-def test_slices_of_no_time_are_refused(folder):
-    with pytest.raises(ReplayError, match="give a span of event time of at least a millisecond"):
-        replay(topology, {words: folder / "words"}, executor="local", slices=timedelta(0))
+@pytest.mark.parametrize("slices", [timedelta(0), 1.5, True, "0", "-3", b"2"])
+def test_slices_are_spans_of_time_or_numbers(folder, slices):
+    """It is said before the history is read."""
+    with pytest.raises(ConfigError, match=r"slices .*: give a "):
+        replay(topology, {words: folder / "words"}, executor="local", slices=slices, directory=folder / "made")
+    assert not (folder / "made").exists()
 
 
 def test_a_snapshot_is_saved_before_the_result_is_closed(folder):
@@ -157,3 +162,8 @@ def test_a_snapshot_is_saved_before_the_result_is_closed(folder):
         pass
     with pytest.raises(ReplayError, match="were deleted when its result was closed; read outputs within the `with`"):
         result.save(folder / "saved")
+
+
+def test_lazy_table_is_refused_with_a_remedy():
+    with pytest.raises(InputError, match=r"not a polars\..*LazyFrame; give what its collect\(\) returns"):
+        replay(topology, {words: polars.LazyFrame({"word": ["a"]})}, executor="local")

@@ -240,6 +240,8 @@ def input_of(given: Any) -> Input:
     paths = [given] if isinstance(given, str | os.PathLike) else given
     if not isinstance(paths, Sequence) or not all(isinstance(path, str | os.PathLike) for path in paths):
         kind = f"{type(given).__module__}.{type(given).__qualname__}"
+        if callable(getattr(type(given), "collect", None)):
+            kind += "; give what its collect() returns"
         raise InputError(
             "an input is a file, folder, pattern, a list of files, an Archive, a KafkaTopic, or a table: a Spark "
             f"DataFrame, table:NAME, sql:SELECT ..., delta:FOLDER, iceberg:NAME, or an object with Arrow data; "

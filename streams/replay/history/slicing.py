@@ -11,7 +11,9 @@ from itertools import accumulate
 from operator import attrgetter
 from typing import Any
 
-from streams.core.errors import InputError
+from attrs import frozen
+
+from streams.core.errors import ConfigError, InputError
 from streams.core.records import TopicPartition
 from streams.core.topic import topic_name
 from streams.replay.errors import ReplayError
@@ -29,44 +31,66 @@ MOST_SLICES = 1000
 _BEFORE_ALL_MS = -(1 << 63)
 
 
-def span_ms(text: str) -> int:
-    """Return a span of event time in milliseconds.
+@frozen
+class Slicing:
+    """How a history is divided: by spans of event time, or into a number of slices.
 
-    >>> span_ms("1d"), span_ms("90s")
-    (86400000, 90000)
-
-    Raises:
-        ReplayError: ``text`` is not a span of time.
+    ``span_ms`` is the event time of a slice in milliseconds.  Without it, ``number`` is the number of slices up to
+    ``MOST_SLICES``, and above it the maximum number of records per slice.
     """
-    number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
-    unit = text[len(number) :]
-    if unit not in _UNITS_MS or not number.isdecimal() or not int(number):
-        raise ReplayError(f"slices {text!r}: give a span of event time such as 1d, 6h or 30m, or a whole number")
-    return int(number) * _UNITS_MS[unit]
+
+    span_ms: int | None = None
+    number: int = 1
+
+    @classmethod
+    def of(cls, given: "Slicing | str | int | timedelta") -> "Slicing":
+        """Return the division that an option ``slices`` means.
+
+        >>> Slicing.of("1d").span_ms, Slicing.of(timedelta(seconds=90)).span_ms, Slicing.of("50").number
+        (86400000, 90000, 50)
+
+        Raises:
+            ConfigError: it is neither a span of time nor a number above 0.
+        """
+        if isinstance(given, Slicing):
+            return given
+        if isinstance(given, timedelta):
+            if given < timedelta(milliseconds=1):
+                raise ConfigError(f"slices {given!r}: give a span of event time of at least a millisecond")
+            return cls(given // timedelta(milliseconds=1))
+        if isinstance(given, str) and not given.isdecimal():
+            number = given.rstrip("abcdefghijklmnopqrstuvwxyz")
+            unit = given[len(number) :]
+            if unit not in _UNITS_MS or not number.isdecimal() or not int(number):
+                raise ConfigError(
+                    f"slices {given!r}: give a span of event time such as 1d, 6h or 30m, or a whole number"
+                )
+            return cls(int(number) * _UNITS_MS[unit])
+        if type(given) is not str and type(given) is not int:
+            raise ConfigError(
+                f"slices {given!r}: give a span of event time such as 1d or a timedelta, or a whole number"
+            )
+        if int(given) < 1:
+            raise ConfigError(f"slices {given!r}: give a number above 0")
+        return cls(number=int(given))
+
+    def count(self, records: int) -> int:
+        """Return the number of slices of a history with so many records, if they are not spans of time."""
+        return self.number if self.number <= MOST_SLICES else max(1, -(-records // self.number))
 
 
-def cuts(
-    sources: Sources, start: Mapping[TopicPartition, int], slices: str | int | timedelta, root: Place
-) -> list[Cut]:
+def cuts(sources: Sources, start: Mapping[TopicPartition, int], slicing: Slicing, root: Place) -> list[Cut]:
     """Return the end of each slice of the history after ``start``, as offsets; the last end is the end of history.
 
     Raises:
-        ReplayError: ``slices`` is neither a span of time nor a number above 0.
+        ReplayError: the slices would be too many.
     """
     ends = {partition: extents[-1].last + 1 for partition, extents in sources.items() if extents}
     times = _Times(sources, start, root)
-    if isinstance(slices, timedelta):
-        if slices < timedelta(milliseconds=1):
-            raise ReplayError(f"slices {slices!r}: give a span of event time of at least a millisecond")
-        borders = times.by_span(slices // timedelta(milliseconds=1))
-    elif isinstance(slices, str) and not slices.isdecimal():
-        borders = times.by_span(span_ms(slices))
+    if slicing.span_ms is not None:
+        borders = times.by_span(slicing.span_ms)
     else:
-        number = int(slices)
-        if number < 1:
-            raise ReplayError(f"slices {slices!r}: give a number above 0")
-        count = number if number <= MOST_SLICES else -(-times.total // number)
-        borders = times.by_count(count)
+        borders = times.by_count(slicing.count(times.total))
     result: list[Cut] = []
     # Partially read row groups include times of completed slices.
     reached = times.cut(_BEFORE_ALL_MS)

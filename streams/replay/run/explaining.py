@@ -8,7 +8,6 @@ No function of the topology is called except those that determine the key and th
 import os
 import shutil
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 
 from attrs import asdict, field, frozen
@@ -17,11 +16,10 @@ from streams.core.clock import VirtualClock
 from streams.core.records import NO_TIMESTAMP, TaskId
 from streams.replay.calls.memory import PROCESS_BYTES, CallMemory, mebibytes
 from streams.replay.calls.plan import ReplayPlan
-from streams.replay.errors import ReplayError
 from streams.replay.history.archive import read_archive
 from streams.replay.history.estimates import InputEstimate, estimate_archive, estimate_files
 from streams.replay.history.inputs import Archive, Files, Input, KafkaTopic, Table, declared_topic
-from streams.replay.history.slicing import MOST_SLICES, span_ms
+from streams.replay.history.slicing import Slicing
 from streams.replay.history.sorting import MERGE_CALL_ROWS
 from streams.replay.history.tables import look_at_lake
 from streams.replay.run.session import ReplaySession
@@ -247,19 +245,14 @@ def _topic_rows(replay: ReplayPlan, inputs: Estimates) -> dict[str, int]:
     return rows
 
 
-def _slices(given: Any, inputs: Estimates) -> int:
+def _slices(slicing: Slicing | None, inputs: Estimates) -> int:
     """Return the number of slices, which is approximate if slices are spans of time."""
-    if given is None:
+    if slicing is None:
         return 1
-    if isinstance(given, timedelta) or (isinstance(given, str) and not given.isdecimal()):
-        size_ms = given // timedelta(milliseconds=1) if isinstance(given, timedelta) else span_ms(given)
+    if slicing.span_ms is not None:
         times = [time for found in inputs.values() for time in found.times or ()]
-        return 1 if not times else max(times) // size_ms - min(times) // size_ms + 1
-    number = int(given)
-    if number < 1:
-        raise ReplayError(f"slices {given!r}: give a number above 0")
-    rows = sum(found.rows or 0 for found in inputs.values())
-    return number if number <= MOST_SLICES else max(1, -(-rows // number))
+        return 1 if not times else max(times) // slicing.span_ms - min(times) // slicing.span_ms + 1
+    return slicing.count(sum(found.rows or 0 for found in inputs.values()))
 
 
 def _sort_calls(inputs: Estimates, orders: Mapping[str, str]) -> int:

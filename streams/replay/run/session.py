@@ -36,7 +36,7 @@ from streams.replay.handover.snapshot import Snapshot
 from streams.replay.history.archive import read_archive
 from streams.replay.history.inputs import Archive, Files, KafkaTopic, Table, declared_topic, input_of
 from streams.replay.history.since import check_span
-from streams.replay.history.slicing import Cut, cut_until, cuts
+from streams.replay.history.slicing import Cut, Slicing, cut_until, cuts
 from streams.replay.history.tables import since_given
 from streams.replay.run.pruning import Pruning, files_of
 from streams.replay.run.reading import Histories
@@ -51,6 +51,10 @@ from streams.topology import Topology, sub_topologies
 KEPT_STATES = 7
 
 
+def _slicing(given: Slicing | str | int | timedelta | None) -> Slicing | None:
+    return None if given is None else Slicing.of(given)
+
+
 @frozen
 class Request:
     """The arguments of a replay."""
@@ -59,7 +63,8 @@ class Request:
     inputs: Mapping[str, Any]
     partitions: int | None = None
     settings: Mapping[str, Any] = field(factory=dict)
-    slices: str | int | timedelta | None = None
+    #: As Slicing; an option ``slices`` is converted.
+    slices: Slicing | None = field(default=None, converter=_slicing)
     until: Any = None
     resume: bool = False
     state_from: Place | None = None
@@ -519,7 +524,7 @@ class ReplaySession:
         done = self._last_cut()
         rest = {partition: offset for partition, offset in start.items() if partition in sources} | done
         if any(extents and extents[-1].last >= rest.get(partition, 0) for partition, extents in sources.items()):
-            found = cuts(sources, rest, 1 if request.slices is None else request.slices, self.root)
+            found = cuts(sources, rest, request.slices or Slicing(), self.root)
         else:
             found = []
         if limit is not None:
