@@ -331,7 +331,13 @@ class _SinkRun(RebalanceListener, Generic[K, V]):
         pause_ms = self._retries.after(error, f"sink {self._life.name!r}")
         self._life.count(retries=1)
         log.warning("sink %r: tried again in %d ms: %s", self._life.name, pause_ms, error)
-        consumer.pause(consumer.assignment())
+        assigned = consumer.assignment()
+        consumer.pause(assigned)
+        for partition in assigned:
+            if consumer.known_position(partition) is None:
+                # The first start, if the sink could not be opened.  Without a position, the polls of the pause would
+                # ask the group for one, which has none; ``_open`` seeks to the right one.
+                consumer.seek(partition, 0)
         self._resume_at_ms = self._clock.monotonic_ms() + pause_ms
 
     def _drop(self) -> None:

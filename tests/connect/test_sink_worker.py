@@ -96,6 +96,27 @@ def test_a_passing_error_is_retried_and_nothing_is_written_twice(broker, tmp_pat
     assert worker.progress.last_error == "OperationalError: database is locked"
 
 
+def test_a_target_that_cannot_be_opened_at_the_first_start_is_tried_again(broker, tmp_path):
+    """No position is known then, neither from the target nor from the group."""
+
+    class Away(NotebookSink):
+        left = 2
+
+        def open(self, connector, topic, partitions):
+            if self.left:
+                self.left -= 1
+                raise sqlite3.OperationalError("unable to open database file")
+            return super().open(connector, topic, partitions)
+
+    path = tmp_path / "rows"
+    produce(broker, range(20))
+    with SinkWorker(broker, NUMBERS, Away(path), name="notes", batch_ms=5, retry_backoff_ms=1) as worker:
+        written(worker, path, 20)
+
+    assert values_in(path) == list(range(20))
+    assert worker.progress.retries == 2
+
+
 def test_errors_that_do_not_pass_end_the_worker_with_the_cause(broker, tmp_path):
     sink = NotebookSink(tmp_path / "rows")
     sink.failures = [sqlite3.OperationalError("database is locked")] * 1000
