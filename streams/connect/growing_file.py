@@ -21,6 +21,7 @@ _LONGEST: Final = 64 << 20
 #: What rotation adds to the name of a file: numbers and dates.
 _ROTATED: Final = re.compile(r"[.-][0-9][0-9T._-]*")
 _QUOTE: Final = b'"'
+_BOM: Final = b"\xef\xbb\xbf"
 
 
 class LongLineError(Exception):
@@ -125,12 +126,14 @@ class GrowingFile:
         return self._heading
 
     def _first_row(self) -> list[bytes]:
-        data = os.pread(self.stream.fileno(), min(self.offset, self._size), 0).removeprefix(b"\xef\xbb\xbf")
+        data = os.pread(self.stream.fileno(), min(self.offset, self._size), 0).removeprefix(_BOM)
         lines: list[bytes] = []
+        is_quoted = False
         for line in data.split(b"\n"):
             if lines or line.strip():
                 lines.append(line)
-                if sum(found.count(_QUOTE) for found in lines) % 2 == 0:
+                is_quoted = _is_quoted(line, is_quoted)
+                if not is_quoted:
                     break
         return lines
 
@@ -144,13 +147,36 @@ class GrowingFile:
 
 def _end_of_rows(data: bytes) -> int:
     """Return where the last whole row of CSV ends: at a line end outside of quotes."""
-    end = at = quotes = 0
+    end = at = 0
+    is_quoted = False
     for line in data.split(b"\n")[:-1]:
         at += len(line) + 1
-        quotes += line.count(_QUOTE)
-        if quotes % 2 == 0:
+        is_quoted = _is_quoted(line, is_quoted)
+        if not is_quoted:
             end = at
     return end
+
+
+def _is_quoted(line: bytes, is_quoted: bool) -> bool:
+    """Whether quotes are open at the end of a line, if they were at its beginning or not.
+
+    As for the reader of the rows, only a quote at the beginning of a cell opens them: that of ``5" pipe`` is text.
+    """
+    if _QUOTE not in line:
+        return is_quoted
+    line, at = line.removeprefix(_BOM), 0
+    if not is_quoted and line.startswith(_QUOTE):
+        is_quoted, at = True, 1
+    while True:
+        found = line.find(_QUOTE if is_quoted else b',"', at)
+        if found < 0:
+            return is_quoted
+        if not is_quoted:
+            is_quoted, at = True, found + 2
+        elif line.startswith(b'""', found):
+            at = found + 2
+        else:
+            is_quoted, at = False, found + 1
 
 
 def file_of_inode(folder: Path, inode: int) -> Iterator[Path]:

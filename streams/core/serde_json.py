@@ -37,11 +37,11 @@ def canonical_json(value: Any) -> bytes:
     """
     data = _encode_any(value)
     if b"null" in data:
-        _refuse_non_finite(value, data, _decode)
+        refuse_non_finite(value, data, _decode)
     return data
 
 
-def _refuse_non_finite(value: Any, data: bytes, decode: Callable[[bytes], Any]) -> None:
+def refuse_non_finite(value: Any, data: bytes, decode: Callable[[bytes], Any]) -> None:
     """Raise ValueError if NaN or infinity in the value was written as null, since JSON has neither."""
     try:
         if decode(data) == value:  # Fast path: NaN or infinity would have been read back as None.
@@ -101,7 +101,7 @@ def typed_json(name: str, form: Any, accepted: tuple[type, ...] | None, recipe: 
             except TypeError:
                 data = _encode_any(value)
             if holds_float and b"null" in data:
-                _refuse_non_finite(value, data, decode)
+                refuse_non_finite(value, data, decode)
             return data
         except (msgspec.MsgspecError, *CODEC_ERRORS) as error:
             raise write_error(name, value, error) from error

@@ -23,6 +23,8 @@ from msgspec import UNSET, UnsetType, inspect
 
 #: Errors of a type form that a library cannot decode.
 FORM_ERRORS = (TypeError, NameError, ValueError, AttributeError, RecursionError)
+#: What msgspec says of unions of str, UUID, datetime and the like.
+_ONE_TEXT = "more than one str-like type"
 _Decode = Callable[[bytes], Any]
 _from_json = msgspec.json.decode
 _to_json = msgspec.json.encode
@@ -47,12 +49,18 @@ def codec_of(form: Any) -> Codec:
         TypeError, NameError, ValueError, AttributeError, RecursionError: no library can decode the form.
     """
     classes = set(_classes(form))
+    _refuse_private(classes)
     if not any(map(is_model, classes)):
         try:
             decoder = msgspec.json.Decoder(form)
         except TypeError as error:
             if "Type unions may not contain more than one" not in str(error):
                 raise
+            if _ONE_TEXT in str(error):
+                # Of these, cattrs reads any text as the str, and a UUID would come back as text.
+                raise TypeError(
+                    f"values of such a union are all texts in JSON, and cannot be told apart: {error}"
+                ) from None
             try:
                 return Codec(_by_cattrs(form), shape_of(form))
             except TypeError as reason:
@@ -62,6 +70,22 @@ def codec_of(form: Any) -> Codec:
             raise TypeError(f"JSON has no form for {', '.join(sorted(_full_name(kind) for kind in strange))}")
         return Codec(decoder.decode, form)
     return Codec(_by_pydantic(form) or _by_cattrs(form), shape_of(form))
+
+
+def _refuse_private(classes: set[type]) -> None:
+    """Refuse attrs classes with fields that msgspec does not write, and that would be lost without a word.
+
+    Raises:
+        TypeError: a field has a name that begins with ``_``.
+    """
+    for kind in classes:
+        fields = attrs.fields(kind) if attrs.has(kind) else ()
+        private = [part.name for part in fields if part.init and part.name.startswith("_")]
+        if private:
+            raise TypeError(
+                f"private fields of attrs classes are not written to JSON: {_full_name(kind)} has {private[0]!r}; "
+                "give it a name without the underscore"
+            )
 
 
 def _full_name(kind: type) -> str:

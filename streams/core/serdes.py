@@ -11,6 +11,7 @@ from streams.core.serde_base import SerdeFormat as SerdeFormat
 from streams.core.serde_base import inside as inside
 from streams.core.serde_json import canonical_json as canonical_json
 from streams.core.serde_json import is_immutable_form as is_immutable_form
+from streams.core.serde_json import refuse_non_finite as refuse_non_finite
 from streams.core.serde_pinned import PinnedSerde as PinnedSerde
 from streams.core.serde_primitives import BOOLEAN as BOOLEAN
 from streams.core.serde_primitives import BYTES as BYTES

@@ -4,6 +4,7 @@ attrs classes, dataclasses, msgspec structs, pydantic models, TypedDicts and Nam
 supported types are those that can be written as JSON. Pure; of other packages only ``core``.
 """
 
+import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
@@ -327,6 +328,7 @@ def _from_record(cls: Any, made: list[tuple[_Field, Shape]]) -> Convert:
     special = [(part.name, shape.from_datum) for part, shape in made if shape.from_datum is not None]
     renamed = [(part.name, part.argument) for part, _ in made if part.name != part.argument]
     left_out = [part.name for part, _ in made if part.is_optional_key]
+    later = _set_later(cls)
 
     def from_record(datum: Any) -> Any:
         if type(datum) is tuple:
@@ -338,9 +340,24 @@ def _from_record(cls: Any, made: list[tuple[_Field, Shape]]) -> Convert:
                 del datum[name]
         for name, argument in renamed:
             datum[argument] = datum.pop(name)
-        return cls(**datum)
+        if not later:
+            return cls(**datum)
+        rest = [(name, datum.pop(argument)) for name, argument in later]
+        made_of = cls(**datum)
+        for name, value in rest:
+            object.__setattr__(made_of, name, value)  # Also in frozen classes.
+        return made_of
 
     return from_record
+
+
+def _set_later(cls: Any) -> list[tuple[str, str]]:
+    """Return the fields with ``init=False``, which are no arguments of the class: attribute, and name in the datum."""
+    if attrs.has(cls):
+        return [(part.name, part.alias or part.name) for part in attrs.fields(cls) if not part.init]
+    if dataclasses.is_dataclass(cls):
+        return [(part.name, part.name) for part in dataclasses.fields(cls) if not part.init]
+    return []
 
 
 def _late(functions: list[Convert], index: int) -> Convert:

@@ -10,8 +10,8 @@ import msgspec
 from typing_extensions import TypeForm
 
 from streams.core.errors import ConfigError, TopologyError
-from streams.core.serdes import Serde
-from streams.formats.json_values import json_form
+from streams.core.serdes import Serde, refuse_non_finite
+from streams.formats.json_values import JsonForm, json_form
 from streams.formats.registered import Decode, Registration, registered_serde
 from streams.formats.registry_client import RegistryAccess, registry_at
 from streams.formats.subjects import SubjectStrategy, check_strategy
@@ -88,9 +88,10 @@ class _JsonCodec:
         self.from_json, self.from_row, self.to_json = self._json.from_json, self._json.from_row, self._json.to_json
         validate = _validator(schema) if is_schema else None
         self._decode = self._json.from_json if validate is None else _then(self._json.from_json, validate)
-        self.encode = self._json.to_json if validate is None else _after(validate, self._json.to_json)
+        encode = _finite(self._json)
+        self.encode = encode if validate is None else _after(validate, encode)
         if not is_schema and isinstance(form, type):
-            self.encode = _of_class(form, self._json.to_json)
+            self.encode = _of_class(form, encode)
 
     def decoder(self, writer: Schema, referenced: Mapping[str, Schema]) -> Decode[Any]:
         """Return a function that deserializes documents, regardless of their writer schema."""
@@ -155,6 +156,19 @@ def _validator(schema: dict[str, Any]) -> Callable[[Any], None]:
             raise ValueError(f"{error.message}{f', at {place}' if place else ''}")
 
     return validate
+
+
+def _finite(form: JsonForm) -> Callable[[Any], bytes]:
+    """Return the encoder of a form that raises ValueError for NaN and infinity, which would be written as null."""
+    encode, decode = form.to_json, form.from_json
+
+    def write(value: Any) -> bytes:
+        data = encode(value)
+        if b"null" in data:
+            refuse_non_finite(value, data, decode)
+        return data
+
+    return write
 
 
 def _then(decode: Callable[[bytes], Any], validate: Callable[[Any], None]) -> Callable[[bytes], Any]:

@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 from attrs import frozen
 
-from streams.core.serde_models import codec_of, encode_hook
+from streams.core.errors import TopologyError
+from streams.core.serde_models import FORM_ERRORS, codec_of, encode_hook
 from streams.core.serdes import is_immutable_form
 
 
@@ -23,8 +24,15 @@ class JsonForm:
 
 
 def json_form(form: Any) -> JsonForm:
-    """Return the JSON form of a class or type expression, pydantic models included."""
-    decode = codec_of(form).decode
+    """Return the JSON form of a class or type expression, pydantic models included.
+
+    Raises:
+        TopologyError: there is no JSON for the form.
+    """
+    try:
+        decode = codec_of(form).decode
+    except FORM_ERRORS as error:
+        raise TopologyError(f"no JSON form, as files and HTTP need it, for {form!r}: {error}") from error
 
     def from_row(row: Any) -> Any:
         return msgspec.convert(row, form, strict=False, dec_hook=_validated)

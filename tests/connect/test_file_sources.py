@@ -220,6 +220,15 @@ def test_rows_of_csv_and_json_have_their_lines_in_messages(broker, tmp_path):
     assert cents(broker) == [1, 2, 3, 4, 6]
 
 
+def test_a_quote_within_a_cell_of_csv_is_text_and_holds_up_no_row(broker, tmp_path):
+    csv = tmp_path / "orders.csv"
+    append(csv, "customer,cents", '5" pipe,1', '"a ""b""', 'c",2', '"",3', 'x"y"",4')
+    with reading(broker, growing(csv), ORDERS) as has:
+        has(4)
+
+    assert [record.key for record in records_of(broker, ORDERS)] == ['5" pipe', 'a "b"\nc', "", 'x"y""']
+
+
 def test_a_file_that_cannot_grow_and_settings_that_are_wrong_are_refused():
     def refused(match, path="a.log", **options):
         with pytest.raises(ConfigError, match=match):

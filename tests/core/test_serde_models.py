@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Any, Generic, Literal, Optional, TypeVar
+from uuid import UUID
 
+import attrs
 import msgspec
 import pydantic
 import pytest
@@ -209,6 +211,28 @@ class Stranger:
 
 
 @frozen
+class Hidden:
+    shown: int
+    _hidden: int = 0
+
+
+@frozen
+class Loose:
+    id: UUID | str
+
+
+@frozen
+class Cached:
+    x: int
+    _cache: int = attrs.field(init=False, default=0)
+
+
+def test_a_private_field_that_is_no_argument_is_not_written() -> None:
+    assert serde_for(Cached).serialize(Cached(1)) == b'{"x":1}'
+    assert serde_for(Cached).deserialize(b'{"x":1}') == Cached(1)
+
+
+@frozen
 class Holder:
     what: Stranger
     model: Card
@@ -221,6 +245,9 @@ class Holder:
         (One | Same, "no serde for .*One"),
         (Holder, "no serde for .*Holder.*Stranger"),
         (Opened | Stranger, "no serde for"),
+        (list[Hidden], "private fields of attrs classes are not written to JSON: .*Hidden has '_hidden'; give it"),
+        (UUID | str, "are all texts in JSON, and cannot be told apart"),
+        (Loose, "are all texts in JSON, and cannot be told apart"),
     ],
 )
 def test_types_that_cannot_come_back_are_refused(form: Any, message: str) -> None:

@@ -1,5 +1,6 @@
 """Avro serdes: schemas of classes, Confluent's bytes, evolution, and errors."""
 
+import dataclasses
 import json
 import pickle
 import sys
@@ -10,6 +11,7 @@ from decimal import Decimal
 from enum import Enum, IntEnum
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
 
+import attrs
 import msgspec
 import pydantic
 import pytest
@@ -327,6 +329,25 @@ def test_a_value_of_another_class_is_an_error_of_the_record(registry):
 
 class _Odd(Enum):
     A = "not a symbol"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Counted:
+    number: int
+    twice: int = dataclasses.field(init=False, default=0)
+
+
+@attrs.frozen
+class _Marked:
+    number: int
+    mark: str = attrs.field(init=False, default="new")
+
+
+def test_fields_that_are_no_arguments_of_the_class_come_back():
+    for made, name, value in ((_Counted(1), "twice", 2), (_Marked(1), "mark", "old")):
+        object.__setattr__(made, name, value)
+        serde = avro(type(made))
+        assert serde.deserialize(serde.serialize(made)) == made
 
 
 @pytest.mark.parametrize(

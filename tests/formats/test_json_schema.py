@@ -30,6 +30,12 @@ class Order:
     next: "Order | None" = None
 
 
+@frozen
+class Weight:
+    kg: float
+    note: str | None = None
+
+
 class Model(pydantic.BaseModel):
     cents: int
     lines: list[int] = []
@@ -107,6 +113,14 @@ def test_errors_of_records_name_the_place(registry):
         serde.deserialize(header + b'{"cents":"x","lines":[]}')
     with pytest.raises(SerializationError, match="expected Order"):
         serde.serialize(Line("a"))
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_numbers_that_json_has_not_are_not_written_as_null(number):
+    """Nobody could read the null: the field is a number."""
+    for form, value in ((Weight, Weight(number)), ({"type": "object"}, {"kg": number})):
+        with pytest.raises(SerializationError, match="JSON has no NaN and no infinity"):
+            json_schema(form).serialize(value)
 
 
 def test_what_is_no_schema_is_refused(monkeypatch):
