@@ -313,9 +313,9 @@ class PostgresSink:
             _texts(column.type, found if is_all else [found[index] for index in indexes])
             for column, found in zip(columns, values, strict=True)
         ]
-        data = "\n".join(map("\t".join, zip(*texts, strict=True)))
-        if not data:
+        if not indexes:
             return
+        data = "\n".join(map("\t".join, zip(*texts, strict=True)))
         query = self._psycopg.sql.SQL("COPY {} ({}) FROM STDIN").format(table, self._names(columns))
         with cursor.copy(query) as copy:
             copy.write(data + "\n")

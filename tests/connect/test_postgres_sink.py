@@ -84,6 +84,13 @@ def test_values_of_every_type_are_columns(database):
     assert values[14:] == [[{"sku": "x", "count": 1}], {"a": 1}]
 
 
+def test_an_empty_text_alone_is_a_row(database):
+    """Its COPY has one empty line."""
+    written(Topic("notes", value=str), [(None, "")], PostgresSink(database, "notes", mode="append", create=True))
+
+    assert rows(database, "select * from notes") == [("",)]
+
+
 def test_the_last_record_of_a_key_is_its_row_and_a_tombstone_deletes_it(database):
     totals = Topic("totals", key=str, value=int)
     records = [("a", 1), ("b", 2), ("a", 3), ("c", 4), ("b", None), ("d", 5), ("d", None), ("d", 6)]
