@@ -11,9 +11,27 @@ from typing import Any, SupportsIndex, cast
 from streams.core.errors import StreamsError
 from streams.core.records import Headers
 
+MAX_TIME_MS = 2**63 - 1
+
 
 def checked_time(time: object, what: str, error: type[StreamsError], **place: Any) -> int:
     """Return the event time of a record, given in epoch milliseconds; ``what`` names the argument in messages.
+
+    Raises:
+        StreamsError: it is no int, negative, or above 64 bits, where a log has no place for it; raised as class
+            ``error`` with the fields ``place``.
+    """
+    time_ms = checked_milliseconds(time, what, error, **place)
+    if 0 <= time_ms <= MAX_TIME_MS:
+        return time_ms
+    raise error(
+        f"{what} must be from 0 (1970) to {MAX_TIME_MS} epoch milliseconds, not {time_ms}; leave it out for now",
+        **place,
+    )
+
+
+def checked_milliseconds(time: object, what: str, error: type[StreamsError], **place: Any) -> int:
+    """Return a number of milliseconds; ``what`` names the argument in messages.
 
     Raises:
         StreamsError: it is no int; raised as class ``error`` with the fields ``place``.

@@ -105,7 +105,7 @@ class StateDirectory:
         A server may call this before the application has started and locked the directory.
         """
         path = self.path / _PROCESS_FILE
-        known = path.read_text().strip() if path.exists() else ""
+        known = _read_process_id(path)
         if known:
             return known
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -115,11 +115,11 @@ class StateDirectory:
             # If two processes create the file at the same time, both use the ID that was written first.
             os.link(made, path)
         except FileExistsError:
-            if not path.read_text().strip():
+            if not _read_process_id(path):
                 made.replace(path)
         finally:
             made.unlink(missing_ok=True)
-        return path.read_text().strip()
+        return _read_process_id(path)
 
     def lock_task(self, task_id: TaskId, owner: object) -> None:
         """Lock a task's directory for an owner in this instance; idempotent for the same owner.
@@ -207,3 +207,11 @@ class StateDirectory:
         if folder.exists():
             folder.replace(doomed)
             shutil.rmtree(doomed, ignore_errors=True)
+
+
+def _read_process_id(path: Path) -> str:
+    """Return the process UUID in a file, or nothing if it holds none: a damaged one is replaced, as a lost one is."""
+    try:
+        return uuid.UUID(path.read_text().strip()).hex
+    except (FileNotFoundError, ValueError):
+        return ""

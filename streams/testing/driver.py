@@ -22,7 +22,7 @@ from streams.core.errors import (
 )
 from streams.core.metrics import Dropped, MetricPlace, Reading
 from streams.core.partitioning import partition_for
-from streams.core.record_arguments import checked_headers, checked_row, checked_time
+from streams.core.record_arguments import checked_headers, checked_milliseconds, checked_row, checked_time
 from streams.core.records import Block, Headers, Record, TaskId, TopicPartition
 from streams.core.settings import Settings
 from streams.core.topic import Source, Topic, TopicLike, check_topic_name, meant, topic_name, typed_topic
@@ -184,7 +184,7 @@ class TopologyTestDriver:
         Raises:
             StreamsError: ``by_ms`` is no int, or negative: the clock never goes back.
         """
-        if checked_time(by_ms, "by_ms", StreamsError) < 0:
+        if checked_milliseconds(by_ms, "by_ms", StreamsError) < 0:
             raise StreamsError(f"the clock cannot be advanced by {by_ms} ms: it never goes back")
         self._history.append(by_ms)
         end_ms = self.clock.now_ms() + by_ms

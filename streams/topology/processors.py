@@ -116,8 +116,6 @@ class ProcessorContext(Generic[KO, VO]):
             timestamp_ms = checked_time(
                 timestamp_ms, "timestamp_ms of forward()", ProcessingError, node=self._node.node
             )
-            if timestamp_ms < 0:
-                raise ProcessingError(f"forwarded timestamp {timestamp_ms} is negative", node=self._node.node)
         if headers:
             headers = checked_headers(headers, "headers of forward()", ProcessingError, node=self._node.node)
         # NaN is not equal to itself.

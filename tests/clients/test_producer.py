@@ -531,11 +531,13 @@ def test_storage_that_fails_is_told_and_nothing_acknowledged(make, cluster):
     [
         ({"timestamp_ms": 1.5}, "topic 't': timestamp_ms must be an int of epoch milliseconds, not 1.5 of type float"),
         ({"timestamp_ms": datetime(2026, 1, 1)}, "use int.seconds . 1000., which for a datetime is"),
+        ({"timestamp_ms": -1}, "topic 't': timestamp_ms must be from 0 .1970. to 9223372036854775807 .*, not -1;"),
+        ({"timestamp_ms": 2**63}, "topic 't': timestamp_ms must be from 0 .1970. to 9223372036854775807"),
         ({"headers": {"trace": b"t1"}}, "topic 't': headers must be pairs of text and bytes"),
         ({"headers": [("trace", "t1")]}, "topic 't': headers must be pairs of text and bytes"),
     ],
 )
-def test_time_and_headers_of_other_types_are_refused(make, broker, given, message):
+def test_time_and_headers_that_no_record_has_are_refused(make, broker, given, message):
     with pytest.raises(SerializationError, match=message):
         make().send(typed, 7, key="a", **given)
 

@@ -105,6 +105,17 @@ def test_a_directory_that_was_made_here_is_taken_up_again(tmp_path: Path) -> Non
         state.unlock()
 
 
+@pytest.mark.parametrize("left", [b"", b"0a1b", b"\xf5\xb1\n"])
+def test_damaged_process_id_is_replaced(tmp_path, left):
+    """It only names the process in the group: no state depends on it."""
+    (tmp_path / ".process").write_bytes(left)
+
+    found = StateDirectory(tmp_path).process_id()
+
+    assert len(found) == 32
+    assert StateDirectory(tmp_path).process_id() == found
+
+
 def test_process_id_is_known_before_the_directory_is_locked_and_is_one_for_all(tmp_path):
     """A server asks before the application starts."""
     path = tmp_path / "shop"

@@ -113,6 +113,8 @@ def test_topic_that_no_broker_would_have_is_refused():
     ("given", "message"),
     [
         ({"timestamp_ms": 1.5}, "timestamp_ms of forward.* must be an int of epoch milliseconds, not 1.5"),
+        ({"timestamp_ms": -1}, "timestamp_ms of forward.* must be from 0"),
+        ({"timestamp_ms": 2**63}, "timestamp_ms of forward.* must be from 0"),
         ({"headers": {"trace": b"t1"}}, "headers of forward.* must be pairs of text and bytes"),
         ({"headers": [("trace", "t1")]}, "headers of forward.* must be pairs of text and bytes"),
     ],
