@@ -1,7 +1,7 @@
 """The consumer, which reads topics alone or as a member of a group; all work happens inside ``poll``.
 
 The polling thread handles membership, heartbeats, metadata, fetches and commits; only ``wakeup``
-may be called from another thread.  The rules for the background heartbeat are in ``heartbeat``.
+may be called while it does, from another thread.  The rules for the background heartbeat are in ``heartbeat``.
 Of the other packages, this module imports only ``core``, ``group`` and ``protocol``.
 """
 
@@ -17,7 +17,7 @@ from streams.clients.errors import RequestTimeoutError, WakeupError, error_for
 from streams.clients.fetcher import Fetcher
 from streams.clients.heartbeat import BackgroundHeartbeat, ConsumerLock, exclusive
 from streams.clients.metrics_push import MetricsPush
-from streams.clients.offsets import list_offsets, partitions_of, with_metadata
+from streams.clients.offsets import checked_offset, checked_partitions, list_offsets, partitions_of, with_metadata
 from streams.clients.positions import Positions
 from streams.clients.records import BadRecord, GroupMetadata, OffsetAndTimestamp, decode_block
 from streams.clients.session import CommitCallback, GroupSession, RebalanceListener, checked_listener
@@ -67,7 +67,6 @@ class Consumer:
     """
 
     _async: AsyncConsumer | None = None
-    _lock: ConsumerLock | None = None
     _heartbeat: BackgroundHeartbeat | None = None
 
     def __init__(
@@ -93,6 +92,7 @@ class Consumer:
         self._positions, self._watch = Positions(parts, self._session), TopicWatch(parts, self._on_metadata)
         self._topics, self._unconsumed = TopicSubscription(), Unconsumed()
         self._threads, self._timeout_ms = threads or SystemThreads(), settings.default_api_timeout_ms
+        self._lock = ConsumerLock(self._threads)
         self._auto_commit = AutoCommit(settings, self._clock.monotonic_ms())
         self._absent: list[TopicPartition] = []
         self._settled_ms = 0  # Until then a broker may lack metadata of the assigned partitions.
@@ -141,13 +141,13 @@ class Consumer:
         """Assign partitions manually, without group membership; records are decoded with the types of ``topics``.
 
         Raises:
-            ConfigError: topics are subscribed to; unsubscribe first.
+            ConfigError: topics are subscribed to (unsubscribe first), or ``partitions`` are no TopicPartitions.
         """
         self._check_open()
         if self._session is not None and not self._session.is_manual:
             raise ConfigError("partitions cannot be assigned while topics are subscribed to; call unsubscribe() first")
         self._topics.know(topics)
-        self._state.replace(dict.fromkeys(partitions))
+        self._state.replace(dict.fromkeys(checked_partitions(partitions, "assign()")))
         self._unconsumed.take_all()
         self._watch.refresh()
         self._settled_ms = self._clock.monotonic_ms() + self._network.traits.settling_ms
@@ -289,9 +289,7 @@ class Consumer:
     @exclusive
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Set the position in a partition; the next ``poll`` continues at this offset."""
-        if offset < 0:
-            raise ConfigError(f"seek of {partition} to {offset}: offsets are not negative")
-        self._assigned(partition).seek(offset)
+        self._assigned(partition).seek(checked_offset(offset, f"seek of {partition}"))
         self._unconsumed.drop((partition,))
 
     @exclusive
@@ -403,7 +401,7 @@ class Consumer:
         due = self._to_commit(offsets)
 
         def done(error: BrokerError | None) -> None:
-            if callback is not None and self._lock is not None and self._lock.is_background:
+            if callback is not None and self._lock.is_background:
                 self._late_callbacks.append(partial(callback, due, error))
             elif callback is not None:
                 callback(due, error)
@@ -493,7 +491,7 @@ class Consumer:
 
     def _start_heartbeat(self, *, is_wanted: bool = True) -> None:
         if is_wanted and self._session is not None and self._heartbeat is None:
-            self._lock, name = ConsumerLock(self._threads), f"{self._settings.client_id}-heartbeat"
+            name = f"{self._settings.client_id}-heartbeat"
             self._heartbeat = BackgroundHeartbeat(self._threads, self._lock, self._session.keep_alive, name)
 
     def _work(self) -> bool:

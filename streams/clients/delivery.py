@@ -3,6 +3,7 @@
 Of the other packages, this module imports only ``core``.
 """
 
+import logging
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,6 +14,8 @@ from streams.core.user_code import refuse_result, refuse_unawaited
 
 if TYPE_CHECKING:
     import asyncio
+
+log = logging.getLogger(__name__)
 
 
 class DeliveryDriver(Protocol):
@@ -108,6 +111,8 @@ class Delivery:
     def add_done_callback(self, callback: Callable[["Delivery"], None]) -> None:
         """Call ``callback`` on the thread that drives the producer when the delivery is done, or now if it already is.
 
+        An error of the callback is logged: who waits for this delivery or sends another one must not get it.
+
         Raises:
             ConfigError: ``callback`` is async or a generator function, which would never run.
         """
@@ -152,4 +157,9 @@ class Delivery:
                 callback = callbacks.pop(0)
             except IndexError:
                 return
-            refuse_result(callback(self), "callback of a delivery")
+            try:
+                result = callback(self)
+            except Exception:
+                log.exception("a callback of the delivery to %s has failed", self.partition)
+                continue
+            refuse_result(result, "callback of a delivery")

@@ -1,7 +1,8 @@
 """The background heartbeat of a consumer, for applications that poll rarely.
 
-Lock rules: every access to a consumer's internals holds the guard, which is a ``ConsumerLock``.  The application's
-thread acquires the guard for each call, reentrantly (a listener may commit), and waits for it.  The background thread
+Lock rules: every access to a consumer's internals holds the guard, which is a ``ConsumerLock``.  A thread of the
+application acquires the guard for each call, reentrantly (a listener may commit), and waits for the background thread;
+a second thread of the application gets an error.  The background thread
 acquires the guard only when it is free, for one heartbeat, and never waits while it holds the guard.  ``poll`` holds
 the guard while it waits, and sends heartbeats itself.  Listeners, callbacks, assignors and errors are left for the
 application's next ``poll``.  Only ``wakeup`` needs no guard.
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Final, Protocol, TypeVar, cast
 
+from streams.core.errors import StreamsError
 from streams.core.threads import Signal, Threads, Worker
 
 log = logging.getLogger(__name__)
@@ -27,22 +29,34 @@ _CLOSE_MS: Final = 5_000
 
 
 class ConsumerLock:
-    """A lock held by the application's thread, reentrantly, or by the background thread."""
+    """A lock held by one thread of the application, reentrantly, or by the background thread."""
 
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
         self._lock = threading.Lock()
         self._depth = 0
+        self._owner = 0
         self._freed: Signal | None = None
         #: Whether the background thread holds the lock.
         self.is_background = False
 
     def __enter__(self) -> None:
-        """Acquire this lock for the application's thread, waiting until the background thread releases it."""
+        """Acquire this lock for the application's thread, waiting until the background thread releases it.
+
+        Raises:
+            StreamsError: another thread of the application holds it.
+        """
+        current = threading.get_ident()
         while True:
             with self._lock:
-                if not self.is_background or self._depth:
-                    self._depth += 1
+                if self._depth and self._owner != current:
+                    # Both would read the same records, or commit what the other one has not processed.
+                    raise StreamsError(
+                        "two threads use one consumer at once: give each thread a consumer of its own, or take turns; "
+                        "only wakeup() may be called while another thread polls"
+                    )
+                if not self.is_background:
+                    self._depth, self._owner = self._depth + 1, current
                     return
                 signal = self._freed = self._freed or self._threads.signal()
             signal.wait(_LOOK_MS)
@@ -70,9 +84,9 @@ class ConsumerLock:
 
 
 class Locked(Protocol):
-    """An object whose methods hold the lock ``_lock`` while they run; it is None without a background thread."""
+    """An object whose methods hold the lock ``_lock`` while they run."""
 
-    _lock: ConsumerLock | None
+    _lock: ConsumerLock
 
 
 def exclusive(method: F) -> F:
@@ -80,10 +94,7 @@ def exclusive(method: F) -> F:
 
     @wraps(method)
     def guarded(self: Locked, *args: Any, **keywords: Any) -> Any:
-        lock = self._lock
-        if lock is None:
-            return method(self, *args, **keywords)
-        with lock:
+        with self._lock:
             return method(self, *args, **keywords)
 
     return cast("F", guarded)

@@ -216,19 +216,11 @@ class GroupSession:
 
     def leave(self, deadline: Deadline) -> None:
         """Revoke all partitions, and leave the group unless the member is static; ``subscribe`` may be called again."""
-        left: list[Response | Exception] = []
         # A join response may have arrived; leaving needs the member id in it.
         self._network.poll(0)
         self._actions.extend(self.member.leave())
         try:
-            while self._actions:
-                match self._actions.popleft():
-                    case Send(node_id, (LeaveGroup() | ConsumerGroupHeartbeat() | StreamsGroupHeartbeat()) as request):
-                        self._network.send(node_id, request, left.append)
-                        # If the request is lost, the other members wait for the session timeout.
-                        self._network.wait(left, deadline)
-                    case action:
-                        self._perform(action)
+            self._perform_leave(deadline)
         finally:
             coordinator = self.member.coordinator
             self.policy.topics, self.policy.topic_regex = (), ""
@@ -237,6 +229,22 @@ class GroupSession:
             self.wanted, self._snapshot, self._assignment_due = set(), None, None
             self._requests.forget_error()
             self.is_manual = True
+
+    def _perform_leave(self, deadline: Deadline) -> None:
+        while self._actions:
+            match self._actions.popleft():
+                case Send(node_id, (LeaveGroup() | ConsumerGroupHeartbeat() | StreamsGroupHeartbeat()) as request):
+                    left: list[Response | Exception] = []
+                    self._network.send(node_id, request, left.append)
+                    # If the request is lost, the other members wait for the session timeout.
+                    self._network.wait(left, deadline)
+                case action:
+                    try:
+                        self._perform(action)
+                    except Exception:
+                        # A member whose listener fails leaves too, or the others wait for its session timeout.
+                        self._perform_leave(deadline)
+                        raise
 
     def check_topics(self) -> None:
         """Rejoin the group if its topics have changed since partitions were assigned.

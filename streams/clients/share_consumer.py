@@ -75,7 +75,6 @@ class ShareConsumer:
         ConfigError: a setting is unknown or invalid, or the group id is empty.
     """
 
-    _lock: ConsumerLock | None = None
     _heartbeat: BackgroundHeartbeat | None = None
 
     def __init__(
@@ -104,7 +103,9 @@ class ShareConsumer:
         self._callback: AcknowledgementCommitCallback | None = None
         self._finished: deque[AcknowledgementParcel] = deque()
         self._is_woken = self._is_closed = self._is_in_callback = False
-        self._start_heartbeat(threads or SystemThreads())
+        threads = threads or SystemThreads()
+        self._lock = ConsumerLock(threads)
+        self._start_heartbeat(threads)
 
     def record_metrics(self, metrics: Metrics) -> None:
         """Start recording the metrics of this consumer, such as ``records-consumed-total``, in a registry."""
@@ -332,7 +333,7 @@ class ShareConsumer:
 
     def _start_heartbeat(self, threads: Threads) -> None:
         if self._settings.background_heartbeat:
-            self._lock, name = ConsumerLock(threads), f"{self._settings.client_id}-heartbeat"
+            name = f"{self._settings.client_id}-heartbeat"
             self._heartbeat = BackgroundHeartbeat(threads, self._lock, self._membership.keep_alive, name)
 
     def _settle(self) -> None:

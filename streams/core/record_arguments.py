@@ -78,4 +78,14 @@ def checked_row(row: object, what: str, error: type[StreamsError]) -> tuple[Any,
 def _is_header(pair: object) -> bool:
     if not isinstance(pair, tuple) or len(pair) != 2:
         return False
-    return isinstance(pair[0], str) and isinstance(pair[1], bytes | None)
+    name, value = pair
+    return isinstance(name, str) and isinstance(value, bytes | None) and (name.isascii() or _is_utf8(name))
+
+
+def _is_utf8(name: str) -> bool:
+    """Whether a name can be written as UTF-8; a lone surrogate cannot."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -761,3 +761,56 @@ def test_produced_records_are_read_with_their_headers(broker, make, clock):
 
     assert record.headers == (("h", b"1"), ("n", None))
     assert record.timestamp_ms == clock.now_ms()
+
+
+# --- misuse ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("offset", [-1, 1.5, "1", None, True])
+def test_offsets_that_no_record_can_have_are_refused_where_they_are_given(broker, make, clock, offset):
+    """A negative offset was committed; text in a transaction was an error only after max_block_ms."""
+    consumer = make()
+    consumer.assign([P0])
+
+    with pytest.raises(ConfigError, match="seek of t-0 to"):
+        consumer.seek(P0, offset)
+    with pytest.raises(ConfigError, match="commit of t-0 to"):
+        consumer.commit_sync({P0: offset})
+    with pytest.raises(ConfigError, match="commit of t-0 to"):
+        consumer.commit_async({P0: OffsetAndMetadata(offset)})
+    with Producer(broker, transactional_id="x", clock=clock) as producer:
+        producer.init_transactions()
+        with pytest.raises(ConfigError, match="commit of t-0 to"), producer.transaction():
+            producer.send_offsets_to_transaction({P0: offset}, consumer.group_metadata)
+
+    assert consumer.committed([P0]) == {}
+
+
+@pytest.mark.parametrize("partitions", ["t", P0, [("t", 0)], ["t"], None])
+def test_what_is_no_list_of_partitions_is_refused(make, partitions):
+    """A TopicPartition is a tuple, and text has letters: both can be iterated over."""
+    consumer = make()
+
+    with pytest.raises(ConfigError, match=r"assign\(\) needs partitions, as in"):
+        consumer.assign(partitions)
+
+    assert consumer.assignment() == frozenset()
+
+
+def test_member_whose_listener_fails_on_close_leaves_the_group(broker, make, clock):
+    """Its partitions stayed with it until the end of its session, and what it had read was not committed."""
+
+    class Failing(RebalanceListener):
+        def on_partitions_revoked(self, partitions):
+            raise ValueError("the database is away")
+
+    fill(broker, P0, 3)
+    consumer = make(enable_auto_commit=True)
+    consumer.subscribe([typed], Failing())
+    assert len(consumer.poll()) == 3
+
+    with pytest.raises(ValueError, match="the database is away"):
+        consumer.close()
+
+    assert Admin(broker, clock=clock).describe_group("g").members == ()
+    assert make().committed([P0])[P0].offset == 3

@@ -535,6 +535,7 @@ def test_storage_that_fails_is_told_and_nothing_acknowledged(make, cluster):
         ({"timestamp_ms": 2**63}, "topic 't': timestamp_ms must be from 0 .1970. to 9223372036854775807"),
         ({"headers": {"trace": b"t1"}}, "topic 't': headers must be pairs of text and bytes"),
         ({"headers": [("trace", "t1")]}, "topic 't': headers must be pairs of text and bytes"),
+        ({"headers": [("\ud800", b"")]}, "topic 't': headers must be pairs of text and bytes"),
     ],
 )
 def test_time_and_headers_that_no_record_has_are_refused(make, broker, given, message):
@@ -559,6 +560,25 @@ def test_callbacks_run_when_done_and_may_send(broker, make):
 
     assert places == [0, 1, 2]
     assert len(read(broker)) == 3
+
+
+def test_callback_that_fails_is_logged_and_concerns_nobody_else(broker, make, caplog):
+    """Its error came out of the send of another record, and callbacks after it were not called."""
+    producer = make(linger_ms=1_000)
+    places = []
+
+    def failing(delivery):
+        raise ValueError("no such user")
+
+    first = producer.send("t", b"first", partition=0)
+    first.add_done_callback(failing)
+    first.add_done_callback(lambda delivery: places.append(delivery.result().offset))
+    producer.flush()
+    first.add_done_callback(failing)
+
+    assert places == [0]
+    assert [record.getMessage() for record in caplog.records] == ["a callback of the delivery to t-0 has failed"] * 2
+    assert "no such user" in caplog.text
 
 
 def test_added_partitions_are_used_when_metadata_has_grown_old(broker, make, clock, cluster):

@@ -7,7 +7,7 @@ import pytest
 
 from streams.broker import EmbeddedBroker
 from streams.clients import Consumer, Producer, RebalanceListener, WakeupError
-from streams.core.errors import RebalanceInProgressError
+from streams.core.errors import RebalanceInProgressError, StreamsError
 from streams.core.topic import Topic
 from streams.group import CooperativeStickyAssignor
 from tests.waiting import WATCHDOG_MS
@@ -165,3 +165,31 @@ def test_waiting_poll_returns_as_soon_as_something_is_written(broker):
 
     assert [record.value for record in records] == [1]
     consumer.close()
+
+
+@pytest.mark.parametrize("has_heartbeat", [False, True])
+def test_second_thread_in_a_consumer_is_refused(broker, has_heartbeat):
+    """Two threads that polled one consumer got the same records."""
+    is_polling, refused = threading.Event(), []
+
+    class Waiting(RebalanceListener):
+        def on_partitions_assigned(self, partitions):
+            is_polling.set()
+            assert is_refused.wait(WATCHDOG_MS / 1_000)
+
+    is_refused = threading.Event()
+    with Consumer(broker, "readers", background_heartbeat=has_heartbeat) as consumer:
+        consumer.subscribe([numbers], Waiting())
+
+        def intrude():
+            assert is_polling.wait(WATCHDOG_MS / 1_000)
+            for method in (consumer.poll, consumer.commit_sync, lambda: consumer.read_ahead(0)):
+                with pytest.raises(StreamsError, match="two threads use one consumer at once") as error:
+                    method()
+                refused.append(error.value)
+            is_refused.set()
+
+        run_all(lambda: consumer.poll(100), intrude)
+        consumer.poll(0)
+
+    assert len(refused) == 3
