@@ -3,12 +3,13 @@
 Of the other packages, this module imports only ``core``; SQLAlchemy is imported on use.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final, Literal
 
 from streams.connect.errors import ConnectError, SinkFencedError
 from streams.connect.protocol import Guarantee, SinkBlock
+from streams.connect.sql_values import converter
 from streams.connect.table_columns import ColumnType, TableShape, table_shape
 from streams.core.errors import ConfigError
 from streams.core.topic import Topic
@@ -62,6 +63,8 @@ class SqlSink:
         self._shape = TableShape((), (), (), None)
         self._table: Any = None
         self._positions: Any = None
+        #: Conversions of the values of each column, None for those that need none.
+        self._converters: list[Callable[[Sequence[Any]], list[Any]] | None] = []
         self._stored: dict[int, int | None] = {}
         self._blocks: list[SinkBlock[Any, Any]] = []
 
@@ -86,6 +89,10 @@ class SqlSink:
         if self._creates:
             self._created().create(self._engine, checkfirst=True)
         self._table = self._reflected()
+        dialect = self._engine.dialect.name
+        self._converters = [
+            converter(column.type, self._table.c[column.name], dialect, repr(self)) for column in self._shape.columns
+        ]
         place = self._positions.c
         query = self._sql.select(place.partition, place.next_offset).where(
             place.connector == connector, place.topic == topic.name, place.partition.in_(list(partitions))
@@ -118,6 +125,8 @@ class SqlSink:
             if self.is_retriable(error):
                 raise
             raise ConnectError(f"{self!r}: the database rejects the rows: {_said(error)}") from error
+        except OverflowError as error:  # The driver of SQLite, for more than 64 bits.
+            raise ConnectError(f"{self!r}: the driver of the database rejects the rows: {error}") from error
         self._stored = stored
         self._blocks.clear()
 
@@ -185,6 +194,12 @@ class SqlSink:
             )
             for column in self._shape.columns
         ]
+        lower = [column.name.lower() for column in columns]
+        if self._engine.dialect.name != "postgresql" and len(set(lower)) < len(lower):
+            raise ConfigError(
+                f"{self!r}: the database does not tell the names of columns apart that differ by case alone: "
+                f"{', '.join(column.name for column in columns)}; rename a field, or the key by key="
+            )
         schema, name = _split(self._table_name)
         return sql.Table(name, sql.MetaData(), *columns, schema=schema)
 
@@ -240,7 +255,11 @@ class SqlSink:
         )
 
     def _write(self, connection: Any, block: SinkBlock[Any, Any]) -> None:
-        columns, names = self._shape.rows(block), [column.name for column in self._shape.columns]
+        names = [column.name for column in self._shape.columns]
+        columns = [
+            values if convert is None else convert(values)
+            for values, convert in zip(self._shape.rows(block), self._converters, strict=True)
+        ]
         if not self._is_upsert:
             rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
             if rows:

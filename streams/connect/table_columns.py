@@ -207,6 +207,8 @@ def _scalar(info: Any) -> tuple[ColumnType, Values | None]:
     kind = _SCALARS.get(type(info))
     if kind is ColumnType.TIMESTAMP:
         return kind, _aware
+    if kind is ColumnType.TIME:
+        return kind, _without_zone
     if kind is not None:
         return kind, None
     if isinstance(info, inspect.EnumType):
@@ -252,8 +254,23 @@ def _times(column: Sequence[int]) -> list[Any]:
 
 
 def _aware(column: Sequence[Any]) -> list[Any]:
-    """Return datetimes with a time zone; a naive datetime is taken as UTC."""
-    return [value.replace(tzinfo=UTC) if value is not None and value.tzinfo is None else value for value in column]
+    """Return datetimes in UTC, since not every database keeps zones; a naive datetime is taken as UTC."""
+    return [
+        None if value is None else value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        for value in column
+    ]
+
+
+def _without_zone(column: Sequence[Any]) -> list[Any]:
+    """Return times of day, which have no zone in a column.
+
+    Raises:
+        ConnectError: one of them has a zone.
+    """
+    for value in column:
+        if value is not None and value.tzinfo is not None:
+            raise ConnectError(f"a column of times of day has no zones, and would change {value}; use a datetime")
+    return list(column)
 
 
 def _enum_values(column: Sequence[Any]) -> list[Any]:

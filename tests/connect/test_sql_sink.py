@@ -1,9 +1,11 @@
 """The sink into a database of SQLAlchemy, with SQLite and, through its driver, Postgres."""
 
 import sqlite3
-from dataclasses import dataclass
-from datetime import datetime
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
+from uuid import UUID
 
 import pytest
 import sqlalchemy
@@ -73,6 +75,82 @@ def test_an_append_has_a_row_per_record_and_nested_values_are_json(tmp_path):
     ]
 
 
+@dataclass
+class Counted:
+    number: int
+
+
+@dataclass
+class Cases:
+    a: int
+    A: int
+
+
+@dataclass
+class Visit:
+    id: UUID
+    at: datetime
+    hour: time
+    day: date
+    price: Decimal
+
+
+ID = UUID(int=5)
+EAST = timezone(timedelta(hours=2))
+VISIT = Visit(ID, datetime(2024, 1, 2, 12, tzinfo=EAST), time(1, 2), date(2024, 1, 2), Decimal("1.10"))
+
+
+def test_sqlite_has_times_in_utc_and_ids(tmp_path):
+    """It has no zones: noon in the east is ten o'clock."""
+    path = tmp_path / "visits.db"
+    written(Topic("visits", key=UUID, value=Visit), [(ID, VISIT)], SqlSink(f"sqlite:///{path}", "visits", create=True))
+
+    ((key, found, at, hour, day, price),) = rows(path, "select * from visits")
+    assert (key, found, at) == (ID.hex, ID.hex, "2024-01-02 10:00:00.000000")
+    assert (hour, day, price) == ("01:02:00.000000", "2024-01-02", 1.1)
+
+
+def test_columns_of_text_have_values_of_any_type_as_they_are(tmp_path):
+    path = tmp_path / "visits.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("create table visits (id text, at text, hour text, day text, price text)")
+    visit = replace(VISIT, price=Decimal("12345678901234567.123456789"))
+    written(Topic("visits", value=Visit), [(None, visit)], SqlSink(f"sqlite:///{path}", "visits", mode="append"))
+
+    assert rows(path, "select * from visits") == [
+        (str(ID), "2024-01-02T10:00:00+00:00", "01:02:00", "2024-01-02", "12345678901234567.123456789")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("form", "value", "message"),
+    [
+        (Decimal, Decimal("12345678901234567.123456789"), "column 'value': SQLite holds numbers as floats"),
+        (Decimal, Decimal("NaN"), "column 'value': SQLite holds numbers as floats, which change NaN"),
+        (float, float("nan"), "column 'value': SQLite has no NaN"),
+        (time, time(1, 2, tzinfo=EAST), "has no zones, and would change 01:02:00.02:00"),
+        (Counted, Counted(2**63), "the driver of the database rejects the rows: .* too large"),
+    ],
+    ids=str,
+)
+def test_a_value_that_sqlite_would_change_is_refused(tmp_path, form, value, message):
+    sink = SqlSink(f"sqlite:///{tmp_path / 'values.db'}", "rows", mode="append", create=True)
+    with pytest.raises(ConnectError, match=message):
+        written(Topic("values", value=form), [(None, value)], sink)
+
+
+def test_a_number_is_not_rounded_to_the_scale_of_its_column(postgres, database):
+    engine = sqlalchemy.create_engine(postgres.url_of(database.rpartition("=")[2]))
+    prices = Topic("prices", value=Decimal)
+    big = [(None, Decimal("12345678901234567890.10")), (None, Decimal("1E+3"))]
+    written(prices, big, SqlSink(engine, "prices", mode="append", create=True))
+    with pytest.raises(ConnectError, match="more than the 18 digits after the point"):
+        written(prices, [(None, Decimal("1E-19"))], SqlSink(engine, "prices", mode="append"), name="more")
+    engine.dispose()
+
+    assert [row[0] for row in postgres_rows(database, "select * from prices")] == [value for _, value in big]
+
+
 def test_a_sink_that_was_overtaken_is_fenced(tmp_path):
     address = f"sqlite:///{tmp_path / 'totals.db'}"
     first, second = SqlSink(address, "totals", create=True), SqlSink(address, "totals", create=True)
@@ -100,6 +178,8 @@ def test_what_does_not_fit_is_refused_with_a_remedy(tmp_path):
         written(TOTALS, [], SqlSink(address, "totals"))
     with pytest.raises(ConnectError, match="rejects the rows: CHECK constraint failed"):
         written(TOTALS, [("a", -1)], SqlSink(address, "totals", mode="append"))
+    with pytest.raises(ConfigError, match="apart that differ by case alone: key, a, A"):
+        written(Topic("cases", key=str, value=Cases), [], SqlSink(address, "cases", create=True))
     with pytest.raises(ConfigError, match="Can't load plugin"):
         SqlSink("nonsense://x", "totals")
     database.close()
