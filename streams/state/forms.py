@@ -95,9 +95,22 @@ class KeyForm:
         """Return the Python object for a serialized key."""
         return self.serde.deserialize(data)
 
-    def bound(self, key: object) -> bytes | None:
-        """Return the serialized form of a range bound, or None for an open bound."""
-        return None if key is None else self.to_bytes(self.slot(key))
+    def bounds(self, low: object, high: object) -> tuple[bytes | None, bytes | None]:
+        """Return the serialized bounds of a range, each None if it is open.
+
+        Raises:
+            StoreError: the keys and their bytes are in different orders, as with numbers of which one is negative: the
+                range by bytes would have other keys than the range that was asked for.
+        """
+        first = None if low is None else self.to_bytes(self.slot(low))
+        last = None if high is None else self.to_bytes(self.slot(high))
+        if first is not None and last is not None and _is_reversed(low, high) is (first <= last):
+            raise StoreError(
+                f"store {self.store!r}: no range from {low!r:.60} to {high!r:.60}: keys are ordered by their bytes in "
+                f"serde {self.serde.name!r}, where {low!r:.60} is {'before' if first <= last else 'behind'} the other; "
+                "ask ranges without a change of sign, or filter all()"
+            )
+        return first, last
 
 
 @define(eq=False)
@@ -158,3 +171,11 @@ class ValueForm:
 def _actual(serde: Serde[Any]) -> Serde[Any]:
     """Return the primitive serde of a pinned serde whose type is known, or the given serde itself."""
     return _PRIMITIVES.get(pinned_name(serde) or "", serde)
+
+
+def _is_reversed(low: Any, high: Any) -> bool | None:
+    """Return whether ``low`` is above ``high``, or None if such keys have no order, or are equal."""
+    try:
+        return None if low == high else bool(low > high)
+    except TypeError:
+        return None

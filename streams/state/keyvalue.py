@@ -93,7 +93,7 @@ class KeyAccess(Generic[K, R]):
         return self._scan(start, next_prefix(start), reverse=False)
 
     def _bounds_of(self, low: K | None, high: K | None) -> tuple[bytes | None, bytes | None]:
-        first, last = self._keys.bound(low), self._keys.bound(high)
+        first, last = self._keys.bounds(low, high)
         return first, None if last is None else last + b"\x00"
 
     def _scan(self, low: bytes | None, high: bytes | None, *, reverse: bool) -> Iterator[tuple[K, R]]:

@@ -261,7 +261,7 @@ class SessionStore(Store, Generic[K, V]):
         self, low: K | None, high: K | None, earliest_end_ms: int, latest_start_ms: int
     ) -> Iterator[tuple[Windowed[K], V]]:
         first_ms = max(earliest_end_ms, self.bounds.visible_from_ms)
-        rows = self._windows.raw(self._keys.bound(low), self._keys.bound(high), first_ms, MAX_TIME, False)
+        rows = self._windows.raw(*self._keys.bounds(low, high), first_ms, MAX_TIME, False)
         to_key, read = self._keys.read, self._values.read
         return (
             (Windowed(to_key(key), Window(start, end)), read(data))

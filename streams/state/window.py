@@ -96,7 +96,7 @@ class WindowReads(Generic[K, R]):
     ) -> Iterator[tuple[Windowed[K], R]]:
         windows = self._windows
         first_ms = max(from_ms, windows.bounds.visible_from_ms)
-        rows = windows.raw(windows.keys.bound(low), windows.keys.bound(high), first_ms, to_ms, reverse)
+        rows = windows.raw(*windows.keys.bounds(low, high), first_ms, to_ms, reverse)
         to_key, read, window = windows.keys.read, windows.entries.read, self._window
         return (
             (Windowed(to_key(key), window(start)), read(data))
