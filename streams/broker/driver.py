@@ -15,6 +15,7 @@ from streams.broker.service import Broker
 from streams.clients import ONE_BROKER
 from streams.core.clock import Clock, VirtualClock
 from streams.core.errors import BrokerError, ClientClosedError
+from streams.core.forks import DISOWNED, stays_in_process
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.request import Request, Response
 
@@ -40,6 +41,7 @@ class Driver:
         self.lock = threading.Lock()
         self.never_waits = isinstance(clock, VirtualClock)
         self.is_closed = False
+        self._why_closed = "the embedded broker is closed: open another one"
         # Deadlines use the monotonic clock; setting the wall clock affects timestamps only.
         self._origin_ms = clock.now_ms() - clock.monotonic_ms()
         self._connections: set[LocalConnection] = set()
@@ -112,7 +114,7 @@ class Driver:
         """Handle a request from a connection; the response is delivered to the connection now or later."""
         with self.lock:
             if self.is_closed:
-                connection.deliver(correlation_id, closed_error())
+                connection.deliver(correlation_id, self.closed_error())
                 return
             connection.pending.add(correlation_id)
             try:
@@ -157,6 +159,18 @@ class Driver:
         with self.lock:
             self._connections.discard(connection)
 
+    def disown(self) -> None:
+        """Refuse all further use in a forked process, in which no thread may hold the lock."""
+        self.lock = threading.Lock()
+        self.is_closed = True
+        self._why_closed = (
+            f"the embedded broker {DISOWNED}: call its serve() there, and connect with bootstrap_servers="
+        )
+
+    def closed_error(self) -> BrokerError:
+        """Return the error for requests to a closed broker."""
+        return BrokerError(self._why_closed, code=ErrorCode.UNKNOWN_SERVER_ERROR)
+
     # --- under the lock -------------------------------------------------------------------
 
     def check_open(self) -> None:
@@ -166,7 +180,7 @@ class Driver:
             BrokerError: the broker is closed.
         """
         if self.is_closed:
-            raise closed_error()
+            raise self.closed_error()
 
     def now_ms(self) -> int:
         """Return the monotonic time in milliseconds for deadlines, and update the difference to the wall clock.
@@ -194,7 +208,7 @@ class Driver:
     def fail_pending(self) -> None:
         """Fail all pending requests because the broker is closed."""
         for connection in self._connections:
-            connection.fail_pending(closed_error())
+            connection.fail_pending(self.closed_error())
 
     def _run_due(self, now_ms: int) -> None:
         deadline_ms = self.machine.next_deadline_ms()
@@ -226,8 +240,10 @@ class LocalConnection:
         self._is_woken = False
         self._is_nudged = False
         self._is_closed = False
+        self._why_closed = "is closed: open another one"
         # Changed only under the broker lock.
         self.pending: set[int] = set()
+        stays_in_process(self)
 
     @property
     def takes_metrics(self) -> bool:
@@ -328,10 +344,10 @@ class LocalConnection:
         for correlation_id in sorted(self.pending):
             self.deliver(correlation_id, error)
 
+    def disown(self) -> None:
+        """Refuse all further use in a forked process."""
+        self._condition = threading.Condition(threading.Lock())
+        self._is_closed, self._why_closed = True, f"{DISOWNED}: open another one here"
+
     def _closed_error(self) -> ClientClosedError:
-        return ClientClosedError(f"connection of client {self.client_id!r} is closed: open another one")
-
-
-def closed_error() -> BrokerError:
-    """Return the error for requests to a closed broker."""
-    return BrokerError("the embedded broker is closed: open another one", code=ErrorCode.UNKNOWN_SERVER_ERROR)
+        return ClientClosedError(f"connection of client {self.client_id!r} {self._why_closed}")

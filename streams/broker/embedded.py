@@ -36,6 +36,7 @@ from streams.broker.topics import StorageChoice, Storages, Topics
 from streams.clients import Strategy
 from streams.core.clock import Clock, SystemClock
 from streams.core.errors import BrokerError, ConfigError, DamagedLogError
+from streams.core.forks import stays_in_process
 from streams.core.partitioning import Partitioner
 from streams.core.records import Block, TopicPartition
 from streams.core.topic import Topic, TopicLike, topic_name
@@ -110,19 +111,18 @@ class EmbeddedBroker:
         self._config = BrokerConfig(**options)
         for topic, function in (partitioners or {}).items():
             refuse_unawaited(function, f"partitioner of topic {topic!r}", error=ConfigError)
-        default = storage or ("array" if directory is None else "file")
+        kind, fsync = storage or ("array" if directory is None else "file"), self._config.fsync
         topics = Topics(
-            Storages(
-                default, dict(storages or {}), directory, self._config.fsync, serializations or {}, partitioners or {}
-            )
+            Storages(kind, dict(storages or {}), directory, fsync, serializations or {}, partitioners or {})
         )
         rng = rng or Random()
         coordinator = Coordinator(group_config or CoordinatorConfig(), rng, AssignableTopics(topics))
         self._machine = Broker(topics, coordinator, self._config, fetch_sessions=FetchSessions(rng), rng=rng)
         self._lock_descriptor = None if directory is None else locked(directory)
         self._driver = self._loaded(SystemClock() if clock is None else clock)
-        self._lock, self._clock = self._driver.lock, self._driver.clock
+        self._clock = self._driver.clock
         self._servers: list[BrokerServer | RegistryServer] = []
+        stays_in_process(self)
 
     def _loaded(self, clock: Clock) -> Driver:
         """Load the data directory, and remove group members that ran in an earlier broker process.
@@ -241,7 +241,7 @@ class EmbeddedBroker:
         self._machine.begin_to_end()
         for server in self._servers:
             server.close()
-        with self._lock:
+        with self._driver.lock:
             if self._driver.is_closed:
                 return
             self._driver.is_closed = True
@@ -295,7 +295,7 @@ class EmbeddedBroker:
             given[RECORD_TTL] = str(ttl_ms)
         function = partitioner if callable(partitioner) else None
         refuse_unawaited(function, f"partitioner of topic {name!r}", error=ConfigError)
-        with self._lock:
+        with self._driver.lock:
             self._check_open()
             topics = self._machine.topics
             found = len(topics.logs_of(name)) if exist_ok else 0
@@ -313,7 +313,7 @@ class EmbeddedBroker:
             UnknownTopicError: the partition does not exist.
             BrokerError: the partition has records, or the storage failed.
         """
-        with self._lock:
+        with self._driver.lock:
             self._check_open()
             log = self._machine.topics.log(partition)
             if log.high_watermark > log.start_offset:
@@ -327,7 +327,7 @@ class EmbeddedBroker:
             UnknownTopicError: the topic does not exist.
             BrokerError: the topic already has at least that many partitions.
         """
-        with self._lock:
+        with self._driver.lock:
             self._check_open()
             self._machine.catalogue.add_partitions(name, partitions)
 
@@ -338,7 +338,7 @@ class EmbeddedBroker:
             UnknownTopicError: the topic does not exist.
             BrokerError: a setting is invalid or cannot be altered.
         """
-        with self._lock:
+        with self._driver.lock:
             self._check_open()
             given = self._machine.topics.topic(name).config.given
             self._machine.alter_topic(name, {**given, **changes}, self._driver.now_ms())
@@ -349,13 +349,13 @@ class EmbeddedBroker:
         Raises:
             UnknownTopicError: the topic does not exist.
         """
-        with self._lock:
+        with self._driver.lock:
             self._check_open()
             self._machine.delete_topic(name, self._driver.now_ms())
 
     def topics(self, *, include_internal: bool = False) -> dict[str, int]:
         """Return the partition count of each topic by topic name."""
-        with self._lock:
+        with self._driver.lock:
             self._check_open()
             topics = self._machine.topics
             return {topic.name: len(topic.logs) for topic in topics if include_internal or not topic.is_internal}
@@ -366,7 +366,7 @@ class EmbeddedBroker:
         Raises:
             UnknownTopicError: the topic does not exist.
         """
-        with self._lock:
+        with self._driver.lock:
             self._check_open()
             return self._machine.catalogue.described(self._machine.topics.topic(name))
 
@@ -379,7 +379,7 @@ class EmbeddedBroker:
             UnknownTopicError: the partition does not exist.
             RecordTooLargeError: a record exceeds ``max.message.bytes``; nothing was appended.
         """
-        with self._lock:
+        with self._driver.lock:
             self._check_open()
             base = self._machine.append(partition, (block,), self._driver.now_ms())
             self._driver.nudge_keeper()
@@ -397,7 +397,7 @@ class EmbeddedBroker:
             UnknownTopicError: the partition does not exist.
             OffsetOutOfRangeError: the offset is below the start or above the end.
         """
-        with self._lock:
+        with self._driver.lock:
             self._check_open()
             log = self._machine.topics.log(partition)
             while blocks := log.fetch(offset, max_records, self._driver.wall_ms()):
@@ -411,20 +411,20 @@ class EmbeddedBroker:
 
     def damages(self) -> Mapping[TopicPartition, DamagedLogError]:
         """Return the damaged partitions, which are offline, each with the reason."""
-        with self._lock:
+        with self._driver.lock:
             self._check_open()
             logs = self._machine.topics.logs
             return {partition: log.damage for partition, log in logs.items() if log.damage is not None}
 
     def start_offset(self, partition: TopicPartition) -> int:
         """Return the lowest offset of a partition that can be read."""
-        with self._lock:
+        with self._driver.lock:
             self._check_open()
             return self._machine.topics.log(partition).start_offset
 
     def end_offset(self, partition: TopicPartition) -> int:
         """Return the offset that the next record of a partition will get."""
-        with self._lock:
+        with self._driver.lock:
             self._check_open()
             return self._machine.topics.log(partition).high_watermark
 
@@ -435,7 +435,7 @@ class EmbeddedBroker:
             UnknownTopicError: the partition does not exist.
             BrokerError: the timestamp is negative.
         """
-        with self._lock:
+        with self._driver.lock:
             self._check_open()
             if timestamp_ms < 0:
                 raise BrokerError(f"time {timestamp_ms} for offsets of {partition}: use epoch milliseconds")
@@ -449,24 +449,30 @@ class EmbeddedBroker:
             UnknownTopicError: the partition does not exist.
             OffsetOutOfRangeError: the offset is above the end.
         """
-        with self._lock:
+        with self._driver.lock:
             self._check_open()
             return self._machine.topics.log(partition).delete_records(offset)
 
     def maintain(self, now_ms: int | None = None) -> None:
         """Apply retention and compaction as of a wall-clock time in epoch milliseconds; None means now."""
-        with self._lock:
+        with self._driver.lock:
             self._check_open()
             self._machine.maintain(self._driver.wall_ms() if now_ms is None else now_ms)
 
     def flush(self) -> None:
         """Sync the files of all topics to disk, unless ``fsync`` is "never"."""
-        with self._lock:
+        with self._driver.lock:
             self._check_open()
             self._machine.topics.flush()
 
     def _check_open(self) -> None:
         self._driver.check_open()
+
+    def disown(self) -> None:
+        """Refuse all further use in a forked process, which must not keep the lock of the data directory."""
+        self._servers.clear()
+        self._driver.disown()
+        self._unlock()
 
     def _unlock(self) -> None:
         if self._lock_descriptor is not None:

@@ -16,6 +16,7 @@ from functools import wraps
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from streams.core.errors import StreamsError
+from streams.core.forks import stays_in_process
 from streams.core.threads import Signal, Threads, Worker
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ class ConsumerLock:
         self._freed: Signal | None = None
         #: Whether the background thread holds the lock.
         self.is_background = False
+        stays_in_process(self)
 
     def __enter__(self) -> None:
         """Acquire this lock for the application's thread, waiting until the background thread releases it.
@@ -65,6 +67,11 @@ class ConsumerLock:
         """Release this lock, which the application's thread holds."""
         with self._lock:
             self._depth -= 1
+
+    def disown(self) -> None:
+        """Release this lock in a forked process, which has no thread that could."""
+        self._lock = threading.Lock()
+        self._depth, self.is_background = 0, False
 
     def try_enter(self) -> bool:
         """Acquire this lock for the background thread if it is free, and return whether it was acquired."""

@@ -36,6 +36,7 @@ from streams.core.errors import (
     SerializationError,
     StreamsError,
 )
+from streams.core.forks import DISOWNED, stays_in_process
 from streams.core.metrics import Metrics
 from streams.core.partitioning import Partitioner, murmur2
 from streams.core.record_arguments import checked_headers, checked_time
@@ -81,6 +82,7 @@ class Producer:
     """
 
     _async: AsyncProducer | None = None
+    _why_closed = "is closed; make a new one"
 
     def __init__(
         self,
@@ -109,6 +111,7 @@ class Producer:
         self._is_closed = False
         #: Total bytes of the blocks that are queued to share a request.
         self._batched_bytes = 0
+        stays_in_process(self)
 
     def _driver_of(self, threads: Threads | None) -> SenderDriver:
         # Under a virtual clock there is no background thread unless ``threads`` is given.
@@ -360,6 +363,10 @@ class Producer:
         self._driver.close()
         self._sender.sensors.close()
 
+    def disown(self) -> None:
+        """Refuse all further use in a forked process: it would number its records as the parent does."""
+        self._is_closed, self._why_closed = True, f"{DISOWNED}; make a new one here"
+
     def __enter__(self) -> "Producer":
         """Return the producer, which is closed at the end of the ``with`` block."""
         return self
@@ -506,7 +513,7 @@ class Producer:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise ClientClosedError("the producer is closed; make a new one")
+            raise ClientClosedError(f"the producer {self._why_closed}")
 
 
 def _sender_of(connection: Connection, clock: Clock, settings: ProducerSettings) -> Sender:

@@ -24,6 +24,7 @@ from streams.clients.tcp.channel import Channel, ChannelConfig, Item, Links, Out
 from streams.core.address import Address, parse_address
 from streams.core.clock import Clock
 from streams.core.errors import ClientClosedError, StreamsError
+from streams.core.forks import DISOWNED, stays_in_process
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import JoinGroup, SyncGroup
 from streams.protocol.messages import CreatePartitions, CreateTopics, DeleteTopics, Fetch, Metadata, MetadataResponse
@@ -94,6 +95,11 @@ class ClusterConnection:
     _has_brokers: bool = False
     _next_candidate: int = 0
     _is_closed: bool = False
+    _why_closed: str = "is closed: open another one"
+
+    def __attrs_post_init__(self) -> None:
+        """Keep the sockets to this process."""
+        stays_in_process(self)
 
     # --- the interface ----------------------------------------------------------------
 
@@ -174,9 +180,13 @@ class ClusterConnection:
         self._arrived.clear()
         self._links.close()
 
+    def disown(self) -> None:
+        """Refuse all further use in a forked process; its copies of the sockets are not touched."""
+        self._is_closed, self._why_closed = True, f"{DISOWNED}: open another one here"
+
     def _check_open(self) -> None:
         if self._is_closed:
-            raise ClientClosedError(f"connection of client {self.config.client_id!r} is closed: open another one")
+            raise ClientClosedError(f"connection of client {self.config.client_id!r} {self._why_closed}")
 
     # --- routing ----------------------------------------------------------------------
 
