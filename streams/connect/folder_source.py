@@ -250,7 +250,11 @@ class FolderSource:
         selector = FileSelector(self._path, allow_not_found=True, recursive=True)
         files, names = {}, []
         for info in self._system.get_file_info(selector):
-            name = info.path.removeprefix(self._path).lstrip("/")
+            try:
+                name = info.path.removeprefix(self._path).lstrip("/")
+            except UnicodeDecodeError as error:
+                shown = error.object.decode(errors="backslashreplace")
+                raise ConnectError(f"{self!r}: the name of {shown} is not UTF-8; rename the file") from None
             names.append(name)
             if info.type != FileType.File or is_hidden(name) or name.lower().endswith(_UNFINISHED):
                 continue

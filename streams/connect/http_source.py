@@ -43,7 +43,7 @@ class HttpSource:
     What an answer brings is written once:
 
     - by default, a document is written whenever it has changed.  ``ETag`` and ``Last-Modified`` of the last answer are
-      sent as ``If-None-Match`` and ``If-Modified-Since``; without them, the bytes are compared.
+      sent as ``If-None-Match`` and ``If-Modified-Since``; without an ``ETag``, the bytes are compared too.
     - with ``last``, the server is asked for items after the last one: its field ``last`` goes into the parameter
       ``last_param`` of the next request, which follows at once until there are no items.
     - with ``next``, the document has the cursor of the next page: a URL, or the value of the parameter ``next_param``.
@@ -194,12 +194,17 @@ class HttpSource:
             headers["If-None-Match"] = position["etag"]
         if "modified" in position:
             headers["If-Modified-Since"] = position["modified"]
-        with self._client.stream("GET", url, headers=headers) as answer:
-            body = bytearray()
-            for chunk in answer.iter_bytes():
-                body += chunk
-                if len(body) > self.max_bytes:
-                    raise ConnectError(f"{self!r}: the answer is larger than max_bytes={self.max_bytes}")
+        body = bytearray()
+        try:
+            with self._client.stream("GET", url, headers=headers) as answer:
+                for chunk in answer.iter_bytes():
+                    body += chunk
+                    if len(body) > self.max_bytes:
+                        raise ConnectError(f"{self!r}: the answer is larger than max_bytes={self.max_bytes}")
+        except self._httpx.DecodingError as error:
+            raise ConnectError(
+                f"{self!r}: the answer is not compressed as its Content-Encoding says: {error}"
+            ) from error
         if answer.status_code != 304 and not answer.is_success:
             self._fail(answer, bytes(body))
         return answer, bytes(body)
@@ -247,9 +252,6 @@ class HttpSource:
             skipped, is_over = self._page_position(body, len(items), position)
         else:
             position |= _version(answer, body)
-            if "digest" in position and position["digest"] == self._position.get("digest"):
-                self._rest()
-                return []
         if is_over:
             self._rest()
         if position == self._position:
@@ -259,12 +261,17 @@ class HttpSource:
         return [SourceBlock(_PARTITION, position, keys, values, times_ms, is_serialized=True)]
 
     def _last_of(self, items: Sequence[bytes]) -> Any:
-        found = value_at(items[-1], self.last)
+        first, found, before = value_at(items[0], self.last), value_at(items[-1], self.last), self._position.get("last")
         if not isinstance(found, str | int):
             raise DocumentError(f"item {len(items) - 1}: field {self.last!r} is {found!r:.50}, not a text or a number")
-        if found == self._position.get("last"):
+        if found == before:
             raise DocumentError(
                 f"ends with {self.last}={found!r} again: the server does not heed the parameter {self.last_param!r}"
+            )
+        if first == before or _is_back(before, first, found):
+            raise DocumentError(
+                f"has items from {self.last}={first!r} to {found!r} after {self.last_param}={before!r}: they would be "
+                "written twice; let the server send only items after the last one, in its order"
             )
         return found
 
@@ -281,6 +288,17 @@ class HttpSource:
         return done, False
 
 
+def _is_back(before: Any, first: Any, last: Any) -> bool:
+    """Whether the numbers of a page begin on the wrong side of the last one before it.
+
+    >>> _is_back(5, 6, 8), _is_back(5, 4, 8), _is_back(1, 5, 2), _is_back(5, 4, 2), _is_back("b", "a", "c")
+    (False, True, True, False, False)
+    """
+    if not (isinstance(before, int) and isinstance(first, int) and isinstance(last, int)):
+        return False  # Texts have the order of the server.
+    return (first < last and first < before) or (first > last and first > before)
+
+
 def _version(answer: "Response", body: bytes) -> dict[str, str]:
     """Return what tells this version of a document from the next one."""
     found = {
@@ -288,7 +306,8 @@ def _version(answer: "Response", body: bytes) -> dict[str, str]:
         for name, header in (("etag", "etag"), ("modified", "last-modified"))
         if header in answer.headers
     }
-    return found or {"digest": hashlib.sha256(body).hexdigest()}
+    # Last-Modified has seconds only, and not every server heeds If-Modified-Since.
+    return found if "etag" in found else {**found, "digest": hashlib.sha256(body).hexdigest()}
 
 
 def pause_ms_of(text: str, now_ms: int) -> int:

@@ -7,9 +7,10 @@ supported types are those that can be written as JSON. Pure; of other packages o
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 from operator import attrgetter
 from typing import Any
+from uuid import UUID
 
 import attrs
 import msgspec
@@ -32,6 +33,17 @@ class Shape:
     from_datum: Convert | None = None
 
 
+def _as_uuid(value: UUID | str) -> UUID:
+    # Writers without the logical type write a string.
+    return UUID(value) if isinstance(value, str) else value
+
+
+def _without_zone(value: time) -> time:
+    if value.tzinfo is not None:
+        raise ValueError(f"a time of day has no zone in Avro, and would change {value}")
+    return value
+
+
 _PLAIN: dict[type[inspect.Type], Shape] = {
     inspect.StrType: Shape("string"),
     inspect.IntType: Shape("long"),
@@ -39,9 +51,9 @@ _PLAIN: dict[type[inspect.Type], Shape] = {
     inspect.BoolType: Shape("boolean"),
     inspect.BytesType: Shape("bytes"),
     inspect.NoneType: Shape("null"),
-    inspect.UUIDType: Shape({"type": "string", "logicalType": "uuid"}),
+    inspect.UUIDType: Shape({"type": "string", "logicalType": "uuid"}, None, _as_uuid),
     inspect.DateType: Shape({"type": "int", "logicalType": "date"}),
-    inspect.TimeType: Shape({"type": "long", "logicalType": "time-micros"}),
+    inspect.TimeType: Shape({"type": "long", "logicalType": "time-micros"}, _without_zone),
 }
 
 
@@ -297,6 +309,7 @@ def _declared(part: _Field, shape: Shape) -> dict[str, Any]:
 def _to_record(cls: Any, made: list[tuple[_Field, Shape]]) -> Convert:
     names = [part.name for part, _ in made]
     special = [(part.name, shape.to_datum) for part, shape in made if shape.to_datum is not None]
+    integers = [part.name for part, shape in made if _is_integer(shape.schema)]
     expected = cls.__qualname__
     # Typed dicts are known by their keys only.
     kind = dict if typing_extensions.is_typeddict(cls) else cls
@@ -306,11 +319,18 @@ def _to_record(cls: Any, made: list[tuple[_Field, Shape]]) -> Convert:
         if type(value) is not kind:
             raise TypeError(f"expected {expected}, got {type(value).__qualname__}")
         datum = dict(zip(names, read(value), strict=True))
+        for name in integers:
+            if type(datum[name]) is float:  # fastavro would cut it off.
+                raise TypeError(f"field {name!r} is an int, not {datum[name]!r}")
         for name, convert in special:
             datum[name] = convert(datum[name])
         return datum
 
     return to_record
+
+
+def _is_integer(schema: Any) -> bool:
+    return schema == "long" or (isinstance(schema, list) and "long" in schema and "double" not in schema)
 
 
 def _reader(cls: Any, attributes: list[str]) -> Callable[[Any], Iterable[Any]]:

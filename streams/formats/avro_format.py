@@ -12,6 +12,7 @@ from typing_extensions import TypeForm
 from streams.core.errors import ConfigError, TopologyError
 from streams.core.serdes import Serde
 from streams.formats.avro_classes import Shape, shape_of
+from streams.formats.avro_logical import check_logical_types
 from streams.formats.json_values import json_form
 from streams.formats.registered import Decode, Readers, Registration, registered_serde
 from streams.formats.registry_client import RegistryAccess, registry_at
@@ -135,8 +136,9 @@ class _AvroCodec:
     def __init__(self, form: Any, name: str | None, namespace: str | None) -> None:
         self._fastavro = _fastavro()
         self._errors = _errors(self._fastavro)
-        self._form = Any if isinstance(form, (str, Mapping, list)) else form
-        shape = _given(form) if self._form is Any else shape_of(form, name, namespace)
+        is_schema = isinstance(form, (str, Mapping, list))
+        self._form = Any if is_schema else form
+        shape = _given(form) if is_schema else shape_of(form, name, namespace)
         self._shape = shape
         self.schema = Schema(AVRO, json.dumps(shape.schema))
         self.dependencies: Mapping[str, Schema] = {}
@@ -182,11 +184,22 @@ class _AvroCodec:
         if own is None and convert is None:
             return lambda data: read(BytesIO(data), written, None)
 
+        if own is not None and self._form is not Any:
+            check_logical_types(written, own)
+        unresolved = self._fastavro.read.SchemaResolutionError
+
         def decode(data: bytes) -> Any:
-            datum = read(BytesIO(data), written, own, return_record_name=True)
+            try:
+                datum = read(BytesIO(data), written, own, return_record_name=True)
+            except unresolved as error:
+                raise ValueError(f"the schema it was written with does not fit: {str(error)[:_SHOWN]}") from error
             return datum if convert is None else convert(datum)
 
         return decode
+
+
+#: Characters of a message of fastavro, which may have whole schemas.
+_SHOWN = 300
 
 
 def _given(form: Any) -> Shape:

@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 from contextlib import contextmanager
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -412,6 +413,10 @@ def test_what_is_wrong_in_a_folder_is_said_with_its_place(broker, tmp_path, capl
     assert cents(broker) == [2]
     assert "README.md is left out: its suffix is none of .records.jsonl" in caplog.text
     fails(broker, folder_source(drop / "a.jsonl"), ConfigError, "is a file: give its folder")
+    odd = tmp_path / "odd"
+    odd.mkdir()
+    Path(os.fsdecode(os.fsencode(odd) + b"/\xff.txt")).touch()
+    fails(broker, folder_source(odd), ConnectError, r"the name of .*xff.txt is not UTF-8; rename the file")
     fails(broker, FolderSource("nowhere://bucket/x"), ConfigError, "no file system is known for it")
 
     with worker(broker, folder_source(drop, bad_rows="continue", pattern="*.jsonl"), ORDERS) as running:

@@ -118,6 +118,36 @@ def test_a_document_is_written_whenever_it_changes(broker, server, header):
     assert keys(broker) == [1, 2, 2, 3]
 
 
+def test_a_document_with_the_same_time_and_other_bytes_is_written(broker, server):
+    """The time has seconds only, and this server does not heed If-Modified-Since."""
+    numbers = [1]
+    server.answer = lambda path, query, headers: (
+        200,
+        {"Last-Modified": "Thu, 01 Jan 1970 00:00:01 GMT"},
+        [{"id": number} for number in numbers],
+    )
+    with polling(broker, server.url) as running:
+        until(lambda: running.progress.records == 1)
+        numbers[:] = [2]
+        until(lambda: running.progress.records == 2)
+
+    assert keys(broker) == [1, 2]
+
+
+@pytest.mark.parametrize("order", [-1, 1], ids=["the newest first", "with the last one again"])
+def test_items_that_come_again_end_the_worker_before_they_are_written(broker, server, order):
+    def answer(path: str, query: dict[str, str], headers: dict[str, str]) -> Any:
+        least = int(query.get("after", "0")) + (order < 0)
+        found = [{"id": number} for number in range(1, 6) if number >= least][::order]
+        return 200, {}, found[:3] if order == 1 else found
+
+    server.answer = answer
+    with pytest.raises(ConnectError, match="would be written twice; let the server send only items after the last one"):
+        polling(broker, server.url, last="id", last_param="after").run()
+
+    assert keys(broker) == [1, 2, 3, 4, 5][::order][: 3 if order == 1 else 5]
+
+
 def after(path: str, query: dict[str, str], headers: dict[str, str]) -> Any:
     first = int(query.get("after", "0")) + 1
     return 200, {}, [{"id": number} for number in range(first, min(first + 3, 11))]
@@ -178,6 +208,7 @@ def test_answers_that_pass_are_retried_after_the_pause_that_the_server_asks_for(
     [
         ((404, {}, "gone"), {}, 'the server answers 404: "gone"'),
         ((301, {"Location": "/new"}, ""), {}, r"answers 301.*it redirects to /new: give this url="),
+        ((200, {"Content-Encoding": "gzip"}, b"[]"), {}, "the answer is not compressed as its Content-Encoding says"),
         ((200, {}, b"{"), {}, "the answer is not JSON|the document is not a list"),
         ((200, {}, {"orders": 1}), {"items": "orders"}, "the answer field 'orders' is not a list"),
         ((200, {}, {"orders": 1}), {"items": "data"}, "the answer field 'data' is missing; it should be a list"),

@@ -331,6 +331,75 @@ class _Odd(Enum):
     A = "not a symbol"
 
 
+@frozen
+class _Seen:
+    id: uuid.UUID
+    at: datetime
+    number: int = 0
+    kind: Kind = Kind.PAID
+
+
+_SEEN = _Seen(uuid.UUID(int=7), datetime(2026, 3, 1, tzinfo=UTC))
+
+
+def _written_as(schema, registry):
+    """A value that another program has written with a schema of its own."""
+    datum = {"id": str(_SEEN.id), "at": 5, "number": 1, "kind": "lost"}
+    for part in schema["fields"]:
+        if part["type"] == "string" and part["name"] != "id":
+            datum[part["name"]] = "5"
+        if part["name"] == "at" and part["type"] != "long":
+            datum["at"] = _SEEN.at
+    serde = Topic(f"other-{uuid.uuid4()}", value=avro(schema, registry=registry)).value_serde
+    return serde.serialize({part["name"]: datum[part["name"]] for part in schema["fields"]})
+
+
+def _fields(**types):
+    return {"type": "record", "name": "_Seen", "fields": [{"name": name, "type": types[name]} for name in types]}
+
+
+_TIME = {"type": "long", "logicalType": "timestamp-millis"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (_fields(at=_TIME), "the schema it was written with does not fit: No default value for field id"),
+        (_fields(id="string", at=_TIME, number="string"), "does not fit: .*string"),
+        (_fields(id="string", at="long"), "at is of logical type 'timestamp-micros' here, but was written as 'long'"),
+        (
+            _fields(id="string", at=_TIME, kind={"type": "enum", "name": "Kind", "symbols": ["PAID", "lost"]}),
+            "does not fit: lost not found in reader symbol list",
+        ),
+    ],
+    ids=["missing", "text", "no time", "newer enum"],
+)
+def test_data_whose_schema_does_not_fit_is_an_error_of_the_record(schema, message, registry):
+    data = _written_as(schema, registry)
+    serde = Topic("seen", value=avro(_Seen, registry=registry)).value_serde
+    with pytest.raises(SerializationError, match=message):
+        serde.deserialize(data)
+
+
+def test_a_text_is_read_as_the_id_of_the_class(registry):
+    data = _written_as(_fields(id="string", at=_TIME), registry)
+
+    assert Topic("seen", value=avro(_Seen, registry=registry)).value_serde.deserialize(data) == _SEEN
+
+
+@pytest.mark.parametrize(
+    ("form", "value", "message"),
+    [
+        (_Seen, attrs.evolve(_SEEN, number=1.5), "field 'number' is an int, not 1.5"),
+        (time, time(12, tzinfo=UTC), "a time of day has no zone in Avro"),
+    ],
+    ids=str,
+)
+def test_a_value_that_avro_would_change_is_not_written(form, value, message):
+    with pytest.raises(SerializationError, match=message):
+        avro(form).serialize(value)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Counted:
     number: int
@@ -355,6 +424,7 @@ def test_fields_that_are_no_arguments_of_the_class_come_back():
     [
         (Decimal, r"needs its precision in Avro: Annotated\[Decimal, precision\(18, 2\)\]"),
         (object, "no Avro type"),
+        (Any, "no Avro type for any"),
         (_Odd, "no symbol of an Avro enum"),
         (dict[int, str], "keys of an Avro map are str"),
         (Literal["a", 1], "of str or of int"),
