@@ -353,6 +353,7 @@ REST = (
     Rest(PROPERTIES, "tests/runtime/test_lanes.py::*threads_and_polls*", keep=("*[rekeyed-5]",)),
     Rest(PROPERTIES, "tests/runtime/test_lanes.py::*chosen_for_records*"),
     Rest(PROPERTIES, "tests/properties/test_engines.py::*"),
+    Rest(PROPERTIES, "tests/properties/test_models.py::*", keep=("*windows_hold*", "*tables_end*")),
     Rest(PROPERTIES, "tests/properties/test_caches.py::*"),
     Rest(PROPERTIES, "tests/runtime/test_lanes.py::*cycle_through*"),
     Rest(PROPERTIES, "tests/replay/test_ingest.py::*grown_and_added_files*"),

@@ -144,7 +144,7 @@ class StreamStreamJoin:
                 forward(key, joined, other_ms if other_ms > timestamp_ms else timestamp_ms, headers)
             if is_outer and unmatched is not None and is_alone:
                 if max(last_ms, 0) < unmatched.stream_time_ms:
-                    # The window of the record has closed, so no later record can match it.
+                    # Kafka Streams does not wait for the grace period here: a late match is emitted as well.
                     forward(key, join(key, value, None), timestamp_ms, headers)
                 else:
                     unmatched.add(is_left, key, value, timestamp_ms)
