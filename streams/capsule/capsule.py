@@ -13,7 +13,7 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from streams.core.errors import InputError
+from streams.core.errors import InputError, StreamsError
 from streams.core.records import Block, Headers, TaskId, TopicPartition
 from streams.runtime import Frame
 
@@ -75,7 +75,23 @@ class Capsule:
         return block.slice(first, sum(1 for offset in block.offsets if offset < stop))
 
     def write(self, path: Path) -> None:
-        """Write the capsule to a file; an existing file is replaced."""
+        """Write the capsule to a file; an existing file is replaced when the new one is complete.
+
+        Raises:
+            StreamsError: the file cannot be written.
+        """
+        partial = path.with_name(f"{path.name}.partial")
+        try:
+            self._write(partial)
+            partial.replace(path)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            raise StreamsError(
+                f"{path}: the capsule cannot be written: {error.strerror or error}; give a file in a folder that is "
+                "there, with room on its disk"
+            ) from error
+
+    def _write(self, path: Path) -> None:
         manifest = {
             "capsule": _VERSION,
             "application_id": self.application_id,

@@ -165,7 +165,9 @@ def _show(letters: "DeadLetters", options: argparse.Namespace) -> int:
     from streams.core.dead_letters import LINE_HEADER, OFFSET_HEADER, STACKTRACE_HEADER
 
     number, first, last = options.place
-    letter = letters.letter(number, first) if first == last else None
+    if first != last:
+        raise UsageError(f"show has one letter at a time, not {number}:{first}-{last}; give {number}:{first}")
+    letter = letters.letter(number, first)
     if letter is None:
         raise UsageError(
             f"{options.topic}: there is no letter {number}:{first}; `streams dlq list` shows where they are"

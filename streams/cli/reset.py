@@ -67,7 +67,7 @@ def execute(options: argparse.Namespace) -> int:
 
     snapshot = _snapshot(options)
     folders = [Path(options.state_dir) / "state"] if options.state_dir else []
-    folders += map(Path, options.local_state)
+    folders += map(_state_dir, options.local_state)
     with opened(options) as cluster, Admin(cluster) as admin:
         target = _target(options) if snapshot is None else _target_of(snapshot, cluster, admin, options)
         topics = options.topic if snapshot is None else sorted(snapshot.inputs)
@@ -88,6 +88,13 @@ def execute(options: argparse.Namespace) -> int:
             _load(snapshot, cluster, options)
     print("done; start it as usual")
     return 0
+
+
+def _state_dir(folder: str) -> Path:
+    # State that is left behind would be of other offsets than those of the reset.
+    if not Path(folder).is_dir():
+        raise UsageError(f"--local-state {folder}: there is no such folder; give the state_dir of the application")
+    return Path(folder)
 
 
 def _target(options: argparse.Namespace) -> "ResetTarget":
@@ -118,7 +125,7 @@ def _offsets_in(file: str) -> dict["TopicPartition", int]:
     """Return the offsets in a file with lines of topic,partition,offset, the format of kafka-streams-application-reset.
 
     Raises:
-        UsageError: the file cannot be read, or a line has another format.
+        UsageError: the file cannot be read or is empty, or a line has another format.
     """
     from streams.core.records import TopicPartition
 
@@ -133,6 +140,8 @@ def _offsets_in(file: str) -> dict["TopicPartition", int]:
         if not (topic and partition.strip().isdecimal() and offset.strip().isdecimal()):
             raise UsageError(f"{file}:{number}: expected topic,partition,offset, got {line!r}")
         found[TopicPartition(topic.strip(), int(partition))] = int(offset)
+    if not found:
+        raise UsageError(f"--from-file {file}: is empty; expected lines with topic,partition,offset")
     return found
 
 

@@ -96,12 +96,19 @@ class ResetPlan:
         Raises:
             UnknownTopicError: a topic does not exist, or the application has no committed offset, internal topic or
                 state.
+            ConfigError: a topic is an input and an output: its records would be deleted before they are read again.
         """
         names = {found.name: len(found.leaders) for found in admin.all_topics()}
         groups = [group.group_id for group in admin.list_groups()]
         internal = tuple(found.name for found in internal_topics(application_id, names, groups))
         committed = {place: found.offset for place, found in admin.committed_offsets(application_id).items()}
         inputs = sorted(topics) or sorted({place.topic for place in committed} & names.keys() - set(internal))
+        if both := sorted({*inputs} & {*outputs}):
+            raise ConfigError(
+                f"topic {both[0]!r} is an input of application {application_id!r}: its records would be deleted "
+                "instead of being read again; leave it out of the outputs (`--output`), or, if the "
+                "application writes it itself, name the other inputs (`--topic`)"
+            )
         folders = tuple(
             directory.path
             for state_dir in state_dirs

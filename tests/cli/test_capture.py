@@ -1,10 +1,12 @@
 """``streams capture`` and ``streams reproduce``: a live run as a file, run again."""
 
+import resource
 import zipfile
 
 import pytest
 
-from streams import EmbeddedBroker, Producer, Streams, StreamsBuilder, StreamsConfig, Topic
+from streams import EmbeddedBroker, Producer, Streams, StreamsBuilder, StreamsConfig, StreamsError, Topic
+from streams.capsule.capsule import Capsule
 from streams.capsule.capture import captured_settings
 from streams.clients import Admin
 from tests import programs
@@ -61,6 +63,30 @@ def test_a_capsule_is_reproduced(recorded, streams):
     assert done.out.startswith("the same: 4 records (2 outputs, 2 changelog entries)") or done.out.startswith(
         "the same: 3 records (2 outputs, 1 changelog entries)"
     )
+
+
+def test_capsule_for_a_folder_that_is_not_there_is_an_error(recorded, streams):
+    done = streams("capture", "shop.py", "--state-dir", "state", "-o", "nowhere/shop.capsule")
+
+    assert done.status == 1
+    assert "nowhere/shop.capsule: the capsule cannot be written: No such file or directory; give a file in" in done.err
+
+
+def test_capsule_stays_until_another_one_is_complete(recorded, tmp_path):
+    path = tmp_path / "shop.capsule"
+    before = path.read_bytes()
+    capsule = Capsule.read(path)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, limits[1]))  # as a full disk
+    try:
+        with pytest.raises(StreamsError, match="the capsule cannot be written: File too large"):
+            capsule.write(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir() if "capsule" in file.name] == ["shop.capsule"]
 
 
 def test_secrets_are_left_out(recorded, tmp_path):

@@ -118,6 +118,7 @@ def test_record_that_fails_again_and_again_is_left_in_the_end(streams, letters):
     ("arguments", "message"),
     [
         (("show", "dead", "0:9"), "there is no letter 0:9"),
+        (("show", "dead", "0:0-1"), "one letter at a time, not 0:0-1; give 0:0"),
         (("list", "daed"), "there is no topic 'daed'"),
         (("list", "dead", "--offsets", "x"), "expected PARTITION:OFFSET"),
         (("list", "dead", "--from", "x"), "--from 'x'"),

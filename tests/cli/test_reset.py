@@ -106,8 +106,12 @@ def test_snapshot_puts_stores_back(streams, reset):
     assert "ends at offset 3 of words-0, and the first record from 1970-01-01T00:00:02Z on has offset 2" in other.err
 
 
-def test_mistakes_are_named(reset):
+def test_mistakes_are_named(streams, reset):
+    streams.write("empty.csv", "")
     messages = {
+        ("--output", "words"): "topic 'words' is an input of application 'app': its records would be deleted",
+        ("--local-state", "nowhere"): "--local-state nowhere: there is no such folder",
+        ("--from-file", "empty.csv"): "--from-file empty.csv: is empty",
         ("--topic", "wrods"): "there is no topic 'wrods'",
         ("--output", "wrods"): "there is no topic 'wrods'",
         ("--by-duration", "soon"): "--by-duration soon: expected a number with d, h, m or s",
