@@ -101,6 +101,11 @@ def parse_config(given: Mapping[str, str]) -> TopicConfig:
     values: dict[str, Any] = {}
     for name, (default, parse) in (_SETTINGS | _WITHOUT_EFFECT).items():
         text = given.get(name, default)
+        if not isinstance(text, str):
+            raise BrokerError(
+                f"topic configuration {name}={text!r}: expected text, such as {default!r}, not {type(text).__name__}",
+                code=ErrorCode.INVALID_CONFIG,
+            )
         try:
             values[name] = parse(text)
         except ValueError as error:

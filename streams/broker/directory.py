@@ -50,7 +50,10 @@ def locked(directory: Path) -> int:
 
     The directory is unlocked when the descriptor is closed or the process ends.
     """
-    directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+    try:
+        directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+    except FileExistsError:
+        raise ConfigError(f"data directory {directory} is a file; choose a folder") from None
     descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -8,6 +8,7 @@ from streams.clients.metadata import MetadataCache
 from streams.clients.metrics_push import metrics_push
 from streams.clients.network import Network
 from streams.clients.sensors import ConsumerSensors, ShareSensors
+from streams.clients.settings import check_group_id
 from streams.clients.subscription import SubscriptionState
 from streams.core.client_settings import ClientSettings, ConsumerSettings
 from streams.core.clock import Clock
@@ -58,6 +59,7 @@ class ConsumerParts:
     ) -> "ConsumerParts":
         """Return the parts of a new consumer, with a connection of its own; ``member_id`` returns its current ID."""
         if group_id is not None:
+            check_group_id(group_id)
             settings.check_membership()
         sensors = ConsumerSensors()
 

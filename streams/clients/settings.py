@@ -7,7 +7,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from streams.core.client_settings import ConsumerSettings
+from streams.core.errors import ConfigError
 from streams.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, READ_COMMITTED, READ_UNCOMMITTED
+
+#: Longest text that all requests of a group can carry, in bytes of UTF-8.
+_GROUP_ID_BYTES: Final = 32_767
 
 _ISOLATION_LEVELS: Final[Mapping[str, int]] = {
     "read_uncommitted": READ_UNCOMMITTED,
@@ -34,3 +38,13 @@ def reset_policy_of(settings: ConsumerSettings) -> int | None:
 def required_acks_of(acks: str) -> int:
     """Return how many replicas must acknowledge a record, or -1 for all in-sync replicas."""
     return _REQUIRED_ACKS[acks]
+
+
+def check_group_id(group_id: object) -> None:
+    """Check the ID of a consumer group or share group.
+
+    Raises:
+        ConfigError: it is no text, empty, or too long.
+    """
+    if not isinstance(group_id, str) or not 0 < len(group_id.encode(errors="replace")) <= _GROUP_ID_BYTES:
+        raise ConfigError(f"group_id: expected text of 1 to {_GROUP_ID_BYTES:,} bytes, not {group_id!r:.100}")

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias, Unpack
 
 from streams.clients.errors import RequestTimeoutError, UnacknowledgedError, WakeupError
 from streams.clients.heartbeat import BackgroundHeartbeat, ConsumerLock, exclusive
+from streams.clients.settings import check_group_id
 from streams.clients.share_decoding import DecodedRecords, deliver
 from streams.clients.share_fetcher import ShareFetcher
 from streams.clients.share_membership import ShareMembership
@@ -89,8 +90,7 @@ class ShareConsumer:
         settings: ShareConsumerSettings | None = None,
         **options: Unpack[ShareConsumerOptions],
     ) -> None:
-        if not group_id:
-            raise ConfigError("a share consumer needs the id of its share group; give group_id=...")
+        check_group_id(group_id)
         broker = cluster_of(broker, bootstrap_servers, security, "a share consumer")
         settings = self._settings = changed(settings or ShareConsumerSettings(), options)
         parts = self._parts = ShareParts.of(broker, group_id, settings, clock or SystemClock(), self._member_id)

@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from streams.core.threads import Signal, SystemThreads, Threads, Worker
@@ -116,7 +117,13 @@ class LoopCalls:
 
     def _run(self) -> None:
         while (call := self._next()) is not None:
-            settle(call.future, call.function)
+            settle(call.future, partial(self._answer, call.function))
+
+    def _answer(self, function: Callable[[], T]) -> T:
+        try:
+            return function()
+        finally:
+            # Before the task learns of it: it looks whether this thread is idle.
             with self._lock:
                 self._is_busy = False
 

@@ -38,6 +38,8 @@ def test_illegal_names_are_refused(name):
     [
         ({"retention": "1"}, "retention.*unknown"),
         ({"retention.ms": "soon"}, "whole number"),
+        ({"retention.ms": 1_000}, "retention.ms=1000: expected text, such as '-1', not int"),
+        ({"retention.ms": None}, "expected text"),
         ({"retention.ms": "-5"}, "at least -1"),
         ({"cleanup.policy": "shred"}, "compact,delete"),
         ({"message.timestamp.type": "Now"}, "LogAppendTime"),
@@ -424,3 +426,10 @@ def test_topics_of_one_request_are_written_once_or_none_is_there(tmp_path):
             topics.create("lost", 1)
         assert broker.topics() == {"t0": 1, "t1": 1, "t2": 1}
         (tmp_path / "topics.json.tmp").rmdir()
+
+
+def test_file_is_no_data_directory(tmp_path):
+    (tmp_path / "data").touch()
+
+    with pytest.raises(ConfigError, match="data is a file; choose a folder"):
+        EmbeddedBroker(tmp_path / "data")

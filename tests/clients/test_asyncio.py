@@ -479,3 +479,16 @@ def test_calls_run_in_order_and_cancelled_ones_are_withdrawn():
 
     run(main())
     assert done == [0, 2, 3, 9]
+
+
+def test_thread_of_a_consumer_is_idle_when_its_call_is_over() -> None:
+    """``poll`` returned no records, before its timeout, when the task went on faster than the thread."""
+
+    async def look() -> None:
+        calls = LoopCalls("calls")
+        for _ in range(1_000):
+            await calls.call(int)
+            assert calls.is_idle
+        calls.close()
+
+    asyncio.run(look())

@@ -12,6 +12,7 @@ from streams.clients import (
     OffsetAndTimestamp,
     Producer,
     RebalanceListener,
+    ShareConsumer,
     WakeupError,
 )
 from streams.core.errors import (
@@ -814,3 +815,11 @@ def test_member_whose_listener_fails_on_close_leaves_the_group(broker, make, clo
 
     assert Admin(broker, clock=clock).describe_group("g").members == ()
     assert make().committed([P0])[P0].offset == 3
+
+
+@pytest.mark.parametrize("group_id", ["", 5, b"g", "g" * 40_000])
+@pytest.mark.parametrize("kind", [Consumer, ShareConsumer])
+def test_group_id_that_no_request_can_carry_is_refused(broker, clock, kind, group_id):
+    """Such a consumer polled for ever and got nothing."""
+    with pytest.raises(ConfigError, match="group_id: expected text of 1 to 32,767 bytes"):
+        kind(broker, group_id, clock=clock)
