@@ -184,7 +184,11 @@ def _structured(info: inspect.Type, depth: int = 0) -> _ArrowForm | None:
     }
 
     def convert(value: Any) -> Any:
-        return None if value is None else {name: part.convert(value.get(name)) for name, part in parts.items()}
+        if value is None:
+            return None
+        # A named tuple is an array in JSON.
+        values = value if isinstance(value, dict) else dict(zip(parts, value, strict=True))
+        return {name: part.convert(values.get(name)) for name, part in parts.items()}
 
     return _ArrowForm(pa.struct({name: part.type for name, part in parts.items()}), convert)
 

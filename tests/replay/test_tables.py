@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import polars
@@ -384,3 +384,21 @@ def test_number_of_more_than_64_bits_is_an_error_of_the_column() -> None:
         NotSerializable, match=r"a value does not fit into the column value, struct<count: int64>: .*Dec"
     ):
         arrow_table(serde_for(Count), [Count(2**63)])
+
+
+class Size(NamedTuple):
+    width: int
+    price: Decimal | None = None
+
+
+class Parcel(msgspec.Struct):
+    name: str
+    sizes: list[Size]
+
+
+def test_named_tuples_have_a_column_for_each_field_alone_and_within_others() -> None:
+    alone = arrow_table(serde_for(Size), [Size(3, Decimal("1.5")), Size(4)])
+    within = arrow_table(serde_for(Parcel), [Parcel("a", [Size(3)])])
+
+    assert alone.to_pylist() == [{"width": 3, "price": Decimal("1.5")}, {"width": 4, "price": None}]
+    assert within.to_pylist() == [{"name": "a", "sizes": [{"width": 3, "price": None}]}]
