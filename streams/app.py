@@ -377,7 +377,7 @@ class Streams:
             ClientClosedError: the application is not running.
             UnknownTopicError: the topology writes no such topic, or has no such node.
             InputError: ``at`` is not a time.
-            StreamsError: another call of ``why``, or ``POST /why``, is tracing this instance.
+            StreamsError: another call of ``why``, or ``POST /why``, traces this instance, or a limit is not above 0.
         """
         from streams.why import FollowLimits, Question, follow
 

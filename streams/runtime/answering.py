@@ -87,7 +87,7 @@ def request_of(
 
     Raises:
         InvalidStateStoreError: there is no such store, the application is not running, or the store does not read a
-            topic of the bound.
+            topic or partition of the bound.
     """
     spec = spec_of(instance, name)
     check_up(instance, name)
@@ -99,6 +99,13 @@ def request_of(
             raise InvalidStateStoreError(
                 f"store {name!r}: a position must be one of {', '.join(sorted(known))}, which the tasks of the store "
                 f"and those upstream read, not of {', '.join(strange)}",
+                store=name,
+            )
+        given = {place for place in bound.offsets if place[0] in places.inputs}
+        if unread := sorted(given - places.input_partitions):
+            raise InvalidStateStoreError(
+                f"store {name!r}: no task of it reads partition {unread[0][1]} of {unread[0][0]}, so that no result "
+                "has the records of that position; if the partition is new, try again after the next rebalance",
                 store=name,
             )
     return StoreRequest(spec, query, bound, stale_ms)

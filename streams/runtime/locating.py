@@ -153,6 +153,8 @@ class StorePlaces:
     tasks: tuple[TaskId, ...]
     #: All topics that these tasks read, by their names on the broker.
     inputs: frozenset[str]
+    #: The partitions of these topics.
+    input_partitions: frozenset[tuple[str, int]]
     _topic: str
     _count: int
     _by_partition: Mapping[int, TaskId]
@@ -171,7 +173,8 @@ class StorePlaces:
         by_partition = {tp.partition: task_id for task_id, group in groups.items() for tp in group if tp.topic == topic}
         count, chosen = counts.get(topic, 0), _own_partitioner(plan, topic)
         inputs = frozenset(map(plan.physical_topic, counts))
-        return cls(plan, directive, spec, tuple(groups), inputs, topic, count, by_partition, chosen)
+        read = frozenset((plan.physical_topic(tp.topic), tp.partition) for group in groups.values() for tp in group)
+        return cls(plan, directive, spec, tuple(groups), inputs, read, topic, count, by_partition, chosen)
 
     def task_of(self, key: Any, partitioner: KeyPartitioner | None = None) -> TaskId | None:
         """Return the task of the partition to which a key belongs, or None if the partition is not known yet."""

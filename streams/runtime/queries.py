@@ -14,9 +14,11 @@ from streams.core.errors import (
     ClientClosedError,
     InvalidStateStoreError,
     StateStoreMigratedError,
+    StoreError,
     StreamsError,
     StreamsRebalancingError,
 )
+from streams.core.record_arguments import checked_milliseconds
 from streams.core.records import TaskId
 from streams.runtime.answering import StoreRequest, ask_instance, is_member, request_of
 from streams.runtime.instance import Instance
@@ -102,7 +104,18 @@ class StoreView:
         - Session store, no bounds: a list of (windowed key, value) for all sessions.
         - Session store, two bounds: the same for sessions that end at or after the first bound and start at or
           before the second.
+
+        Raises:
+            StoreError: a bound is no int of epoch milliseconds, or such a store takes another number of them.
         """
+        for bound in bounds:
+            checked_milliseconds(bound, f"store {self.name!r}: a bound of fetch()", StoreError)
+        counts = {Family.SESSIONS: (0, 2), Family.WINDOWS: (1, 2)}.get(self._spec.kind.family, (len(bounds),))
+        if len(bounds) not in counts:
+            raise StoreError(
+                f"store {self.name!r}: fetch() of such a store takes {' or '.join(map(str, counts))} bounds, not "
+                f"{len(bounds)}: give the start of a window, or the first and the last time"
+            )
         if self._spec.kind.family is Family.SESSIONS:
             times = bounds or (0, MAX_TIME)
             return self._of_key(key, "find_sessions", key, *times, query=SessionKeyQuery(key, times[0], times[-1]))

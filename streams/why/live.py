@@ -40,6 +40,17 @@ class FollowLimits:
     seconds: float = 10.0
     records: int = 1_000
 
+    def __attrs_post_init__(self) -> None:
+        """Refuse limits within which nothing can be seen.
+
+        Raises:
+            StreamsError: they are not above 0.
+        """
+        if not self.seconds > 0 or self.records < 1:
+            raise StreamsError(
+                f"why() for {self.seconds} seconds and {self.records} records would see nothing: both must be above 0"
+            )
+
 
 def follow(
     instance: Instance,

@@ -1,7 +1,7 @@
 """Queries of a running application: a value, "no such key", or why there is no answer."""
 
 import threading
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -15,6 +15,7 @@ from streams import (
     State,
     StateStoreMigratedError,
     StateStoreNotAvailableError,
+    StoreError,
     Streams,
     StreamsBuilder,
     StreamsNotStartedError,
@@ -256,6 +257,10 @@ def test_windows_are_fetched_one_and_from_to_and_scanned(broker):
         assert kept.fetch("a", 30) is None
         assert kept.fetch("a", 0, 10) == [(0, (1, 0)), (10, (2, 12))]
         assert kept.fetch("c", 0, 10) == []
+        with pytest.raises(StoreError, match=r"store 'kept': a bound of fetch.* must be an int of epoch milliseconds"):
+            kept.fetch("a", datetime(1970, 1, 1))
+        with pytest.raises(StoreError, match=r"store 'kept': fetch.* takes 1 or 2 bounds, not 0"):
+            kept.fetch("a")
         assert sorted(kept.range("a", "a")) == [
             (Windowed("a", Window(0, 10)), (1, 0)),
             (Windowed("a", Window(10, 20)), (2, 12)),
@@ -278,6 +283,8 @@ def test_sessions_are_fetched_and_scanned(broker):
         first, second = (Windowed("a", Window(0, 5)), 2), (Windowed("a", Window(100, 100)), 1)
         assert sorted(kept.fetch("a")) == [first, second]
         assert kept.fetch("a", 50, 200) == [second]
+        with pytest.raises(StoreError, match=r"store 'kept': fetch.* takes 0 or 2 bounds, not 1"):
+            kept.fetch("a", 50)
         assert kept.fetch("b") == []
         assert sorted(kept.all()) == sorted(kept.range("a", "b")) == [first, second]
 

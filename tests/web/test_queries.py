@@ -265,6 +265,8 @@ def test_what_cannot_be_answered_says_why(group):
         ("counts/range", {"frm": "a"}),
         ("counts/keys/a", {"position": "x"}),
         ("counts/keys/a", {"position": "elsewhere:0:1"}),
+        ("counts/keys/a", {"position": "orders:99:0"}),
+        ("counts/range", {"position": "orders:99:0"}),
         ("counts/keys/a", {"partition": "9"}),
         ("windows/windows/a", {"from": "yesterday"}),
         # An argument that the answer would not heed.

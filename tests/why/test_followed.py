@@ -176,6 +176,9 @@ def test_only_one_question_at_a_time_traces_the_tasks(shop: Shop) -> None:
     with shop.streams.instance.tracing, pytest.raises(StreamsError, match="being traced for another question"):
         shop.streams.why("ann", seconds=0.01)
     assert shop.streams.why("ann", seconds=0.01).reasons == ("no such key",)
+    for limits in ({"seconds": 0}, {"seconds": -1}, {"limit": 0}):
+        with pytest.raises(StreamsError, match="would see nothing: both must be above 0"):
+            shop.streams.why("ann", **limits)
 
 
 def _initialized(thread: Any) -> bool:
