@@ -43,15 +43,26 @@ def named_kind(name: FormatName, path: str) -> FileKind | None:
     return FileKind(_KINDS[name], path.lower().endswith(".gz")) if name else None
 
 
-def check_reactions(source: str, **reactions: str) -> None:
-    """Check the settings of a source that say what to do about something bad.
+def check_settings(source: str, interval_ms: int, **reactions: str) -> None:
+    """Check the pause of a source, and the settings that say what to do about something bad.
 
     Raises:
-        ConfigError: one of them is neither "fail" nor "continue".
+        ConfigError: the pause is less than 1 ms, or a reaction is neither "fail" nor "continue".
     """
+    check_pause(source, "interval_ms", interval_ms)
     for name, given in reactions.items():
         if given not in ("fail", "continue"):
             raise ConfigError(f"{source}: {name} is 'fail' or 'continue', not {given!r}")
+
+
+def check_pause(source: str, name: str, pause_ms: int, *, least_ms: int = 1) -> None:
+    """Check a setting of a source in milliseconds.
+
+    Raises:
+        ConfigError: it is less than ``least_ms``.
+    """
+    if pause_ms < least_ms:
+        raise ConfigError(f"{source}: {name} is at least {least_ms}, not {pause_ms}")
 
 
 @frozen

@@ -6,6 +6,7 @@ Of the other packages, this module imports only ``core`` and ``files``; pyarrow 
 """
 
 import logging
+import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -14,7 +15,7 @@ from typing import Any, Final
 from attrs import evolve, frozen
 
 from streams.connect.errors import ConnectError
-from streams.connect.file_rows import FileRows, FormatName, check_reactions, named_kind
+from streams.connect.file_rows import FileRows, FormatName, check_pause, check_settings, named_kind
 from streams.connect.protocol import Position, SourceBlock
 from streams.core.clock import SystemClock
 from streams.core.errors import ConfigError, InputError
@@ -52,17 +53,37 @@ class _Version:
     modified_ns: int
 
 
-def _check(name: str, file_format: FormatName, bad_rows: OnBadRow, changed_files: OnBadRow) -> None:
+def _check(
+    name: str,
+    file_format: FormatName,
+    bad_rows: OnBadRow,
+    changed_files: OnBadRow,
+    interval_ms: int,
+    settle_ms: int,
+) -> None:
     """Check the arguments of the source with a name.
 
     Raises:
-        ConfigError: there is no such reaction or file format.
+        ConfigError: there is no such reaction or file format, or a pause is too short.
     """
-    check_reactions(name, bad_rows=bad_rows, changed_files=changed_files)
+    check_settings(name, interval_ms, bad_rows=bad_rows, changed_files=changed_files)
+    check_pause(name, "settle_ms", settle_ms, least_ms=0)
     try:
         named_kind(file_format, "")
     except ConfigError as error:
         raise ConfigError(f"{name}: {error}") from None
+
+
+def _is_in_loop(root: str, folder: str) -> bool:
+    """Whether a folder below the root is, by a link, one of those above it, whose files would be read again."""
+    places, at = {os.path.realpath(root)}, root
+    for part in folder.split("/") if folder else ():
+        at = os.path.join(at, part)
+        place = os.path.realpath(at)
+        if place in places:
+            return True
+        places.add(place)
+    return False
 
 
 @frozen
@@ -125,7 +146,7 @@ class FolderSource:
     ) -> None:
         self._name = f"FolderSource({folder!r})"
         self._folder, self._pattern, self._format = folder.rstrip("/") or "/", pattern, file_format
-        _check(self._name, file_format, bad_rows, changed_files)
+        _check(self._name, file_format, bad_rows, changed_files, interval_ms, settle_ms or 0)
         self._bad_rows, self._changed_files, self._interval_ms = bad_rows, changed_files, interval_ms
         self._settle_ms = settle_ms if settle_ms is not None else _SETTLE_MS if is_local(folder) else 0
         self._system: Any = None
@@ -248,7 +269,7 @@ class FolderSource:
         from pyarrow.fs import FileSelector, FileType
 
         selector = FileSelector(self._path, allow_not_found=True, recursive=True)
-        files, names = {}, []
+        files, names, loops = {}, [], {"": False}
         for info in self._system.get_file_info(selector):
             try:
                 name = info.path.removeprefix(self._path).lstrip("/")
@@ -257,6 +278,11 @@ class FolderSource:
                 raise ConnectError(f"{self!r}: the name of {shown} is not UTF-8; rename the file") from None
             names.append(name)
             if info.type != FileType.File or is_hidden(name) or name.lower().endswith(_UNFINISHED):
+                continue
+            folder = name.rpartition("/")[0]
+            if folder not in loops:
+                loops[folder] = is_local(self._folder) and _is_in_loop(self._path, folder)
+            if loops[folder]:
                 continue
             if self._pattern and not fnmatchcase(name.rpartition("/")[2], self._pattern):
                 continue

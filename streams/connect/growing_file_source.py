@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from streams.connect.errors import ConnectError
-from streams.connect.file_rows import FileRows, FormatName, check_reactions, named_kind
+from streams.connect.file_rows import FileRows, FormatName, check_settings, named_kind
 from streams.connect.growing_file import GrowingFile, LongLineError, file_of_inode, rotated
 from streams.connect.protocol import Position, SourceBlock
 from streams.core.errors import ConfigError
@@ -62,7 +62,7 @@ class GrowingFileSource:
         if found.is_gzip or not (found.kind.is_lines or found.kind is Kind.CSV):
             kinds = listed(tuple(kind for kind in Kind if kind is not Kind.PARQUET))
             raise ConfigError(f"{self._name}: only files of lines can grow: {kinds}; FolderSource reads whole files")
-        check_reactions(self._name, bad_rows=bad_rows, lost_lines=lost_lines)
+        check_settings(self._name, interval_ms, bad_rows=bad_rows, lost_lines=lost_lines)
         self._kind, self._bad_rows, self._lost_lines, self._interval_ms = found, bad_rows, lost_lines, interval_ms
         self._is_csv = found.kind is Kind.CSV
         self._rows: FileRows | None = None

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from attrs import evolve, field, frozen
 
-from streams.core.errors import SchemaError
+from streams.core.errors import SchemaError, TopologyError
 from streams.core.serde_base import CODEC_ERRORS, blank, read_error, write_error
 from streams.core.serdes import FormatSerde, Serde
 from streams.formats.registry_client import IncompatibleSchema, NoSuchSchema, RegistryAccess
@@ -75,6 +75,16 @@ class Registration:
     subject: SubjectStrategy = "topic"
     auto_register: bool = True
     schema_id: int | None = None
+
+    def __attrs_post_init__(self) -> None:
+        """Check the ID.
+
+        Raises:
+            TopologyError: there is no such ID.
+        """
+        given = self.schema_id
+        if given is not None and not (type(given) is int and 1 <= given < 1 << 31):
+            raise TopologyError(f"schema_id is a whole number from 1 to {(1 << 31) - 1}, not {given!r}")
 
 
 @frozen(eq=False)

@@ -153,6 +153,10 @@ class FileLookUp(Generic[A]):
                     f"{self._path} has {count - (name in self._text) or 'no'} columns {name!r}; it has "
                     f"{', '.join(table.column_names)}"
                 )
+        if self._path.suffix != ".parquet":
+            for name, kind in zip(table.column_names, table.schema.types, strict=True):
+                if pyarrow.types.is_binary(kind):  # As Arrow reads text that is not UTF-8.
+                    raise InputError(f"{self._path}: column {name!r} is not UTF-8; write the file as UTF-8")
         names = [name for name in table.column_names if name != self._key]
         columns = [table.column(name).to_pylist() for name in names]
         keys = table.column(self._key).to_pylist()

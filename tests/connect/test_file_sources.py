@@ -240,6 +240,11 @@ def test_a_file_that_cannot_grow_and_settings_that_are_wrong_are_refused():
     refused("only files of lines can grow", "a.log.gz")
     refused("file_format is one of jsonl, .*, not 'xml'", file_format="xml")
     refused("bad_rows is 'fail' or 'continue', not 'skip'", bad_rows="skip")
+    refused("interval_ms is at least 1, not 0", interval_ms=0)
+    with pytest.raises(ConfigError, match="interval_ms is at least 1, not -5"):
+        FolderSource("x", interval_ms=-5)
+    with pytest.raises(ConfigError, match="settle_ms is at least 0, not -1"):
+        FolderSource("x", settle_ms=-1)
     with pytest.raises(ConfigError, match=r"FolderSource\('x'\): file_format is one of jsonl"):
         FolderSource("x", file_format="xml")
     with pytest.raises(ConfigError, match="changed_files is 'fail' or 'continue'"):
@@ -398,6 +403,19 @@ def test_a_file_that_changes_after_it_was_read_is_said(broker, tmp_path, caplog)
         assert running.progress.skipped == number
     assert caplog.text.count("a.txt has changed after it was read") == 1
     assert texts(broker) == ["1", "3", "3"]
+
+
+def test_a_link_to_a_folder_above_does_not_bring_its_files_again(broker, tmp_path):
+    drop = tmp_path / "drop"
+    (drop / "inner").mkdir(parents=True)
+    append(drop / "inner" / "a.txt", "1")
+    (drop / "inner" / "again").symlink_to(drop)
+    with reading(broker, folder_source(drop)) as has:
+        has(1)
+        put(drop / "b.txt", "2")
+        has(2)
+
+    assert texts(broker) == ["1", "2"]
 
 
 def test_what_is_wrong_in_a_folder_is_said_with_its_place(broker, tmp_path, caplog):

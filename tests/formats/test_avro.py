@@ -262,6 +262,12 @@ def test_an_incompatible_class_is_refused_when_it_is_registered(registry):
         serde.format.prepare(writes=False)
 
 
+@pytest.mark.parametrize("schema_id", [0, -1, 1 << 31, "7", True])
+def test_an_id_that_no_schema_has_is_refused(schema_id, registry):
+    with pytest.raises(TopologyError, match="schema_id is a whole number from 1 to 2147483647"):
+        avro(int, registry=registry, schema_id=schema_id)
+
+
 def test_a_schema_that_must_be_there_is_not_added(registry, client):
     serde = Topic("given", value=avro(Line, registry=registry, auto_register=False)).value_serde
 

@@ -119,6 +119,12 @@ def test_file_that_cannot_be_read_at_first_is_an_error(tmp_path: Path) -> None:
         opened(tmp_path / "none.csv")
 
 
+def test_text_that_is_not_utf8_is_an_error_and_no_bytes(tmp_path: Path) -> None:
+    (tmp_path / "latin.csv").write_bytes("id,name\n01,Århus\n".encode("latin-1"))
+    with pytest.raises(InputError, match=r"latin.csv: column 'name' is not UTF-8; write the file as UTF-8"):
+        opened(tmp_path / "latin.csv")
+
+
 def test_look_up_is_pickled_by_its_path(path: Path) -> None:
     look_up = FileLookUp(path, key="id", row=name_of)
     assert pickle.loads(pickle.dumps(look_up))("01") == "Norway"
