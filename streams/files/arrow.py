@@ -155,8 +155,9 @@ def _structured(info: inspect.Type, depth: int = 0) -> _ArrowForm | None:
         inspect.DateType: pa.date32(),
         inspect.TimeType: pa.time64("us"),
         inspect.UUIDType: pa.string(),
+        inspect.TimeDeltaType: pa.string(),
     }
-    kind = plain.get(type(info))
+    kind = plain.get(type(info)) or _kind_of_choices(info)
     if kind is not None:
         return _ArrowForm(kind, _same)
     if isinstance(info, inspect.Metadata):
@@ -191,6 +192,21 @@ def _structured(info: inspect.Type, depth: int = 0) -> _ArrowForm | None:
         return {name: part.convert(values.get(name)) for name, part in parts.items()}
 
     return _ArrowForm(pa.struct({name: part.type for name, part in parts.items()}), convert)
+
+
+def _kind_of_choices(info: inspect.Type) -> Any:
+    """Return the Arrow type of an enum or ``Literal`` whose values are all texts or all numbers, otherwise None."""
+    import pyarrow as pa
+
+    if isinstance(info, inspect.EnumType):
+        values = tuple(member.value for member in info.cls)
+    elif isinstance(info, inspect.LiteralType):
+        values = info.values
+    else:
+        return None
+    if all(isinstance(value, str) for value in values):
+        return pa.string()
+    return pa.int64() if all(type(value) is int for value in values) else None
 
 
 def _decimal(precision: int, scale: int) -> _ArrowForm:

@@ -6,8 +6,9 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import polars
@@ -402,3 +403,36 @@ def test_named_tuples_have_a_column_for_each_field_alone_and_within_others() -> 
 
     assert alone.to_pylist() == [{"width": 3, "price": Decimal("1.5")}, {"width": 4, "price": None}]
     assert within.to_pylist() == [{"name": "a", "sizes": [{"width": 3, "price": None}]}]
+
+
+class Status(Enum):
+    OPEN = "open"
+    PAID = "paid"
+
+
+class Level(Enum):
+    LOW = 1
+
+
+class Invoice(msgspec.Struct):
+    status: Status
+    level: Level
+    kind: Literal["web", "shop"] | None
+    due: timedelta
+
+
+def test_enums_literals_and_durations_are_texts_and_numbers_that_are_read_again(tmp_path: Path) -> None:
+    """A topic and a table of them have the same values."""
+    invoices, copied = (Topic(name, key=Status, value=Invoice) for name in ("invoices", "copied"))
+    row = {"status": "paid", "level": 1, "kind": "web", "due": "PT90S"}
+    file = tmp_path / "invoices.records.jsonl"
+    file.write_text(json.dumps({"key": "open", "value": row, "timestamp": 1}) + "\n")
+    found = []
+    for number, source in enumerate((file, tmp_path / "0.parquet")):
+        with replay(
+            lambda builder: builder.stream(invoices).to(copied), {invoices: source}, executor="local"
+        ) as result:
+            found += result.outputs[copied].select(["key", "value"]).to_pylist()
+            result.write(copied, str(tmp_path / f"{number}.parquet"))
+
+    assert found == [{"key": "open", "value": row}] * 2
