@@ -53,17 +53,17 @@ class Arguments:
         if strange := sorted(self.given.keys() - {*known, "position", "stale_ms", "key_format"}):
             raise Refused(400, "BAD_REQUEST", f"{strange[0][:40]!r} is no argument here; there are {', '.join(known)}")
 
-    def number(self, name: str, default: int, maximum: int = MAX_TIME) -> int:
-        """Return an argument as a whole number from 0 to ``maximum``.
+    def number(self, name: str, default: int, maximum: int = MAX_TIME, *, minimum: int = 0) -> int:
+        """Return an argument as a whole number from ``minimum`` to ``maximum``.
 
         Raises:
-            Refused: the argument is not a number, or the number is too large.
+            Refused: the argument is not a number, or the number is too small or too large.
         """
         text = self.given.get(name)
         if text is None:
             return default
-        if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= maximum):
-            raise Refused(400, "BAD_REQUEST", f"{name}={text[:30]} is no number from 0 to {maximum}")
+        if not (text.isascii() and text.isdigit() and len(text) < 20 and minimum <= int(text) <= maximum):
+            raise Refused(400, "BAD_REQUEST", f"{name}={text[:30]} is no number from {minimum} to {maximum}")
         return int(text)
 
     def partitions(self) -> list[int] | None:

@@ -199,7 +199,7 @@ class StoresEndpoint:
         key = await self._key(name, raw, arguments)
         request = self._request(name, _key_query(spec, what, key, arguments), arguments)
         if what != b"keys":
-            request = evolve(request, page=Page(arguments.number("limit", PAGE_ENTRIES, MAX_PAGE_ENTRIES)))
+            request = evolve(request, page=Page(arguments.number("limit", PAGE_ENTRIES, MAX_PAGE_ENTRIES, minimum=1)))
         partitions, sender = arguments.partitions(), forwarded_by(scope)
         if sender is None:
             relayed = await self._relayed(scope, request, partitions)
@@ -223,7 +223,10 @@ class StoresEndpoint:
         low, high = arguments.key("from", spec.key_serde), arguments.key("to", spec.key_serde)
         times = arguments.time("from_time", 0), arguments.time("to_time", MAX_TIME)
         reverse = arguments.flag("reverse")
-        limit, after = arguments.number("limit", PAGE_ENTRIES, MAX_PAGE_ENTRIES), rank_of(arguments.given.get("after"))
+        limit, after = (
+            arguments.number("limit", PAGE_ENTRIES, MAX_PAGE_ENTRIES, minimum=1),
+            rank_of(arguments.given.get("after")),
+        )
         query: StoreQuery[Any]
         if "prefix" in arguments.given:
             if reverse or low is not None or high is not None or spec.kind.family is not Family.KEYS:

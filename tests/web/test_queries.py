@@ -260,6 +260,9 @@ def test_what_cannot_be_answered_says_why(group):
         assert other in refused["message"]
     for path, arguments in [
         ("counts/range", {"limit": "-1"}),
+        # A page without entries would say that no more follow.
+        ("counts/range", {"limit": "0"}),
+        ("windows/windows/a", {"limit": "0"}),
         ("counts/range", {"limit": "1000000"}),
         ("counts/range", {"after": "###"}),
         ("counts/range", {"frm": "a"}),
