@@ -9,6 +9,7 @@ from typing import Any
 from attrs import field, frozen
 
 from streams.core.errors import (
+    InvalidStateStoreError,
     StateStoreNotAvailableError,
     StreamsNotStartedError,
     StreamsRebalancingError,
@@ -177,9 +178,19 @@ class StorePlaces:
         return cls(plan, directive, spec, tuple(groups), inputs, read, topic, count, by_partition, chosen)
 
     def task_of(self, key: Any, partitioner: KeyPartitioner | None = None) -> TaskId | None:
-        """Return the task of the partition to which a key belongs, or None if the partition is not known yet."""
+        """Return the task of the partition to which a key belongs, or None if the partition is not known yet.
+
+        Raises:
+            InvalidStateStoreError: the partitioner returned no partition of the store.
+        """
         chosen = partitioner or self._partitioner
         number = None if chosen is None or not self._count else chosen(self._topic, key, None, self._count)
+        if number is not None and number not in range(self._count):
+            raise InvalidStateStoreError(
+                f"store {self.spec.name!r}: the partitioner returned {number!r:.60} for key {key!r:.60}, where "
+                f"partitions are 0 to {self._count - 1}; return one of them, or None for the default",
+                store=self.spec.name,
+            )
         if number is None:
             serde = self.spec.key_serde
             if not self._count or (isinstance(serde, PinnedSerde) and not serde.is_pinned):

@@ -193,6 +193,11 @@ def test_key_behind_a_repartition_with_a_partitioner_is_found_by_it(broker):
         until(lambda: streams.store("kept").approximate_num_entries() == len(KEYS))
 
         assert {streams.owner_of("kept", key).partition for key in KEYS} == {0}
+        for wrong in (-1, PARTITIONS, "0"):
+            with pytest.raises(InvalidStateStoreError, match=f"the partitioner returned {wrong!r} for key 'k01'"):
+                streams.owner_of("kept", "k01", partitioner=lambda *_, wrong=wrong: wrong)
+            with pytest.raises(InvalidStateStoreError, match=f"the partitioner returned {wrong!r} for key 'k01'"):
+                streams.store("kept", partitioner=lambda *_, wrong=wrong: wrong).get("k01")
         assert streams.store("kept").get("k03") == (1, 0)
 
 
