@@ -255,9 +255,10 @@ class Topics:
         if name in self.by_name:
             # Scripts that use Kafka's tools match this exact message.
             raise BrokerError(f"Topic {name!r} already exists.", code=ErrorCode.TOPIC_ALREADY_EXISTS)
-        if partitions < 1:
+        if isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1:
             raise BrokerError(
-                f"topic {name!r} with {partitions} partitions: at least 1 is needed", code=ErrorCode.INVALID_PARTITIONS
+                f"topic {name!r} with {partitions!r} partitions: at least 1 is needed",
+                code=ErrorCode.INVALID_PARTITIONS,
             )
         storages, given = self.storages, dict(config or {})
         partitioner = partitioner or storages.partitioners.get(name)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias, Unpack
 
+from streams.clients.arguments import checked_offset, checked_partitions, checked_times
 from streams.clients.async_consumer import AsyncConsumer
 from streams.clients.auto_commit import AutoCommit
 from streams.clients.consumer_parts import ConsumerParts
@@ -17,7 +18,7 @@ from streams.clients.errors import RequestTimeoutError, WakeupError, error_for
 from streams.clients.fetcher import Fetcher
 from streams.clients.heartbeat import BackgroundHeartbeat, ConsumerLock, exclusive
 from streams.clients.metrics_push import MetricsPush
-from streams.clients.offsets import checked_offset, checked_partitions, list_offsets, partitions_of, with_metadata
+from streams.clients.offsets import list_offsets, partitions_of, with_metadata
 from streams.clients.positions import Positions
 from streams.clients.records import BadRecord, GroupMetadata, OffsetAndTimestamp, decode_block
 from streams.clients.session import CommitCallback, GroupSession, RebalanceListener, checked_listener
@@ -367,7 +368,7 @@ class Consumer:
         self, times: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first offset at or after each time (epoch milliseconds), or None if there is no such record."""
-        found = self._list_offsets(times, timeout_ms)
+        found = self._list_offsets(checked_times(times), timeout_ms)
         return {
             partition: None if offset < 0 else OffsetAndTimestamp(offset, timestamp_ms)
             for partition, (timestamp_ms, offset) in found.items()

@@ -3,15 +3,15 @@
 Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
-import operator
-from collections.abc import Iterable, Mapping
-from typing import Final, SupportsIndex
+from collections.abc import Mapping
+from typing import Final
 
+from streams.clients.arguments import checked_offset, checked_partitions
 from streams.clients.errors import LEADER_MOVED, DisconnectedError, error_for, is_final, is_transient
 from streams.clients.metadata import MetadataCache
 from streams.clients.network import Backoff, Network, Settling
 from streams.core.clock import Deadline
-from streams.core.errors import BrokerError, ConfigError
+from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import OffsetAndMetadata
@@ -123,31 +123,3 @@ def with_metadata(offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> 
         else:
             checked[partition] = OffsetAndMetadata(checked_offset(given, f"commit of {partition}"))
     return checked
-
-
-def checked_partitions(partitions: object, what: str) -> list[TopicPartition]:
-    """Return the partitions that a program has given to the method ``what``.
-
-    Raises:
-        ConfigError: they are no TopicPartitions.
-    """
-    # A TopicPartition is a tuple, so it can be iterated over itself.
-    if isinstance(partitions, Iterable) and not isinstance(partitions, str | TopicPartition):
-        partitions = list(partitions)
-        if all(isinstance(partition, TopicPartition) for partition in partitions):
-            return partitions
-    raise ConfigError(f"{what} needs partitions, as in [TopicPartition('orders', 0)], got {partitions!r:.100}")
-
-
-def checked_offset(offset: object, what: str) -> int:
-    """Return an offset that a program has given; ``what`` names its use.
-
-    Raises:
-        ConfigError: it is negative or no int.
-    """
-    if isinstance(offset, bool) or not isinstance(offset, SupportsIndex):
-        raise ConfigError(f"{what} to {offset!r} of type {type(offset).__qualname__}: an offset is an int")
-    number = operator.index(offset)
-    if number < 0:
-        raise ConfigError(f"{what} to {number}: offsets are not negative")
-    return number

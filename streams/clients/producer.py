@@ -194,7 +194,7 @@ class Producer:
 
         Raises:
             UnknownTopicError: the topic or the partition does not exist.
-            ConfigError: ``topic`` is neither a Topic nor a name.
+            ConfigError: ``topic`` is neither a Topic nor a name, or ``partition`` is no int.
             SerializationError: the key or value does not fit the topic's types, the headers are no pairs of text and
                 bytes, or ``timestamp_ms`` is no int.
             PartitionerError: the partitioner chose a partition that does not exist.
@@ -215,6 +215,8 @@ class Producer:
                     f"topic {name!r} is given by name: key and value must be bytes; pass a Topic for other types"
                 )
         given = checked_headers(headers, f"topic {name!r}: headers", SerializationError) if headers else ()
+        if partition is not None and (isinstance(partition, bool) or not isinstance(partition, int)):
+            raise ConfigError(f"topic {name!r}: partition must be an int, not {partition!r}")
         if timestamp_ms is not None:
             timestamp_ms = checked_time(timestamp_ms, f"topic {name!r}: timestamp_ms", SerializationError)
         size_bytes = record_size(key, value, given)

@@ -433,3 +433,10 @@ def test_file_is_no_data_directory(tmp_path):
 
     with pytest.raises(ConfigError, match="data is a file; choose a folder"):
         EmbeddedBroker(tmp_path / "data")
+
+
+@pytest.mark.parametrize("partitions", [0, -1, 1.5, "3", True])
+def test_partitions_that_are_no_number_are_refused(partitions):
+    with EmbeddedBroker() as broker, pytest.raises(BrokerError, match="partitions: at least 1 is needed") as caught:
+        broker.create_topic("words", partitions)
+    assert caught.value.code == ErrorCode.INVALID_PARTITIONS

@@ -823,3 +823,12 @@ def test_group_id_that_no_request_can_carry_is_refused(broker, clock, kind, grou
     """Such a consumer polled for ever and got nothing."""
     with pytest.raises(ConfigError, match="group_id: expected text of 1 to 32,767 bytes"):
         kind(broker, group_id, clock=clock)
+
+
+@pytest.mark.parametrize("time_ms", [-1, -2, -3, -100, 1.5, "1", None])
+def test_times_that_no_record_is_looked_up_for_are_refused(broker, make, time_ms):
+    """-1 was the end of the log, -2 its beginning, -3 the record with the highest time."""
+    fill(broker, P0, 3)
+
+    with pytest.raises(ConfigError, match="for an offset of t-0"):
+        make().offsets_for_times({P0: time_ms})

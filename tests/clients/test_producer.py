@@ -562,6 +562,14 @@ def test_callbacks_run_when_done_and_may_send(broker, make):
     assert len(read(broker)) == 3
 
 
+@pytest.mark.parametrize("partition", ["1", 1.0, True])
+def test_partition_of_another_type_is_refused(make, broker, partition):
+    with pytest.raises(ConfigError, match="topic 't': partition must be an int, not"):
+        make().send("t", b"x", partition=partition)
+
+    assert read(broker) == read(broker, P1) == []
+
+
 def test_callback_that_fails_is_logged_and_concerns_nobody_else(broker, make, caplog):
     """Its error came out of the send of another record, and callbacks after it were not called."""
     producer = make(linger_ms=1_000)
