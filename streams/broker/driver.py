@@ -12,11 +12,10 @@ from itertools import count
 from typing import Protocol
 
 from streams.broker.service import Broker
-from streams.clients import ONE_BROKER
+from streams.clients import ONE_BROKER, BrokerClosedError
 from streams.core.clock import Clock, VirtualClock
 from streams.core.errors import BrokerError, ClientClosedError
 from streams.core.forks import DISOWNED, stays_in_process
-from streams.protocol.error_codes import ErrorCode
 from streams.protocol.request import Request, Response
 
 
@@ -169,7 +168,7 @@ class Driver:
 
     def closed_error(self) -> BrokerError:
         """Return the error for requests to a closed broker."""
-        return BrokerError(self._why_closed, code=ErrorCode.UNKNOWN_SERVER_ERROR)
+        return BrokerClosedError(self._why_closed)
 
     # --- under the lock -------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from streams.clients.dead_letters import RedriveResult as RedriveResult
 from streams.clients.dead_letters import grouped as grouped
 from streams.clients.delivery import Delivery as Delivery
 from streams.clients.errors import AuthenticationError as AuthenticationError
+from streams.clients.errors import BrokerClosedError as BrokerClosedError
 from streams.clients.errors import DisconnectedError as DisconnectedError
 from streams.clients.errors import GroupExistsError as GroupExistsError
 from streams.clients.errors import GroupNotEmptyError as GroupNotEmptyError

@@ -42,6 +42,13 @@ class AuthenticationError(BrokerError):
         super().__init__(message, code=ErrorCode.SASL_AUTHENTICATION_FAILED)
 
 
+class BrokerClosedError(BrokerError):
+    """The embedded broker is closed, and does not come back; not retriable."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code=ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
 class WakeupError(StreamsError):
     """``wakeup`` was called from another thread while the consumer was waiting."""
 
@@ -192,8 +199,8 @@ def is_transient(error: Exception) -> bool:
 
 
 def is_final(error: BaseException) -> bool:
-    """Whether the failed request must not be retried: unsupported, too large, not encodable, or not authenticated."""
-    kinds = (AuthenticationError, EncodingError, RecordTooLargeError, UnsupportedVersionError)
+    """Whether the failed request must not be retried: it, or what it is for, cannot succeed later."""
+    kinds = (AuthenticationError, BrokerClosedError, EncodingError, RecordTooLargeError, UnsupportedVersionError)
     return isinstance(error, kinds) or isinstance(error.__cause__, kinds)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from streams.clients import (
     Admin,
+    BrokerClosedError,
     Consumer,
     NoOffsetError,
     OffsetAndTimestamp,
@@ -832,3 +833,20 @@ def test_times_that_no_record_is_looked_up_for_are_refused(broker, make, time_ms
 
     with pytest.raises(ConfigError, match="for an offset of t-0"):
         make().offsets_for_times({P0: time_ms})
+
+
+@pytest.mark.parametrize("group_id", ["g", None])
+def test_poll_of_a_closed_broker_fails_and_the_consumer_can_be_closed(broker, make, group_id):
+    """It returned no records for ever, and an application on the broker went on running."""
+    consumer = make(group_id)
+    if group_id is None:
+        consumer.assign([P0])
+    else:
+        consumer.subscribe([typed])
+    consumer.poll()
+
+    broker.close()
+
+    with pytest.raises(BrokerClosedError, match="the embedded broker is closed: open another one"):
+        consumer.poll()
+    consumer.close()

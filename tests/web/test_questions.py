@@ -192,7 +192,7 @@ class Pair:
 
 
 @pytest.fixture
-def stack():
+def stack(broker):
     with ExitStack() as made:
         yield made
 
