@@ -23,7 +23,7 @@ from streams.core.errors import (
 from streams.core.metrics import Dropped, MetricPlace, Reading
 from streams.core.partitioning import partition_for
 from streams.core.record_arguments import checked_headers, checked_milliseconds, checked_row, checked_time
-from streams.core.records import Block, Headers, Record, TaskId, TopicPartition
+from streams.core.records import NO_TIMESTAMP, Block, Headers, Record, TaskId, TopicPartition
 from streams.core.settings import Settings
 from streams.core.topic import Source, Topic, TopicLike, check_topic_name, meant, topic_name, typed_topic
 from streams.dsl import TopologySource, build_topology
@@ -154,7 +154,10 @@ class TopologyTestDriver:
         headers: Headers = (),
         partition: int | None = None,
     ) -> None:
-        """Send one record, given as serialized bytes, as ``pipe`` does; it raises the same errors."""
+        """Send one record, given as serialized bytes, as ``pipe`` does; it raises the same errors.
+
+        A time of -1 is that of a record without timestamp, which producers of other libraries may write.
+        """
         topic = topic_name(topic, "pipe_bytes()")
         if not self._reads(topic):
             known = {partition.topic for partition in self._reader} | set(self._global_topics())
@@ -166,9 +169,10 @@ class TopologyTestDriver:
             raise UnknownTopicError(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
         if timestamp_ms is None:
             timestamp_ms = self.clock.now_ms()
-        time = checked_time(timestamp_ms, f"topic {topic!r}: timestamp_ms", SerializationError)
+        if timestamp_ms != NO_TIMESTAMP:
+            timestamp_ms = checked_time(timestamp_ms, f"topic {topic!r}: timestamp_ms", SerializationError)
         given = checked_headers(headers, f"topic {topic!r}: headers", SerializationError)
-        self._feed(TopicPartition(topic, partition), (key, value, time, given))
+        self._feed(TopicPartition(topic, partition), (key, value, timestamp_ms, given))
 
     def _feed(self, partition: TopicPartition, row: Row) -> None:
         self._history.append((partition, row))

@@ -60,16 +60,19 @@ def test_redrive_killed_before_any_step_sends_each_letter_once(cluster, kafka, t
 def test_application_is_reset_when_it_has_no_members(cluster, topics):
     source, _ = topics
     application = source.removesuffix(".lines")
-    place = TopicPartition(source, 0)
+    output = f"{application}.sums"
+    place, written = TopicPartition(source, 0), TopicPartition(output, 0)
+    made = [output, f"{application}-sums-changelog", f"{application}x-changelog"]
     with Admin(cluster) as admin, Consumer(cluster, application, auto_offset_reset="earliest") as member:
-        admin.create_topics([TopicSpec(f"{application}-sums-changelog", 1), TopicSpec(f"{application}x-changelog", 1)])
+        admin.create_topics([TopicSpec(topic, 1) for topic in made])
         with Producer(cluster) as producer:
-            producer.send(source, b"a", partition=0)
+            for topic in (source, output):
+                producer.send(topic, b"a", partition=0)
         member.subscribe([source])
         while not member.poll(100):
             pass
         member.commit_sync()
-        plan = ResetPlan.of(admin, application, ResetTarget(to=EARLIEST), outputs=[source])
+        plan = ResetPlan.of(admin, application, ResetTarget(to=EARLIEST), outputs=[output])
         with pytest.raises(GroupNotEmptyError):
             plan.execute(admin)
         assert admin.committed_offsets(application)[place].offset == 1
@@ -79,4 +82,4 @@ def test_application_is_reset_when_it_has_no_members(cluster, topics):
         assert admin.committed_offsets(application)[place].offset == 0
         assert f"{application}-sums-changelog" not in admin.list_topics()
         assert f"{application}x-changelog" in admin.list_topics()
-        assert admin.list_offsets({place: EARLIEST}) == {place: 1}
+        assert admin.list_offsets({place: EARLIEST, written: EARLIEST}) == {place: 0, written: 1}
