@@ -14,7 +14,7 @@ from typing_extensions import TypeForm
 
 from streams.core.errors import StreamsError, TopologyError
 from streams.core.serdes import FormatSerde, Serde, serde_for
-from streams.core.user_code import refuse_unawaited
+from streams.core.user_code import is_same, refuse_unawaited
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -277,7 +277,7 @@ def agreed(one: Topic[Any, Any], two: Topic[Any, Any]) -> Topic[Any, Any]:
             )
     found = {what: (getattr(one, what), getattr(two, what)) for what in ("timestamp", "key_from", "partitions")}
     for what, (first, second) in found.items():
-        if first is not None and second is not None and first != second:
+        if first is not None and second is not None and not is_same(first, second):
             raise TopologyError(
                 f"topic {one.name!r} is declared twice with different {what}: {first!r} and {second!r}; declare it once"
             )

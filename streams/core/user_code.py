@@ -9,12 +9,12 @@ import functools
 import inspect
 import sysconfig
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType, TracebackType
 from typing import Any
 
-from attrs import define
+from attrs import define, fields, has
 
 from streams.core.errors import ConfigError, StreamsError, TopologyError, UnawaitedError
 
@@ -61,6 +61,40 @@ def located(function: Any) -> str:
     if code is None:
         return f"{name!r}"
     return f"{name!r} ({code.co_filename}:{code.co_firstlineno})"
+
+
+def is_same(one: Any, two: Any) -> bool:
+    """Return whether two functions, or objects with functions, are one or copies of it, as those of a pickled topology.
+
+    >>> def of(name):
+    ...     return lambda row: row[name]
+    >>> is_same(of("at"), of("at")), is_same(of("at"), of("sent"))
+    (True, False)
+    """
+    if one is two:
+        return True
+    if isinstance(one, FunctionType) and isinstance(two, FunctionType):
+        cells = one.__closure__ or (), two.__closure__ or ()
+        return (
+            one.__code__ == two.__code__
+            and _are_same(one.__defaults__ or (), two.__defaults__ or ())
+            and _are_same([cell.cell_contents for cell in cells[0]], [cell.cell_contents for cell in cells[1]])
+        )
+    if isinstance(one, functools.partial) and isinstance(two, functools.partial):
+        return (
+            is_same(one.func, two.func)
+            and _are_same(one.args, two.args)
+            and one.keywords.keys() == two.keywords.keys()
+            and all(is_same(value, two.keywords[name]) for name, value in one.keywords.items())
+        )
+    kind = type(one)
+    if kind is type(two) and has(kind) and kind.__eq__ is not object.__eq__:
+        return all(is_same(getattr(one, part.name), getattr(two, part.name)) for part in fields(kind))
+    return bool(one == two)
+
+
+def _are_same(ones: Sequence[Any], twos: Sequence[Any]) -> bool:
+    return len(ones) == len(twos) and all(map(is_same, ones, twos))
 
 
 def expected_result(error: BaseException, function: Any, form: str) -> str:

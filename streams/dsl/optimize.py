@@ -10,6 +10,7 @@ unless a downstream operator uses these records.  The module imports only ``core
 import heapq
 
 from streams.core.errors import TopologyError
+from streams.core.user_code import is_same
 from streams.dsl.logical import LogicalContent, LogicalGraph, LogicalNode
 from streams.dsl.nodes import LogicalRepartition, LogicalSource, LogicalStreamStreamJoin, LogicalTableSource
 from streams.dsl.repartition import repartition_node
@@ -112,7 +113,7 @@ def _check_same_records(one: LogicalSource, two: LogicalSource) -> None:
                 f"two streams of {_shown(two)} have {what} of different types: {types[0].name!r} and "
                 f"{types[1].name!r}; give both the same, which may be bytes or a union, and map_values() one of them"
             )
-    if one.timestamp != two.timestamp:
+    if not is_same(one.timestamp, two.timestamp):
         raise TopologyError(
             f"two streams of {_shown(two)} have different sources of event time; give both the same timestamp="
         )

@@ -14,7 +14,7 @@ from streams.core.errors import TopologyError
 from streams.core.serdes import Serde
 from streams.core.timestamps import Extractor, ExtractorName, FromValue
 from streams.core.topic import Sink, Topic, agreed, check_topic_name, topic_name
-from streams.core.user_code import refuse_unawaited, refuse_unawaited_methods
+from streams.core.user_code import is_same, refuse_unawaited, refuse_unawaited_methods
 from streams.state import StoreSpec
 from streams.topology.operator import Operator
 from streams.topology.processors import UNSET, ProcessorOperator, ProcessorSupplier, StoreBuilder, serde_of
@@ -157,7 +157,7 @@ class Topology:
                         f"source {name!r}: the {what}s of {first.name!r} and {topic.name!r} have different types, "
                         f"{serde.name!r} and {other.name!r}; add a source for each"
                     )
-            if timestamp is None and topic.timestamp != first.timestamp:
+            if timestamp is None and not is_same(topic.timestamp, first.timestamp):
                 raise TopologyError(
                     f"source {name!r}: {first.name!r} and {topic.name!r} have different sources of event time; "
                     "add a source for each"

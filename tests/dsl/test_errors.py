@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -205,6 +205,24 @@ def test_two_declarations_of_a_topic_add_up() -> None:
     (topic,) = build_topology(declare).topics.values()
 
     assert (topic.partitions, topic.key_from) == (3, str.lower)
+
+
+def test_copies_of_a_declaration_agree() -> None:
+    """Spark's workers have a topic twice if a function that came pickled uses it, and a module that they import."""
+
+    def clicks(way: Callable[[Any], Any]) -> Topic[str, int]:
+        return Topic("clicks", key=str, value=int, timestamp=lambda number: way(number), key_from=partial(pow, 2))
+
+    def of(number: int) -> Callable[[Any], Any]:
+        return lambda _: number
+
+    def declare(builder: StreamsBuilder, other: int = 1) -> None:
+        builder.stream(clicks(of(1))).merge(builder.stream(clicks(of(other)))).to(clicks(of(other)))
+
+    (topic,) = build_topology(declare).topics.values()
+    assert topic.key_from(3) == 8
+    with pytest.raises(TopologyError, match="topic 'clicks' is declared twice with different timestamp"):
+        build_topology(lambda builder: declare(builder, 2))
 
 
 def test_a_sink_that_was_refused_declares_nothing() -> None:
