@@ -172,7 +172,8 @@ def _summed(windows: Any, emits: str) -> Callable[[StreamsBuilder], None]:
         table = windowed.aggregate(lambda: 0, lambda key, value, total: total + 100 + value, *merger, "sums", value=int)
         if emits == "suppressed":
             table = table.suppress(Suppressed.until_window_closes(), "held")
-        table.to_stream(key_and_window, tombstones=False).map_values(str).to(OUT)
+        # The tombstones are those of sessions that are part of a longer one.
+        table.to_stream(key_and_window).map_values(lambda total: None if total is None else str(total)).to(OUT)
 
     return build
 
