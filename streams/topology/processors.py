@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, Self, TypeVar, overload
 from attrs import evolve, field, frozen
 
 from streams.core.errors import ProcessingError, StreamsError, TopologyError
-from streams.core.record_arguments import checked_headers, checked_time
+from streams.core.record_arguments import MAX_TIME_MS, checked_headers, checked_time
 from streams.core.records import Headers, Record, RecordMetadata, TaskId
 from streams.core.serdes import BYTES, PinnedSerde, Serde, serde_for
 from streams.core.user_code import located, refuse_result, refuse_unawaited, refuse_unawaited_methods
@@ -112,7 +112,7 @@ class ProcessorContext(Generic[KO, VO]):
         """
         if timestamp_ms is None:
             timestamp_ms = self._now_ms
-        else:
+        elif type(timestamp_ms) is not int or not 0 <= timestamp_ms <= MAX_TIME_MS:
             timestamp_ms = checked_time(
                 timestamp_ms, "timestamp_ms of forward()", ProcessingError, node=self._node.node
             )
