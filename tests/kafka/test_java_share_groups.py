@@ -205,7 +205,8 @@ def test_two_members_share_a_partition_and_the_next_poll_accepts(tmp_path: Path,
 
 def test_locks_end_and_a_record_is_delivered_as_often_as_the_limit_says(tmp_path: Path, classes: Path):
     """A record whose lock ends comes again, twice at most; the next one is not held up by it."""
-    limits = ("group.share.record.lock.duration.ms=1000", "group.share.delivery.count.limit=2")
+    # Long enough for a member on a slow machine that has the record and is about to say so.
+    limits = ("group.share.record.lock.duration.ms=8000", "group.share.delivery.count.limit=2")
     with served(tmp_path, classes, *limits) as place:
         place.write("bad")
         one, two = place.member(), place.member()
