@@ -46,11 +46,8 @@ def checked_times(times: Mapping[TopicPartition, int]) -> dict[TopicPartition, i
     Raises:
         ConfigError: a key is no TopicPartition, or a time is negative or no int.
     """
-    checked: dict[TopicPartition, int] = {}
-    for partition, given in zip(checked_partitions(times, "offsets_for_times()"), times.values(), strict=True):
-        time_ms = checked_time(given, f"time for an offset of {partition}", ConfigError)
-        if time_ms < 0:
-            # In requests, negative numbers are the ends of the log.
-            raise ConfigError(f"time {time_ms} for an offset of {partition}: times are not negative")
-        checked[partition] = time_ms
-    return checked
+    # In requests, negative numbers are the ends of the log.
+    return {
+        partition: checked_time(given, f"time for an offset of {partition}", ConfigError)
+        for partition, given in zip(checked_partitions(times, "offsets_for_times()"), times.values(), strict=True)
+    }
