@@ -90,9 +90,7 @@ class _Waiting:
             self._reader.checks.check_headers(request.headers)
             is_new = await self._settled(request)
         except RequestRefusal as refusal:
-            later = {"Retry-After": str(_RETRY_S)} if refusal.status == 503 else {}
-            # The rest of the body is not read.
-            later["Connection"] = "close"
+            later = {"Retry-After": str(_RETRY_S)} if refusal.status == 503 else None
             return JSONResponse({"error": refusal.reason}, refusal.status, later)
         except ClientDisconnect:
             return Response(status_code=400)
@@ -118,16 +116,12 @@ class _Waiting:
         Raises:
             RequestRefusal: it is not written.
         """
+        # Also of a repeated request: the connection of one whose body is not read is closed.
+        body = await self._body(request)
         request_id = self._reader.id_of(request.headers)
         if request_id in self._ids:
             return False
         post = self._by_id.get(request_id) if request_id is not None else None
-        if post is None:
-            body = await self._body(request)
-            # The same request may have come on another connection meanwhile.
-            if request_id in self._ids:
-                return False
-            post = self._by_id.get(request_id) if request_id is not None else None
         if post is None:
             post = self._reader.post(request.headers, body, request_id)
             self._begin(post)

@@ -1,12 +1,11 @@
 """The connections of the HTTP servers of this library: their number and the time until a request are limited.
 
-h11 and uvicorn are imported with this module (extra ``web``).  It imports no other module of the project.
+uvicorn is imported with this module (extra ``web``).  It imports no other module of the project.
 """
 
 import asyncio
 from typing import Any
 
-import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
@@ -40,12 +39,6 @@ class LimitedConnection(H11Protocol):
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(exc)
-
-    def on_response_complete(self) -> None:
-        """Close the connection if the body of a refused request has not been read."""
-        super().on_response_complete()
-        if self.conn.their_state is h11.SEND_BODY:
-            self.transport.close()
 
     def _check_idle(self) -> None:
         """Close the connection if no request has begun since the last check, and none is in progress."""

@@ -6,6 +6,7 @@ import json
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from http.client import HTTPResponse
 from threading import Event, Thread
 from typing import Any
 from urllib.parse import urlsplit
@@ -114,6 +115,53 @@ def test_a_request_with_an_id_is_written_once_also_by_another_worker(broker):
         "written",
     ]
     assert [record.key for record in records(broker)] == [1, 2]
+
+
+def answers_on(raw: socket.socket) -> Any:
+    """Read one answer from a connection."""
+    answer = HTTPResponse(raw)
+    answer.begin()
+    answer.read()
+    return answer
+
+
+def test_a_repeated_request_leaves_its_connection_open_however_late_its_body_comes(broker):
+    """A connection that is closed without notice takes the sender's next request with it."""
+    body = b'{"id": 1, "customer": "ann"}'
+    head = f"POST / HTTP/1.1\r\nhost: a\r\nidempotency-key: a\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+    with Running(broker) as running, connected(running) as raw, connected(running) as other:
+        raw.sendall(head + body)
+        assert answers_on(raw).status == 200
+        raw.sendall(head)
+        # The server has seen the first half when it has answered a request that was sent after it.
+        other.sendall(head + body)
+        assert answers_on(other).status == 200
+        raw.sendall(body)
+        repeated = answers_on(raw)
+        raw.sendall(head + body)
+
+        assert (repeated.status, repeated.will_close, answers_on(raw).status) == (200, False, 200)
+
+
+@pytest.mark.parametrize("framing", ["content-length: 10", "transfer-encoding: chunked"])
+@pytest.mark.parametrize(
+    ("target", "status"), [("POST /", 401), ("POST /other", 404), ("PUT /", 405)], ids=["token", "path", "method"]
+)
+def test_an_answer_before_the_body_says_that_the_connection_is_closed(broker, target, framing, status):
+    with Running(broker, token="t0ken") as running, connected(running) as raw:
+        raw.sendall(f"{target} HTTP/1.1\r\nhost: a\r\n{framing}\r\n\r\n".encode())
+        answer = answers_on(raw)
+
+        assert (answer.status, answer.will_close, raw.recv(1)) == (status, True, b"")
+
+
+def test_a_refused_request_whose_body_was_read_leaves_its_connection_open(broker):
+    with Running(broker) as running, connected(running) as raw:
+        raw.sendall(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\n\r\n{")
+        refused = answers_on(raw)
+        raw.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+
+        assert (refused.status, refused.will_close, answers_on(raw).status) == (422, False, 405)
 
 
 def test_requests_with_one_id_at_the_same_time_are_one(broker):
