@@ -230,7 +230,7 @@ class Streams:
         if self.state is State.CREATED:
             name = self.config.application_id
             raise ClientClosedError(f"application {name!r} was not started: call start(), or enter it with `with`")
-        has_ended = self.instance.ended.wait(timeout_ms)
+        has_ended = self.instance.supervisor.ended.wait(timeout_ms)
         self._check_failure()
         return has_ended
 
@@ -444,7 +444,7 @@ class Streams:
 
         if self.state is not State.CREATED:
             ended: asyncio.Future[bool] = get_running_loop().create_future()
-            with self.instance.telling_end(partial(settle, ended, lambda: True)):
+            with self.instance.supervisor.telling_end(partial(settle, ended, lambda: True)):
                 await ended
         self.wait()
 

@@ -6,8 +6,7 @@ imports only ``clients``, ``core``, ``state`` and ``topology`` from outside ``ru
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,11 +14,8 @@ from attrs import define, field
 
 from streams.clients import Consumer
 from streams.core.config import StreamsConfig
-from streams.core.errors import ClientClosedError, ProcessingError, StreamsError
+from streams.core.errors import ClientClosedError
 from streams.core.metrics import Metrics
-from streams.core.records import TaskId
-from streams.core.threads import Signal, ThreadKilled
-from streams.core.user_code import place_in_user_code, refuse_result
 from streams.runtime.bounded import BoundedProgress
 from streams.runtime.bounds import DerivedBounds
 from streams.runtime.environment import Environment, SharedParts, ThreadEvents
@@ -31,13 +27,14 @@ from streams.runtime.instance_clients import ClientInstanceIds, InstanceClients
 from streams.runtime.instance_metrics import metrics_of, readings
 from streams.runtime.layout import Plans
 from streams.runtime.life import Life, State
-from streams.runtime.listeners import ExceptionResponse, InstanceListeners
+from streams.runtime.listeners import InstanceListeners
 from streams.runtime.memberships import GroupMembership, LeaderMembership, membership_of
 from streams.runtime.plan import ApplicationPlan, InternalTopicPlan
 from streams.runtime.provisioning import Provisioner
 from streams.runtime.schemas import check_schemas
+from streams.runtime.supervisor import Supervisor
 from streams.runtime.thread import StreamThread
-from streams.runtime.thread_pool import PooledThread, ThreadPool
+from streams.runtime.thread_pool import ThreadPool
 from streams.runtime.unknown_state import check_unknown_state
 from streams.runtime.watchdog import Watchdog
 from streams.runtime.wiring import ThreadFactory
@@ -61,12 +58,9 @@ class Instance:
     grouper: PartitionGrouper | None = None
     bounds: Callable[[ApplicationPlan], BoundedProgress] | None = None
     metrics: Metrics = field(init=False)
-    failure: BaseException | None = field(init=False, default=None)
-    bounded: BoundedProgress | None = field(init=False, default=None)
-    #: Set when no thread is left, or when the failure of one thread stops all threads.
-    ended: Signal = field(init=False)
     life: Life = field(init=False)
     pool: ThreadPool = field(init=False)
+    supervisor: Supervisor = field(init=False)
     #: The host:port under which other instances reach this one, or ""; see ``publish``.
     endpoint: str = field(init=False)
     #: Cache of ``runtime.locating``: the ``StorePlaces`` of each store, by name.
@@ -75,7 +69,6 @@ class Instance:
     tracing: threading.Lock = field(init=False, factory=threading.Lock)
     _globals: GlobalStores | None = field(init=False, default=None)
     _views: Mapping[str, Any] = field(init=False, factory=dict)
-    _on_ended: list[Callable[[], None]] = field(init=False, factory=list)
     _is_locked: bool = field(init=False, default=False)
     _plan: ApplicationPlan | None = field(init=False, default=None)
     _plans: Plans = field(init=False)
@@ -89,13 +82,12 @@ class Instance:
 
     def __attrs_post_init__(self) -> None:
         config, environment = self.config, self.environment
-        cluster, clock, threads = environment.cluster, environment.clock, environment.threads
+        cluster, clock = environment.cluster, environment.clock
         self.metrics = metrics_of(config, clock)
         self.metrics.watch(partial(readings, self))
-        self.ended = threads.signal()
         self.endpoint = config.application_server
-        self.life = Life(config.application_id, self.listeners.on_state)
-        self.pool = ThreadPool(self._make_thread, self._run, config, clock, threads, self.life.lock)
+        self.supervisor = Supervisor(config, environment, self.listeners, self.metrics, self._make_thread)
+        self.life, self.pool = self.supervisor.life, self.supervisor.pool
         self._clients = InstanceClients(cluster, config, clock, environment.home, self.metrics)
         self._plans = Plans(self.topology, config, clock, self.grouper, self.bounds is not None)
         self._provisioner = Provisioner(cluster, clock, config, self.topology, environment.creates_topics)
@@ -137,17 +129,13 @@ class Instance:
             self._membership.prepare(plan, known)
             check_schemas(self.topology)
             if self.bounds is not None:
-                self.bounded = self.bounds(plan)
+                self.supervisor.bounded = self.bounds(plan)
             self._views = self._open_globals(plan)
-            # The instance is not ready until all threads have started.
-            with self.life.lock:
-                if self.life.move(State.REBALANCING):
-                    for _ in range(self.config.num_stream_threads):
-                        self.pool.add()
+            self.supervisor.start(self.config.num_stream_threads)
             self._watch_iterations()
             self.life.notify()
         except BaseException:
-            self._end_threads(None)
+            self.supervisor.stop(None)
             self._release()
             raise
 
@@ -157,14 +145,14 @@ class Instance:
         Afterwards the state is NOT_RUNNING, or ERROR after a failure.
         """
         if self.state is State.CREATED:
-            self._move(State.NOT_RUNNING)
-            self._end()
-        self._move(State.PENDING_SHUTDOWN)
-        if not self._end_threads(timeout_ms):
+            self.supervisor.move(State.NOT_RUNNING)
+            self.supervisor.end()
+        self.supervisor.move(State.PENDING_SHUTDOWN)
+        if not self.supervisor.stop(timeout_ms):
             return False
         self._release()
-        self._move(State.NOT_RUNNING)
-        self._move(State.ERROR)
+        self.supervisor.move(State.NOT_RUNNING)
+        self.supervisor.move(State.ERROR)
         return True
 
     @property
@@ -173,28 +161,19 @@ class Instance:
         return self.life.state
 
     @property
+    def failure(self) -> BaseException | None:
+        """The failure that has ended the instance."""
+        return self.supervisor.failure
+
+    @property
+    def bounded(self) -> BoundedProgress | None:
+        """The progress of a bounded run that has started."""
+        return self.supervisor.bounded
+
+    @property
     def is_closed(self) -> bool:
         """Whether the instance was never started, or is closed."""
         return self.state in (State.CREATED, State.NOT_RUNNING, State.ERROR) and not self._is_locked
-
-    @contextmanager
-    def telling_end(self, call: Callable[[], None]) -> Iterator[None]:
-        """During a ``with`` block, call a function when ``ended`` is set, in the thread that sets it.
-
-        If it is set already, the function is called at once.  The function may be called twice.
-        """
-        self._on_ended.append(call)
-        try:
-            if self.ended.is_set():
-                call()
-            yield
-        finally:
-            self._on_ended.remove(call)
-
-    def _end(self) -> None:
-        self.ended.set()
-        for call in list(self._on_ended):
-            call()
 
     def ask(self, question: Callable[[StreamThread], Any]) -> list[Any]:
         """Call a function with each stream thread, between two iterations of the thread's loop, and return the results.
@@ -258,7 +237,7 @@ class Instance:
         self._check_running()
         added = self.pool.add().name
         log.info("%s: added; %d threads", added, len(self.pool.members))
-        self._settle()
+        self.supervisor.settle()
         return added
 
     def remove_thread(self, timeout_ms: int | None = None) -> str | None:
@@ -274,7 +253,7 @@ class Instance:
         if removed is None:
             return None
         log.info("%s: removed; %d threads", removed.name, len(self.pool.members))
-        self._settle()
+        self.supervisor.settle()
         return removed.name
 
     def pause(self) -> None:
@@ -297,7 +276,7 @@ class Instance:
             return {}
         name = self._clients.name("global")
         self._globals = GlobalStores(
-            plan, self._clients.reader(name), self.metrics, self._fail, self.environment.threads
+            plan, self._clients.reader(name), self.metrics, self.supervisor.fail, self.environment.threads
         )
         views = self._globals.open(lambda spec: open_store(spec, None))
         self._globals.start(name)
@@ -322,7 +301,7 @@ class Instance:
             lambda: self.endpoint,
             self._upstream_work,
         )
-        events = ThreadEvents(self._settle, self._on_shutdown, self._on_new_topic)
+        events = ThreadEvents(self.supervisor.settle, self.supervisor.on_shutdown, self._on_new_topic)
         factory = ThreadFactory(
             shared, self._clients, self._plan, self._membership.assignment, events, self.listeners.on_restore
         )
@@ -343,104 +322,6 @@ class Instance:
 
     # --- life -------------------------------------------------------------------------
 
-    def _run(self, member: PooledThread) -> None:
-        try:
-            member.stream_thread.run()
-        except ThreadKilled:
-            raise
-        except BaseException as error:
-            # An exception raised here would be lost, since it would only end the thread.
-            self._on_failure(member, error)
-        finally:
-            is_last = self.pool.end(member)
-            self._settle()
-            if is_last:
-                self._move(State.ERROR)
-                self._end()
-
-    def _on_failure(self, member: PooledThread, error: BaseException) -> None:
-        """Call the user's handler for a failed thread; without a handler the instance shuts down."""
-        self.pool.failed += 1
-        self._note(error)
-        response = ExceptionResponse.SHUTDOWN_CLIENT
-        if self.listeners.on_exception is not None and self.bounded is None:
-            try:
-                response = self.listeners.on_exception(error)
-                refuse_result(response, "on_exception")
-            except ThreadKilled:
-                raise
-            except BaseException as second:
-                text = "the exception handler of application %s failed while it handled: %s"
-                log.exception(text, self.config.application_id, _one_line(error))
-                error = second
-        is_running = self.life.is_up
-        if member.stream_thread.stopping.is_set() and is_running and self.bounded is None:
-            # The thread was already stopping; its tasks move to the other threads.
-            log.warning("%s: ends with a failure: %s", member.stream_thread.name, error, exc_info=error)
-            return
-        if response is ExceptionResponse.REPLACE_THREAD and is_running:
-            log.warning("%s: replaced: %s", member.stream_thread.name, _one_line(error), exc_info=error)
-            with self.life.lock:
-                self.pool.drop(member)
-                self.pool.add()
-            self._settle()
-            return
-        if response is ExceptionResponse.SHUTDOWN_APPLICATION and is_running:
-            try:
-                self.pool.announce_shutdown(member.number)
-            except StreamsError as refused:
-                log.warning("the other instances could not be asked to shut down: %s", refused)
-        self._fail(error)
-
-    def _note(self, error: BaseException) -> None:
-        """Count a fatal failure in the metrics."""
-        node = error.node if isinstance(error, ProcessingError) else None
-        task = error.task_id if isinstance(error, ProcessingError) else None
-        self.metrics.failures.note(
-            error,
-            self.environment.clock.now_ms(),
-            node=node or "",
-            task=task if isinstance(task, TaskId) else None,
-            is_fatal=True,
-        )
-
-    def _on_shutdown(self) -> None:
-        """Shut down because another instance has requested it for the whole application."""
-        if self.life.is_up:
-            log.warning("application %r shuts down: another instance requested it", self.config.application_id)
-            self._move(State.PENDING_SHUTDOWN)
-        self.pool.stop_all()
-
-    def _fail(self, error: BaseException) -> None:
-        with self.life.lock:
-            is_first = self.failure is None
-            if is_first:
-                self.failure = error
-            self.life.move(State.PENDING_ERROR)
-        self.pool.stop_all()
-        if is_first and self.bounded is None:
-            # A bounded run raises the error in ``wait``.  Errors raised by ``wait`` and ``close`` have the traceback;
-            # it is also logged unless the error is a StreamsError.
-            trace = None if isinstance(error, StreamsError) else error
-            text = "application %r failed: %s"
-            log.error(text, self.config.application_id, _one_line(error), exc_info=trace, extra={"failure": error})
-        self.life.notify()
-        self._end()
-        if self.bounded is not None:
-            self.bounded.done.set()
-
-    def _settle(self) -> None:
-        """Set the state to RUNNING if every thread has opened and restored all its tasks, otherwise to REBALANCING."""
-        with self.life.lock:
-            if self.life.is_up:
-                self.life.move(State.RUNNING if self.pool.is_ready else State.REBALANCING)
-        self.life.notify()
-
-    def _end_threads(self, timeout_ms: int | None) -> bool:
-        """Stop all threads and join them; return whether they ended in time."""
-        self.pool.stop_all()
-        return self.pool.join(timeout_ms)
-
     def _set_paused(self, is_paused: bool) -> None:
         log.info("application %r: %s", self.config.application_id, "paused" if is_paused else "resumed")
         self.pool.set_paused(is_paused)
@@ -448,10 +329,6 @@ class Instance:
     def _check_running(self) -> None:
         if not self.life.is_up:
             raise ClientClosedError(f"application {self.config.application_id!r} is {self.state.value}, not running")
-
-    def _move(self, state: State) -> None:
-        self.life.move(state)
-        self.life.notify()
 
     def _release(self) -> None:
         if self._watchdog is not None:
@@ -462,13 +339,3 @@ class Instance:
         if self._is_locked:
             self._is_locked = False
             self.home.unlock()
-
-
-def _one_line(error: BaseException) -> str:
-    """Return an error as one log line, with the line of user code that raised it."""
-    # An error without text is shown by its type.
-    text = str(error) if isinstance(error, StreamsError) else f"{type(error).__name__}: {error}"
-    lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
-    cause = error.__cause__ if isinstance(error, ProcessingError) and error.__cause__ is not None else error
-    place = place_in_user_code(cause)
-    return "; ".join([*lines, *([f"in {place}"] if place and place not in text else [])])

@@ -108,7 +108,7 @@ def _followed(
         deadline_ms = clock.monotonic_ms() + int(limits.seconds * 1000)
         first = _joined(instance.ask(begin))
         while len(trace.kept) < limits.records:
-            if is_over() or clock.monotonic_ms() >= deadline_ms or instance.ended.wait(_LOOK_MS):
+            if is_over() or clock.monotonic_ms() >= deadline_ms or instance.supervisor.ended.wait(_LOOK_MS):
                 break
             # Meanwhile, tasks may be assigned to this instance.
             instance.ask(begin)

@@ -315,7 +315,7 @@ def test_request_for_a_shutdown_reaches_all_members(node: KafkaNode, name: str):
             instance.start()
         until(lambda: all(tasks_of(instance) for instance in instances))
         counting.put_line(b"we fail")
-        until(lambda: all(instance.instance.ended.is_set() for instance in instances))
+        until(lambda: all(instance.instance.supervisor.ended.is_set() for instance in instances))
         failed = [instance for instance in instances if instance.failure is not None]
         assert len(failed) == 1
         for instance in instances:
@@ -341,7 +341,7 @@ def test_request_for_a_shutdown_passes_between_java_and_us(node: KafkaNode, name
         with Producer(TcpCluster(servers)) as producer:
             for number in range(counting.partitions):
                 producer.send(f"{name}-lines", line.encode(), partition=number)
-        until(ours.instance.ended.is_set, seen=lambda: java.said)
+        until(ours.instance.supervisor.ended.is_set, seen=lambda: java.said)
         java.line_with("state ERROR")
         assert java.process.wait(WATCHDOG_S) == 0, java.said
         assert ("asks for a shutdown" in java.said) == (line == "java fails")

@@ -19,7 +19,7 @@ from streams import (
 from streams.clients.errors import RequestTimeoutError
 from streams.clients.network import Network
 from streams.core.clock import SystemClock
-from streams.core.errors import ClientClosedError, RebalanceInProgressError
+from streams.core.errors import ClientClosedError, ConfigError, RebalanceInProgressError
 from streams.protocol.group_messages import DescribeGroup, LeaveGroup
 from streams.protocol.transport import ANY_NODE
 from tests import waiting
@@ -176,7 +176,7 @@ def test_block_of_an_application_that_failed_raises_its_failure():
     with EmbeddedBroker() as broker:
         with pytest.raises(ProcessingError) as caught, app(broker, dividing) as streams:
             send(broker, "bad")
-            streams.instance.ended.wait(waiting.WATCHDOG_MS)
+            streams.instance.supervisor.ended.wait(waiting.WATCHDOG_MS)
 
     assert caught.value is streams.failure
     assert streams.state is State.ERROR
@@ -186,7 +186,7 @@ def test_error_that_ends_the_block_is_not_masked_and_has_a_note_of_the_failure()
     with EmbeddedBroker() as broker:
         with pytest.raises(KeyError) as caught, app(broker, dividing) as streams:
             send(broker, "bad")
-            streams.instance.ended.wait(waiting.WATCHDOG_MS)
+            streams.instance.supervisor.ended.wait(waiting.WATCHDOG_MS)
             raise KeyError("of the block")
 
     [note] = caught.value.__notes__
@@ -372,3 +372,19 @@ def test_replaced_thread_is_logged_with_its_error(caplog):
     assert line.levelno == logging.WARNING
     assert "RuntimeError: the first word; in " in line.getMessage()
     assert line.exc_info
+
+
+@pytest.mark.parametrize("response", [None, "replace_thread", 0])
+def test_what_is_no_response_to_a_failure_is_an_error_with_the_failure_as_its_cause(caplog, response):
+    def failing(builder: StreamsBuilder) -> None:
+        builder.stream(words).map_values(int, name="int").to(texts)
+
+    texts = Topic("texts", key=str, value=int, partitions=2)
+    told = rf"on_exception returned {response!r}; .* ExceptionResponse.REPLACE_THREAD"
+    with EmbeddedBroker() as broker, pytest.raises(ConfigError, match=told) as raised:
+        with app(broker, failing, on_exception=lambda error: response) as streams:
+            send(broker, "one")
+            streams.wait()
+
+    assert "invalid literal for int" in str(raised.value.__cause__)
+    assert "the exception handler of application" in caplog.text

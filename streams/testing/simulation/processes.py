@@ -174,7 +174,7 @@ class Machine:
     def _run(self, process: SimProcess, instance: Instance) -> None:
         try:
             instance.start()
-            instance.ended.wait()
+            instance.supervisor.ended.wait()
         except StreamsError as error:
             self._note(error)
         if self.process is process and instance.state is not State.PENDING_SHUTDOWN:
