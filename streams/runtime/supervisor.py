@@ -170,7 +170,9 @@ class Supervisor:
             refuse_result(response, "on_exception")
             if not isinstance(response, ExceptionResponse):
                 expected = ", ".join(str(possible) for possible in ExceptionResponse)
-                raise ConfigError(f"on_exception returned {response!r:.60}; it must return one of {expected}") from error
+                raise ConfigError(
+                    f"on_exception returned {response!r:.60}; it must return one of {expected}"
+                ) from error
         except ThreadKilled:
             raise
         except BaseException as second:
