@@ -166,7 +166,7 @@ class Supervisor:
         if self._listeners.on_exception is None or self.bounded is not None:
             return error, ExceptionResponse.SHUTDOWN_CLIENT
         try:
-            response = self._listeners.on_exception(error)
+            response: object = self._listeners.on_exception(error)
             refuse_result(response, "on_exception")
             if not isinstance(response, ExceptionResponse):
                 expected = ", ".join(str(possible) for possible in ExceptionResponse)
