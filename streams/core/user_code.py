@@ -109,6 +109,18 @@ def expected_result(error: BaseException, function: Any, form: str) -> str:
     return f"; {located(function)} must return {form}"
 
 
+def refuse_no_pair(result: object) -> None:
+    """Reject what can be unpacked, but is no pair (key, value): text, bytes, a set or a dict of two.
+
+    Callers ask only about what is no plain tuple, because this call costs more than the user's function.
+
+    Raises:
+        TypeError: the result is neither a tuple nor a list; ``expected_result`` names its function.
+    """
+    if not isinstance(result, tuple | list):
+        raise TypeError(f"{result!r:.60} is no pair")
+
+
 def refuse_unawaited(
     function: Any,
     what: str,

@@ -83,11 +83,10 @@ def pair_of(result: Any, what: str) -> tuple[Any, Any]:
     Raises:
         TypeError: the result is not a pair.
     """
-    try:
-        key, value = result
-    except (TypeError, ValueError):
-        raise TypeError(f"{what} returned {result!r:.60} where a pair (key, value) is needed") from None
-    return key, value
+    # Text of two characters, such as a country code, could be unpacked as a pair too.
+    if not isinstance(result, tuple | list) or len(result) != 2:
+        raise TypeError(f"{what} returned {result!r:.60} where a pair (key, value) is needed")
+    return result[0], result[1]
 
 
 def pairs_of(result: Any, what: str) -> list[tuple[Any, Any]]:

@@ -103,13 +103,13 @@ def replay(
         raise ConfigError("repair continues the replay in a folder; give resume=True and its directory, too")
     _check_number(keep_states, "keep_states")
     limit = DropLimit.of(USUAL_LIMIT if max_dropped is None else max_dropped)
+    _check_executor(executor, processes=processes, spark=spark, master=master, conf=conf)
     request = _request(
         topology,
         inputs,
         {**settings, "application_id": application_id},
         Options(wall_clock, final_flush),
         store=store,
-        executor=executor,
         partitions=partitions,
         slices=slices,
         since=since,
@@ -184,13 +184,13 @@ def explain(
         TopologyError, ConfigError, InputError: an argument is invalid, or a sampled row is no valid record of its
             topic.
     """
+    _check_executor(executor, processes=processes, spark=spark, master=master, conf=conf)
     request = _request(
         topology,
         inputs,
         {**settings, "application_id": application_id},
         Options(),
         store=store,
-        executor=executor,
         partitions=partitions,
         slices=slices,
         since=since,
@@ -218,17 +218,14 @@ def _request(
     options: Options,
     *,
     store: str | None,
-    executor: str,
     **given: Any,
 ) -> Request:
     """Check the arguments of a replay, and return them as a request with default application ID and store engine.
 
     Raises:
-        ConfigError: ``executor``, ``order`` or ``wall_clock`` is not one of the permitted texts, there would be no
-            partitions, or ``slices`` is neither a span of time nor a number.
+        ConfigError: ``order`` or ``wall_clock`` is not one of the permitted texts, there would be no partitions, or
+            ``slices`` is neither a span of time nor a number.
     """
-    if executor not in ("spark", "local"):
-        raise ConfigError(f"executor {executor!r}: give 'spark' or 'local'")
     if given["order"] not in ("event_time", "as_given", None):
         raise ConfigError(f"order {given['order']!r}: give 'event_time' or 'as_given'")
     if given["partitions"] is not None:
@@ -246,6 +243,20 @@ def _request(
         options=evolve(options, store_engine=store),
         **given,
     )
+
+
+def _check_executor(executor: str, **given: Any) -> None:
+    """Check the name of an executor, and that all arguments are its own: another one would be ignored.
+
+    Raises:
+        ConfigError: it is no executor, or an argument belongs to the other one.
+    """
+    if executor not in ("spark", "local"):
+        raise ConfigError(f"executor {executor!r}: give 'spark' or 'local'")
+    for name, value in given.items():
+        owner = "local" if name == "processes" else "spark"
+        if value is not None and owner != executor:
+            raise ConfigError(f"{name} is of executor={owner!r}, but executor={executor!r}: leave it out, or give that")
 
 
 def _check_number(given: object, what: str) -> None:

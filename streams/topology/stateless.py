@@ -11,7 +11,7 @@ from attrs import frozen
 from streams.core.inlining import inlined
 from streams.core.metrics import DropReason
 from streams.core.records import Headers
-from streams.core.user_code import CheckedFunction, refuse_result
+from streams.core.user_code import CheckedFunction, refuse_no_pair, refuse_result
 from streams.topology.operator import NodeContext, Process
 
 
@@ -105,7 +105,10 @@ class Map:
         forward, mapper = context.forward, _checked(self.mapper, context)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
-            new_key, new_value = mapper(key, value)
+            pair = mapper(key, value)
+            if type(pair) is not tuple:
+                refuse_no_pair(pair)
+            new_key, new_value = pair
             forward(new_key, new_value, timestamp_ms, headers)
 
         return process
@@ -140,7 +143,10 @@ class FlatMap:
         forward, mapper = context.forward, _checked(self.mapper, context)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
-            for new_key, new_value in mapper(key, value):
+            for pair in mapper(key, value):
+                if type(pair) is not tuple:
+                    refuse_no_pair(pair)
+                new_key, new_value = pair
                 forward(new_key, new_value, timestamp_ms, headers)
 
         return process

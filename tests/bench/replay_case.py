@@ -165,7 +165,7 @@ def replayed(
                 application_id="bench",
                 executor="local" if kind == "local" else "spark",
                 spark=None if kind == "local" else spark,
-                processes=cores,
+                processes=cores if kind == "local" else None,
                 partitions=PARTITIONS if form == "lines" else None,
                 directory=work / "replay",
             )

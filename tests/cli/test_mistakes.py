@@ -68,6 +68,15 @@ def test_topic_given_twice_or_without_file(refused: Refused) -> None:
     assert "--input numbers: expected --input TOPIC=PATH" in refused("run", "halves.py", "--input", "numbers")
 
 
+@pytest.mark.parametrize(
+    ("option", "value"), [("--master", "local[2]"), ("--conf", "spark.ui.port=1"), ("--archives", "env.tar#env")]
+)
+def test_option_of_spark_without_spark(refused: Refused, option: str, value: str) -> None:
+    message = refused("replay", "halves.py", *FILES, "--executor", "local", option, value)
+
+    assert f"{option} is Spark's: give --executor spark too" in message
+
+
 BAD_ROWS = [
     pytest.param("halves.py", "numbers.jsonl", '1\n{"a\n4\n', r"numbers\.jsonl:2: .*expected `int`", id="broken JSON"),
     pytest.param("halves.py", "numbers.jsonl", '1\n"x"\n4\n', r"numbers\.jsonl:2: .*expected `int`", id="wrong type"),

@@ -15,7 +15,7 @@ from attrs import frozen
 
 from streams import StreamsBuilder, Topic
 from streams.core.errors import ConfigError, InputError
-from streams.replay import ReplayError, ReplayTaskError, replay
+from streams.replay import ReplayError, ReplayTaskError, explain, replay
 
 
 @frozen
@@ -139,6 +139,23 @@ def test_unknown_executor_and_setting_are_refused(tmp_path):
         replay(topology, {orders: path}, executor="flink")
     with pytest.raises(ConfigError, match="commit_interval"):
         run(topology, path, comit_interval_ms=5)
+
+
+@pytest.mark.parametrize("entry", [replay, explain])
+@pytest.mark.parametrize(
+    ("executor", "given", "owner"),
+    [
+        ("spark", {"processes": 2}, "local"),
+        ("local", {"master": "local[2]"}, "spark"),
+        ("local", {"conf": {"spark.executor.memory": "1g"}}, "spark"),
+        ("local", {"spark": object()}, "spark"),
+    ],
+)
+def test_arguments_of_the_other_executor_are_refused(tmp_path, entry, executor, given, owner):
+    """They would be ignored: ``processes`` does not limit what Spark uses."""
+    path, name = write(tmp_path / "orders.jsonl", rows(5)), next(iter(given))
+    with pytest.raises(ConfigError, match=f"{name} is of executor='{owner}', but executor='{executor}'"):
+        entry(topology, {orders: path}, executor=executor, **given)
 
 
 def test_snapshot_of_another_topology_is_refused(tmp_path):

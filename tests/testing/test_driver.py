@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from typing import NamedTuple
 
 import pytest
 
@@ -22,6 +23,13 @@ words = Topic("words", key=str, value=str)
 counts = Topic("counts", key=str, value=int)
 spoken = Topic("spoken", key=str, value=str)
 spoken_of = Topic("spoken-of", key=float, value=str)
+
+
+class Pair(NamedTuple):
+    """A pair with names."""
+
+    key: str
+    value: str
 
 
 def topology(builder: StreamsBuilder) -> None:
@@ -189,6 +197,59 @@ def test_result_of_another_form_names_the_function_and_the_form(declare, form):
     with TopologyTestDriver(lambda builder: declare(builder.stream(words)).to(spoken)) as driver:
         with pytest.raises(ProcessingError, match=rf"TypeError: .*; 'odd' \(.*test_driver.py:\d+\) must return {form}"):
             driver.pipe(words, "b", key="a")
+
+
+@pytest.mark.parametrize("returned", ["US", b"US", {"U", "S"}, {"U": 1, "S": 2}, range(2)])
+@pytest.mark.parametrize("operator", ["map", "flat_map"])
+def test_stream_is_mapped_to_pairs_only(operator, returned):
+    """Text of two characters could be unpacked as a pair: the key U and the value S."""
+
+    def mapped(key, value):
+        found = ("DE", "first") if value == "a" else returned
+        return [found] if operator == "flat_map" else found
+
+    def topology(builder: StreamsBuilder) -> None:
+        getattr(builder.stream(words), operator)(mapped).to(spoken)
+
+    with TopologyTestDriver(topology) as driver:
+        driver.pipe(words, "a", key="a")
+        with pytest.raises(ProcessingError, match=r"is no pair; '.*mapped' \(.*test_driver.py:\d+\) must return a"):
+            driver.pipe(words, "b", key="a")
+
+        assert driver.read(spoken) == [("DE", "first")]
+
+
+@pytest.mark.parametrize("operator", ["map_async", "flat_map_async", "flat_map_batches"])
+def test_functions_for_several_records_return_pairs_only(operator):
+    async def mapped(key, value):
+        return ["US"] if operator == "flat_map_async" else "US"
+
+    def batched(records):
+        return ["US"]
+
+    def topology(builder: StreamsBuilder) -> None:
+        stream = builder.stream(words)
+        if operator == "flat_map_batches":
+            stream.flat_map_batches(batched, max_records=1).to(spoken)
+        else:
+            getattr(stream, operator)(mapped).to(spoken)
+
+    with TopologyTestDriver(topology) as driver:
+        with pytest.raises(ProcessingError, match=r"returned 'US' where a pair \(key, value\) is needed"):
+            driver.pipe(words, "b", key="a")
+
+
+@pytest.mark.parametrize("pair", [["a", "b"], Pair("a", "b")])
+@pytest.mark.parametrize("operator", ["map", "flat_map"])
+def test_lists_and_named_tuples_of_two_are_pairs(operator, pair):
+    def topology(builder: StreamsBuilder) -> None:
+        mapped = [pair] if operator == "flat_map" else pair
+        getattr(builder.stream(words), operator)(lambda key, value: mapped).to(spoken)
+
+    with TopologyTestDriver(topology) as driver:
+        driver.pipe(words, "b", key="a")
+
+        assert driver.read(spoken) == [("a", "b")]
 
 
 @pytest.mark.parametrize("returned", ["US", None, ("US",)])
