@@ -7,8 +7,8 @@ import operator
 from collections.abc import Iterable, Mapping
 from typing import SupportsIndex
 
+from streams.core.arguments import checked_time
 from streams.core.errors import ConfigError
-from streams.core.record_arguments import checked_time
 from streams.core.records import TopicPartition
 
 

@@ -26,6 +26,7 @@ from streams.clients.sender_driver import SenderDriver
 from streams.clients.tcp import cluster_of
 from streams.clients.transaction import TransactionPhase
 from streams.clients.transactor import Transactor
+from streams.core.arguments import checked_headers, checked_time
 from streams.core.client_settings import ProducerSettings, Security
 from streams.core.clock import Clock, SystemClock
 from streams.core.errors import (
@@ -39,7 +40,6 @@ from streams.core.errors import (
 from streams.core.forks import DISOWNED, stays_in_process
 from streams.core.metrics import Metrics
 from streams.core.partitioning import Partitioner, murmur2
-from streams.core.record_arguments import checked_headers, checked_time
 from streams.core.records import Block, TopicPartition
 from streams.core.setting import changed
 from streams.core.settings import ProducerOptions

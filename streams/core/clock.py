@@ -4,9 +4,10 @@ All other code receives a clock, or the time, as an argument. This module import
 """
 
 import time
+from operator import index
 from typing import Final, Protocol
 
-from attrs import define
+from attrs import define, field
 
 # Waiting takes no time under a virtual clock; after this many polls without progress no response is expected.
 _FRUITLESS_LIMIT: Final = 100
@@ -53,10 +54,13 @@ class VirtualClock:
     >>> clock.advance(500)
     >>> clock.now_ms(), clock.monotonic_ms()
     (1500, 500)
+
+    Raises:
+        TypeError: a time is no int: records have their times from clocks.
     """
 
-    _now_ms: int = 0
-    _monotonic_ms: int = 0
+    _now_ms: int = field(default=0, converter=index)
+    _monotonic_ms: int = field(default=0, init=False)
 
     def now_ms(self) -> int:
         """Wall-clock time in epoch milliseconds."""
@@ -74,8 +78,10 @@ class VirtualClock:
         """Advance wall-clock and monotonic time by ``by_ms`` milliseconds.
 
         Raises:
+            TypeError: ``by_ms`` is no int.
             ValueError: ``by_ms`` is negative.
         """
+        by_ms = index(by_ms)
         if by_ms < 0:
             raise ValueError(f"a clock cannot be advanced by {by_ms} ms; use jump_to for the wall clock")
         self._now_ms += by_ms
@@ -87,7 +93,7 @@ class VirtualClock:
 
     def jump_to(self, now_ms: int) -> None:
         """Set only the wall clock, possibly to an earlier time, as a correction of the system time does."""
-        self._now_ms = now_ms
+        self._now_ms = index(now_ms)
 
 
 @define(eq=False)

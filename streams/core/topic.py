@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 from typing_extensions import TypeForm
 
+from streams.core.arguments import checked_count
 from streams.core.errors import StreamsError, TopologyError
 from streams.core.serdes import FormatSerde, Serde, serde_for
 from streams.core.user_code import is_same, refuse_unawaited
@@ -171,8 +172,8 @@ class Topic(Sink[K, V | None], Source[K, V]):
         self.name = check_topic_name(name)
         self._key_serde = _serde_of(name, "key", key)
         self._value_serde = _serde_of(name, "value", value)
-        if partitions is not None and (type(partitions) is not int or partitions < 1):
-            raise TopologyError(f"topic {name!r}: partitions must be an int of at least 1, not {partitions!r}")
+        if partitions is not None:
+            checked_count(partitions, f"topic {name!r}: partitions", TopologyError)
         self.partitions = partitions
         self.timestamp = _function(name, "timestamp", timestamp)
         self.key_from = _function(name, "key_from", key_from)

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, TypeAlias, TypedDict, TypeVar
 
+from streams.core.arguments import checked_count
 from streams.core.calls import CallOrder, CallPlan
 from streams.core.errors import TopologyError
 from streams.core.user_code import located
 from streams.dsl.functions import (
-    check_whole,
     element_type,
     matching_form,
     pair_of,
@@ -113,10 +113,10 @@ def call_plan(
     return CallPlan(
         mapper,
         with_key,
-        check_whole(options.get("concurrency", 100), 1, f"{operator}: concurrency"),
+        checked_count(options.get("concurrency", 100), f"{operator}: concurrency", TopologyError),
         order,
         None if timeout is None else _seconds(operator, "timeout", timeout),
-        check_whole(options.get("retries", 0), 0, f"{operator}: retries"),
+        checked_count(options.get("retries", 0), f"{operator}: retries", TopologyError, minimum=0),
         _seconds(operator, "backoff", options.get("backoff", timedelta(milliseconds=100))),
         kinds,
         check,

@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 
+from streams.core.arguments import checked_count
 from streams.core.errors import TopologyError
 from streams.core.serdes import Serde
 from streams.core.user_code import located
 from streams.dsl.functions import (
     UNKNOWN,
     check_function,
-    check_whole,
     element_type,
     pair_types,
     pairs_of,
@@ -102,7 +102,7 @@ def _limits(operator: str, max_records: Any, max_wait: Any) -> tuple[int, int | 
     Raises:
         TopologyError: ``max_records`` or ``max_wait`` is out of range.
     """
-    check_whole(max_records, 1, f"{operator}: max_records")
+    checked_count(max_records, f"{operator}: max_records", TopologyError)
     if max_wait is None:
         return max_records, None
     wait_ms = to_ms(max_wait, f"max_wait= of {operator}")

@@ -100,17 +100,6 @@ def pairs_of(result: Any, what: str) -> list[tuple[Any, Any]]:
     return [pair_of(element, what) for element in result]
 
 
-def check_whole(value: Any, minimum: int, what: str) -> int:
-    """Return the value of an argument if it is an int of at least ``minimum``; ``what`` names it in the message.
-
-    Raises:
-        TopologyError: the value is not an int, or it is too small.
-    """
-    if type(value) is not int or value < minimum:
-        raise TopologyError(f"{what} must be an int of at least {minimum}, not {value!r}")
-    return value
-
-
 def check_flag(value: Any, what: str) -> bool:
     """Return the value of an argument if it is True or False; ``what`` names it in the message.
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, TypedDict
 from attrs import evolve
 from typing_extensions import TypeForm
 
+from streams.core.arguments import checked_count
 from streams.core.calls import CallOrder, CallPlan
 from streams.core.errors import TopologyError
 from streams.core.serdes import NULL, Serde
@@ -19,7 +20,6 @@ from streams.dsl.functions import (
     UNKNOWN,
     check_flag,
     check_function,
-    check_whole,
     matching_form,
     result_type,
     without_none,
@@ -127,7 +127,7 @@ def _plans(
         raise TopologyError("look_up: with ttl=None no answer becomes stale; give a ttl, or leave out stale=")
     pause_s = min(calls.backoff_s * 2 ** min(calls.retries, _MAX_DOUBLINGS), max(_MAX_PAUSE_S, calls.backoff_s))
     pause_ms = int(pause_s * 1000)
-    entries = check_whole(options.get("cache", 10_000), 1, "look_up: cache")
+    entries = checked_count(options.get("cache", 10_000), "look_up: cache", TopologyError)
     plan = LookUpPlan(by, entries, ttl_ms, stale_ms, _lifetime(negative, "negative"), pause_ms, calls.order)
     # The operator keeps the order of results, so the calls themselves may finish in any order.
     return evolve(calls, order="none"), plan

@@ -8,13 +8,13 @@ the logical graph, with the same names and numbers as in Kafka Streams.  The mod
 from collections.abc import Callable, Iterable
 from typing import Any, get_args, get_origin
 
+from streams.core.arguments import checked_count
 from streams.core.errors import TopologyError
 from streams.core.records import RecordContext
 from streams.core.topic import Sink, Topic, check_topic_name
 from streams.dsl.functions import (
     UNKNOWN,
     check_function,
-    check_whole,
     element_type,
     known_type,
     matching_form,
@@ -213,7 +213,7 @@ def repartition(
 ) -> StreamRef:
     """Add the node of ``repartition`` to the logical graph."""
     if partitions is not None:
-        check_whole(partitions, 1, f"repartition of {stream!r}: partitions")
+        checked_count(partitions, f"repartition of {stream!r}: partitions", TopologyError)
     if partitioner is not None:
         check_function(partitioner, "repartition", _PARTITIONER_FORM)
     names = stream.graph.names

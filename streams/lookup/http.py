@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from typing_extensions import TypeVar
 
+from streams.core.arguments import checked_count
 from streams.core.errors import ConfigError, StreamsError
 from streams.core.user_code import refuse_unawaited
 
@@ -69,9 +70,7 @@ class HttpLookUp(Generic[L, A]):
         limits = self._httpx.Limits(max_connections=None)
         if not isinstance(timeout, timedelta) or timeout <= timedelta(0):
             raise ConfigError(f"{self!r}: timeout must be a timedelta above 0, not {timeout!r}")
-        if type(max_bytes) is not int or max_bytes < 1:
-            raise ConfigError(f"{self!r}: max_bytes must be an int of at least 1, not {max_bytes!r}")
-        self._max_bytes = max_bytes
+        self._max_bytes = checked_count(max_bytes, f"{self!r}: max_bytes", ConfigError)
         refuse_unawaited(read, f"read= of {self!r}", error=ConfigError)
         self._options: Mapping[str, Any] = self._checked(
             {"timeout": timeout.total_seconds(), "headers": headers, "limits": limits, **(client or {})}

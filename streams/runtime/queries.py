@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
+from streams.core.arguments import checked_milliseconds
 from streams.core.errors import (
     ClientClosedError,
     InvalidStateStoreError,
@@ -18,7 +19,6 @@ from streams.core.errors import (
     StreamsError,
     StreamsRebalancingError,
 )
-from streams.core.record_arguments import checked_milliseconds
 from streams.core.records import TaskId
 from streams.runtime.answering import StoreRequest, ask_instance, is_member, request_of
 from streams.runtime.instance import Instance

@@ -10,6 +10,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
+from streams.core.arguments import checked_count, checked_headers, checked_row, checked_time
 from streams.core.calls import BlockingLoop, CallLoop, SteppedLoop
 from streams.core.clock import VirtualClock
 from streams.core.config import StreamsConfig
@@ -22,7 +23,6 @@ from streams.core.errors import (
 )
 from streams.core.metrics import Dropped, MetricPlace, Reading
 from streams.core.partitioning import partition_for
-from streams.core.record_arguments import checked_headers, checked_milliseconds, checked_row, checked_time
 from streams.core.records import NO_TIMESTAMP, Block, Headers, Record, TaskId, TopicPartition
 from streams.core.settings import Settings
 from streams.core.topic import Source, Topic, TopicLike, check_topic_name, meant, topic_name, typed_topic
@@ -54,12 +54,6 @@ R = TypeVar("R")
 _WHY_STEPS = 1_000
 
 Row = tuple[bytes | None, bytes | None, int, Headers]
-
-
-def _checked_partitions(partitions: int) -> int:
-    if type(partitions) is not int or partitions < 1:
-        raise ConfigError(f"partitions must be an int of at least 1, not {partitions!r}")
-    return partitions
 
 
 class TopologyTestDriver:
@@ -98,7 +92,7 @@ class TopologyTestDriver:
         self.metrics = metrics_of(self.config, self.clock)
         self.metrics.watch(self._readings)
         self.topology: Topology = build_topology(topology, self.config)
-        self._default_partitions, self._started_ms = _checked_partitions(partitions), now_ms
+        self._default_partitions, self._started_ms = checked_count(partitions, "partitions", ConfigError), now_ms
         self._calls: CallLoop = BlockingLoop(is_virtual=True) if awaits_calls else SteppedLoop(self.clock)
         self._settings = settings
         #: The piped records, and the milliseconds by which the clock was advanced, in order.
@@ -165,8 +159,8 @@ class TopologyTestDriver:
         count = self._counts.get(topic, 1)
         if partition is None:
             partition = 0 if key is None else partition_for(key, count)
-        if not 0 <= partition < count:
-            raise UnknownTopicError(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
+        if type(partition) is not int or not 0 <= partition < count:
+            raise UnknownTopicError(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition!r}")
         if timestamp_ms is None:
             timestamp_ms = self.clock.now_ms()
         if timestamp_ms != NO_TIMESTAMP:
@@ -188,8 +182,7 @@ class TopologyTestDriver:
         Raises:
             StreamsError: ``by_ms`` is no int, or negative: the clock never goes back.
         """
-        if checked_milliseconds(by_ms, "by_ms", StreamsError) < 0:
-            raise StreamsError(f"the clock cannot be advanced by {by_ms} ms: it never goes back")
+        checked_count(by_ms, "advance_wall_clock(): by_ms, in milliseconds,", StreamsError, minimum=0)
         self._history.append(by_ms)
         end_ms = self.clock.now_ms() + by_ms
         while (due_ms := self._next_idle_ms()) is not None and due_ms <= end_ms:
@@ -251,7 +244,7 @@ class TopologyTestDriver:
         """Return a view of a store; ``partition`` is required if the store has several partitions.
 
         Raises:
-            StreamsError: the store does not exist, or has several partitions and none is given.
+            StreamsError: the store or the partition does not exist, or there are several and none is given.
         """
         if name in self._globals:
             return self._globals[name].stores[name].view
@@ -261,6 +254,8 @@ class TopologyTestDriver:
             raise StreamsError(f"there is no store {name!r}; the topology has: {known}")
         if partition is None and len(found) > 1:
             raise StreamsError(f"store {name!r} has {len(found)} partitions; name one: store({name!r}, partition=0)")
+        if (partition or 0) not in found:
+            raise StreamsError(f"store {name!r} has the partitions {sorted(found)}, not {partition!r}")
         return found[partition or 0].view
 
     def metric(self, name: str, node: str | None = None) -> int:

@@ -11,8 +11,8 @@ from typing import Any, Final, Generic, Self, TypeVar, overload
 
 from attrs import evolve, field, frozen
 
+from streams.core.arguments import MAX_TIME_MS, checked_headers, checked_time
 from streams.core.errors import ProcessingError, StreamsError, TopologyError
-from streams.core.record_arguments import MAX_TIME_MS, checked_headers, checked_time
 from streams.core.records import Headers, Record, RecordMetadata, TaskId
 from streams.core.serdes import BYTES, PinnedSerde, Serde, serde_for
 from streams.core.user_code import located, refuse_result, refuse_unawaited, refuse_unawaited_methods

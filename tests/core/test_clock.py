@@ -20,6 +20,15 @@ def test_virtual_clock_moves_only_when_told() -> None:
         clock.advance(-1)
 
 
+@pytest.mark.parametrize("time", [1.0, "1", None])
+def test_time_of_another_type_is_refused_where_it_is_given(time) -> None:
+    clock = VirtualClock(100)
+    for call in (VirtualClock, clock.advance, clock.jump_to):
+        with pytest.raises(TypeError):
+            call(time)
+    assert clock.now_ms() == 100
+
+
 def test_jump_of_the_wall_clock_leaves_the_monotonic_time() -> None:
     clock = VirtualClock(100)
 

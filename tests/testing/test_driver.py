@@ -99,8 +99,11 @@ def test_topic_that_is_no_input_is_named_with_those_that_are():
             lambda driver: driver.pipe_all(words, [("a", "a")]),
             r"rows of \(key, value, timestamp_ms\), got \('a', 'a'\)",
         ),
-        (lambda driver: driver.advance_wall_clock(-1), "cannot be advanced by -1 ms"),
-        (lambda driver: driver.advance_wall_clock(timedelta(1)), "by_ms must be an int"),
+        (lambda driver: driver.advance_wall_clock(-1), "by_ms, in milliseconds, must be an int of at least 0, not -1"),
+        (lambda driver: driver.advance_wall_clock(timedelta(1)), "in milliseconds, must be an int"),
+        (lambda driver: driver.pipe(words, "a", key="a", partition="0"), "has partitions 0 to 0, not '0'"),
+        (lambda driver: driver.pipe(words, "a", key="a", partition=False), "has partitions 0 to 0, not False"),
+        (lambda driver: driver.store("store", partition=1), r"store 'store' has the partitions \[0\], not 1"),
         (lambda driver: TopologyTestDriver(topology, partitions=0), "partitions must be an int of at least 1, not 0"),
     ],
 )

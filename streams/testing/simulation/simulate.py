@@ -9,9 +9,9 @@ from typing import Any, Unpack
 
 from attrs import evolve, frozen
 
+from streams.core.arguments import checked_count, checked_row
 from streams.core.config import StreamsConfig, setting_name
 from streams.core.errors import ConfigError, TopologyError
-from streams.core.record_arguments import checked_row
 from streams.core.records import TopicPartition
 from streams.core.settings import Settings
 from streams.core.topic import Topic, TopicLike, meant, topic_names, typed_topic
@@ -105,15 +105,15 @@ def simulate(
     Raises:
         SimulationError: a seed failed, a kind of event did not occur in many seeds, or the topology is not
             deterministic, or depends on the order of arrival outside of ``may_depend_on_order``.
-        ConfigError: there are no seeds or no inputs, or an input is no row of key, value and time.
+        ConfigError: there are no seeds or no inputs, a seed or another number is out of range, or an input is no row of
+            key, value and time.
         TopologyError: an input is not a ``Topic`` or is not read by the topology, or a name in ``may_depend_on_order``
             is unknown.
     """
-    if not isinstance(seeds, Iterable):
-        raise ConfigError(f"seeds of simulate() must be numbers, such as range(100) or [{seeds!r}], not {seeds!r}")
-    chosen = list(seeds)
-    if not chosen:
-        raise ConfigError("simulate() got no seeds; pass for example seeds=range(100)")
+    chosen = _seeds(seeds)
+    checked_count(partitions, "simulate(): partitions", ConfigError)
+    checked_count(storm_ms, "simulate(): storm_ms", ConfigError)
+    checked_count(rest_ms, "simulate(): rest_ms", ConfigError, minimum=0)
     named = topic_names(may_depend_on_order, "may_depend_on_order", TopologyError)
     with tuned_collector():
         simulation = _prepared(topology, inputs, partitions, storm_ms, rest_ms, named, settings)
@@ -121,6 +121,16 @@ def simulate(
     if report.seeds >= _MANY:
         _check_exercised(simulation, report)
     return report
+
+
+def _seeds(seeds: Iterable[int]) -> list[int]:
+    if not isinstance(seeds, Iterable):
+        raise ConfigError(f"seeds of simulate() must be numbers, such as range(100) or [{seeds!r}], not {seeds!r}")
+    # A generator of random numbers takes others too, and gives -1 the world of 1.
+    chosen = [checked_count(seed, "a seed of simulate()", ConfigError, minimum=0) for seed in seeds]
+    if not chosen:
+        raise ConfigError("simulate() got no seeds; pass for example seeds=range(100)")
+    return chosen
 
 
 def _report(simulation: _Simulation, seeds: Iterable[int]) -> SimulationReport:

@@ -329,6 +329,23 @@ def test_many_seeds_in_which_nothing_happens_prove_nothing():
         simulate(word_count, {words: [("k", "w", 0)]}, seeds=range(50), storm_ms=10)
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"seeds": ["a"]}, r"a seed of simulate\(\) must be an int of at least 0, not 'a'"),
+        ({"seeds": [1, -1]}, r"a seed of simulate\(\) must be an int of at least 0, not -1"),
+        ({"seeds": [1.5]}, r"a seed of simulate\(\) must be an int of at least 0, not 1.5"),
+        ({"partitions": 0}, "partitions must be an int of at least 1, not 0"),
+        ({"storm_ms": 0}, "storm_ms must be an int of at least 1, not 0"),
+        ({"storm_ms": "x"}, "storm_ms must be an int of at least 1, not 'x'"),
+        ({"rest_ms": -1}, "rest_ms must be an int of at least 0, not -1"),
+    ],
+)
+def test_numbers_of_a_simulation_that_cannot_be_are_refused_before_it_begins(given, message):
+    with pytest.raises(ConfigError, match=message):
+        simulate(word_count, ONE, **({"seeds": [1]} | given))
+
+
 def test_simulation_needs_seeds_and_inputs():
     with pytest.raises(ConfigError, match="no seeds"):
         simulate(word_count, ONE, seeds=[])

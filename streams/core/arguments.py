@@ -1,4 +1,4 @@
-"""Checks of the times and headers that a program gives for a record.
+"""Checks of arguments that a program gives: the times and headers of a record, counts and durations.
 
 Between programs (producers, processors, the test driver) and the data path, which does not check them again.  Pure:
 no clock, no I/O; imports ``core.errors`` and ``core.records`` only.
@@ -45,6 +45,17 @@ def checked_milliseconds(time: object, what: str, error: type[StreamsError], **p
             **place,
         )
     return operator.index(time)
+
+
+def checked_count(value: object, what: str, error: type[StreamsError], *, minimum: int = 1) -> int:
+    """Return a number of things or milliseconds; ``what`` names the argument in messages.
+
+    Raises:
+        StreamsError: it is no int, or below ``minimum``; raised as class ``error``.
+    """
+    if type(value) is not int or value < minimum:
+        raise error(f"{what} must be an int of at least {minimum}, not {value!r}")
+    return value
 
 
 def checked_headers(headers: object, what: str, error: type[StreamsError], **place: Any) -> Headers:
