@@ -276,8 +276,6 @@ class BrokerConfig:
     def __attrs_post_init__(self) -> None:
         if self.rack == "":
             raise ConfigError("rack='': give the broker a rack with a name, or None")
-        if self.metrics_receiver is not None and not callable(self.metrics_receiver):
-            raise ConfigError(f"metrics_receiver={self.metrics_receiver!r}: give a function of one PushedMetrics")
         refuse_unawaited(self.metrics_receiver, "metrics_receiver", error=ConfigError)
 
 

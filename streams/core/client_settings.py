@@ -33,7 +33,8 @@ _EXTENSION: Final = re.compile(r"(?!auth=)[A-Za-z]+=[\x21-\x7E \t\r\n]+")
 
 
 def _is_provider(name: str, value: Any) -> bool:
-    refuse_unawaited(value, f"setting {name!r}", error=ConfigError)
+    if callable(value):
+        refuse_unawaited(value, f"setting {name!r}", error=ConfigError)
     return callable(value)
 
 

@@ -93,7 +93,8 @@ def _is_wrapper(name: str, value: Any) -> bool:
 def _is_extractor(name: str, value: Any) -> bool:
     if not (callable(value) or hasattr(value, "block")):
         return False
-    refuse_unawaited(value, f"setting {name!r}", error=ConfigError)
+    if callable(value):
+        refuse_unawaited(value, f"setting {name!r}", error=ConfigError)
     refuse_unawaited_methods(value, ("block", "one"), f"setting {name!r}", error=ConfigError)
     return True
 

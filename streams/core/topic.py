@@ -307,7 +307,5 @@ def _serde_of(topic: str, side: str, form: Any) -> Serde[Any]:
 
 
 def _function(topic: str, what: str, function: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
-    if function is not None and not callable(function):
-        raise TopologyError(f"topic {topic!r}: {what} must be a function of the value, not {function!r}")
     refuse_unawaited(function, f"topic {topic!r}: {what}")
     return function

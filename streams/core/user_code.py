@@ -129,15 +129,19 @@ def refuse_unawaited(
     error: type[StreamsError] = TopologyError,
     awaited_by: str | None = None,
 ) -> None:
-    """Reject an async function, an async generator, or (without ``may_yield``) a generator.
+    """Reject what cannot be called, an async function, an async generator, or (without ``may_yield``) a generator.
 
     Partial functions, bound methods, cached functions and callable objects are unwrapped.  ``what``
-    names the argument in the message, and ``awaited_by`` the operator for async functions, if there is one.  Objects
-    that are not callable are not checked.
+    names the argument in the message, and ``awaited_by`` the operator for async functions, if there is one.  None
+    stands for no function.
 
     Raises:
         StreamsError: the function is not supported; raised as class ``error``.
     """
+    if function is None:
+        return
+    if not callable(function):
+        raise error(f"{what} must be a function, not {function!r:.60} of type {type(function).__qualname__}")
     inner = _inner(function)
     if inspect.iscoroutinefunction(inner):
         kind = "async"
@@ -181,13 +185,13 @@ def refuse_not_async(function: Any, what: str, *, instead: str) -> None:
 def refuse_unawaited_methods(
     owner: Any, names: tuple[str, ...], what: str, *, error: type[StreamsError] = TopologyError
 ) -> None:
-    """Reject an object or a class if one of the named methods is async or a generator.
+    """Reject an object or a class if one of the named methods cannot be called, is async or a generator.
 
     Raises:
         StreamsError: one of the methods is not supported; raised as class ``error``.
     """
     for name in names:
-        refuse_unawaited(getattr(owner, name, None), what, error=error)
+        refuse_unawaited(getattr(owner, name, None), f"{name} of {what}", error=error)
 
 
 def check_arity(function: Any, what: str, arguments: int, form: str) -> None:

@@ -84,7 +84,8 @@ class SqlLookUp(Generic[L, A]):
                 f"{self!r}: the source must be a function that opens a DBAPI connection, or an SQLAlchemy engine that "
                 f"is not async, but is {source!r:.100}"
             )
-        for function, name in ((source, "source"), (row, "row="), (parameters, "parameters=")):
+        opened = None if self._is_engine else source
+        for function, name in ((opened, "source"), (row, "row="), (parameters, "parameters=")):
             refuse_unawaited(function, f"{name} of {self!r}", error=ConfigError)
 
     def __repr__(self) -> str:

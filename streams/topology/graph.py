@@ -162,7 +162,8 @@ class Topology:
                     f"source {name!r}: {first.name!r} and {topic.name!r} have different sources of event time; "
                     "add a source for each"
                 )
-        refuse_unawaited(timestamp, f"timestamp of source {name!r}")
+        if callable(timestamp):
+            refuse_unawaited(timestamp, f"timestamp of source {name!r}")
         refuse_unawaited_methods(timestamp, ("block", "one"), f"timestamp of source {name!r}")
         if timestamp is None and first is not None and first.timestamp is not None:
             timestamp = FromValue(first.name, first.timestamp)
@@ -206,7 +207,8 @@ class Topology:
                     f"sink {name!r} needs a Topic, a topic's name or a function that chooses one, got {topic!r}"
                 )
             check_topic_name(topic)
-        refuse_unawaited(topic, f"topic of sink {name!r}")
+        if callable(topic):
+            refuse_unawaited(topic, f"topic of sink {name!r}")
         refuse_unawaited(partitioner, f"partitioner of sink {name!r}")
         if declared is not None:
             self.declare(declared)

@@ -224,7 +224,7 @@ def test_without_a_receiver_the_apis_are_not_announced():
 
 
 def test_a_receiver_is_a_function():
-    with pytest.raises(ConfigError, match="give a function of one PushedMetrics"):
+    with pytest.raises(ConfigError, match="metrics_receiver must be a function, not 'file' of type str"):
         EmbeddedBroker(metrics_receiver="file")  # type: ignore[arg-type]
 
     async def receive(pushed):

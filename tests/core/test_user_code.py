@@ -70,9 +70,16 @@ def test_what_nobody_runs_is_refused_with_its_name_and_place(name: str) -> None:
         refuse_unawaited(function, "callback", error=ConfigError)
 
 
-@pytest.mark.parametrize("function", [plain, Plain(), functools.partial(plain, 1), lambda: later(), len, int, Later, 1])
+@pytest.mark.parametrize("function", [plain, Plain(), functools.partial(plain, 1), lambda: later(), len, int, Later, None])
 def test_what_does_its_work_when_it_is_called_passes(function: Any) -> None:
     refuse_unawaited(function, "callback")
+
+
+@pytest.mark.parametrize("given", [1, "f", [], plain()])
+def test_what_cannot_be_called_is_refused(given: Any) -> None:
+    """Else it would fail at its first call, which may be days later."""
+    with pytest.raises(ConfigError, match=f"callback must be a function, not .* of type {type(given).__name__}"):
+        refuse_unawaited(given, "callback", error=ConfigError)
 
 
 def test_a_function_that_drives_a_coroutine_itself_passes() -> None:
