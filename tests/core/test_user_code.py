@@ -70,7 +70,9 @@ def test_what_nobody_runs_is_refused_with_its_name_and_place(name: str) -> None:
         refuse_unawaited(function, "callback", error=ConfigError)
 
 
-@pytest.mark.parametrize("function", [plain, Plain(), functools.partial(plain, 1), lambda: later(), len, int, Later, None])
+@pytest.mark.parametrize(
+    "function", [plain, Plain(), functools.partial(plain, 1), lambda: later(), len, int, Later, None]
+)
 def test_what_does_its_work_when_it_is_called_passes(function: Any) -> None:
     refuse_unawaited(function, "callback")
 
