@@ -162,8 +162,9 @@ class Topology:
                     f"source {name!r}: {first.name!r} and {topic.name!r} have different sources of event time; "
                     "add a source for each"
                 )
-        if callable(timestamp):
-            refuse_unawaited(timestamp, f"timestamp of source {name!r}")
+        given: object = timestamp
+        if callable(given):
+            refuse_unawaited(given, f"timestamp of source {name!r}")
         refuse_unawaited_methods(timestamp, ("block", "one"), f"timestamp of source {name!r}")
         if timestamp is None and first is not None and first.timestamp is not None:
             timestamp = FromValue(first.name, first.timestamp)
