@@ -8,7 +8,7 @@ logical graph, with the same names and numbers as in Kafka Streams.  The module 
 from collections.abc import Callable
 from typing import Any
 
-from attrs import Factory, field, frozen
+from attrs import Factory, evolve, field, frozen
 
 from streams.core.serdes import LONG
 from streams.core.windows import SlidingWindows
@@ -17,7 +17,17 @@ from streams.dsl.functions import check_function, result_type
 from streams.dsl.logical import LogicalNode
 from streams.dsl.materialized import NOT_GIVEN, StoreArguments, key_value
 from streams.dsl.nodes import LogicalOperator
-from streams.dsl.operators import COUNT, TABLE_COUNT, Fold, TableAggregate, TableFold, reduction, table_reduction
+from streams.dsl.operators import (
+    COUNT,
+    TABLE_COUNT,
+    Fold,
+    OwnAggregates,
+    TableAggregate,
+    TableFold,
+    on_copies,
+    reduction,
+    table_reduction,
+)
 from streams.dsl.ref import GroupedTableRef, GroupRef, TableRef
 from streams.dsl.serde_variables import SerdeVariable, annotated, declared, overridden
 from streams.dsl.side_outputs import SideOutputs
@@ -66,6 +76,7 @@ class StreamAggregation:
             check_function(fold.merger, "merger of aggregate", MERGER_FORM)
             functions = (fold.aggregator, fold.merger)
         value = aggregate_variable(arguments.value, fold.initializer, functions, self.group.name)
+        fold = evolve(fold, initializer=OwnAggregates(fold.initializer))
         return self._fold(name, AGGREGATE, fold, value, arguments)
 
     def _fold(
@@ -77,7 +88,7 @@ class StreamAggregation:
         full_name = value.node = group.graph.names.given(name, prefix)
         parent, sources = group.partitioned_by_key(materialized.store)
         state = SourceState(materialized)
-        content = LogicalOperator(lambda: windowing.operator(materialized.store, fold, state.send_old), state.specs)
+        content = LogicalOperator(lambda: windowing.operator(state, fold), state.specs)
         node = LogicalNode(
             full_name,
             content,
@@ -117,6 +128,7 @@ class TableAggregation:
         check_function(fold.subtractor, "subtractor of aggregate", AGGREGATOR_FORM)
         functions = (fold.adder, fold.subtractor)
         value = aggregate_variable(arguments.value, fold.initializer, functions, self.group.name)
+        fold = evolve(fold, initializer=OwnAggregates(fold.initializer))
         return self._fold(name, TABLE_AGGREGATE, fold, value, arguments)
 
     def _fold(
@@ -131,7 +143,12 @@ class TableAggregation:
         full_name = value.node = names.given(name, prefix)
         repartition = group.partitioned_by_key(materialized.store, sink, source)
         state = SourceState(materialized)
-        content = LogicalOperator(lambda: TableAggregate(materialized.store, fold, state.send_old), state.specs)
+
+        def operator() -> TableAggregate:
+            kept = on_copies(fold, materialized.value.resolve()) if state.send_old else fold
+            return TableAggregate(materialized.store, kept, state.send_old)
+
+        content = LogicalOperator(operator, state.specs)
         node = LogicalNode(full_name, content, is_output_versioned=materialized.is_versioned)
         group.graph.add(repartition, node)
         return TableRef(group.graph, node, key, value, frozenset((repartition.name,)), state)

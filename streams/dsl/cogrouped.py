@@ -20,7 +20,7 @@ from streams.dsl.logical import LogicalGraph, LogicalNode
 from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreArguments, StoreOptions, WindowStoreOptions
 from streams.dsl.names import check_name
 from streams.dsl.nodes import LogicalOperator
-from streams.dsl.operators import Fold
+from streams.dsl.operators import Fold, OwnAggregates
 from streams.dsl.ref import GroupRef, TableRef, check_builder
 from streams.dsl.repartition import repartition_node
 from streams.dsl.serde_variables import SerdeVariable, joint, overridden
@@ -110,6 +110,7 @@ class CogroupRef:
         sources = self.graph.copartition(source for group in self.groups for source in self.parents[group][1])
         state = SourceState(materialized)
         is_versioned = materialized.is_versioned if windowing.windows is None else None
+        initializer = OwnAggregates(initializer)
         nodes = []
         for number, (group, aggregator) in enumerate(self.groups.items()):
             full_name = self.graph.names.suffixed(name, f"-cogroup-agg-{number}", AGGREGATE)
@@ -141,7 +142,7 @@ class CogroupRef:
 
 
 def _maker(windowing: Windowing, fold: Fold, state: SourceState) -> Callable[[], Operator]:
-    return lambda: windowing.operator(state.materialized.store, fold, state.send_old)
+    return lambda: windowing.operator(state, fold)
 
 
 @define(eq=False, repr=False)

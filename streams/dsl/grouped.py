@@ -144,6 +144,7 @@ class KGroupedStream(Generic[K, V]):
         """Fold the values of each key with ``aggregator(key, value, aggregate)``, starting with ``initializer()``.
 
         ``value`` is the type of the aggregate; it is required if the type does not follow from the initializer.
+        The aggregator may change the aggregate and return it; the initializer must return a new one each time.
 
         >>> amounts = orders.group_by_key().aggregate(list, lambda key, amount, seen: [*seen, amount], value=list[int])
         >>> play(amounts, ("ann", 5), ("ann", 2))

@@ -31,6 +31,7 @@ from streams.dsl.operators import (
     StreamAggregate,
     WindowerAggregate,
     numbers_spec,
+    on_copies,
     window_aggregate,
 )
 from streams.dsl.serde_variables import (
@@ -39,6 +40,7 @@ from streams.dsl.serde_variables import (
     session_windowed_variable,
     time_windowed_variable,
 )
+from streams.dsl.table_state import SourceState
 from streams.state import SESSION, TIMESTAMPED_WINDOW
 from streams.topology import Operator
 
@@ -163,8 +165,12 @@ class Windowing:
             return 0
         return self.window_ms + self.closing_ms + 1
 
-    def operator(self, store: str, fold: Fold, send_old: bool) -> Operator:
-        """Return the operator that folds records into the store."""
+    def operator(self, state: SourceState, fold: Fold) -> Operator:
+        """Return the operator that folds records into the store of the state; called when the graph is complete."""
+        store, send_old = state.materialized.store, state.send_old
+        # An aggregate of a sliding window is the start of the next window, too.
+        if send_old or isinstance(self.windows, SlidingWindows):
+            fold = on_copies(fold, state.materialized.value.resolve())
         if self.windows is None:
             return StreamAggregate(store, fold, send_old)
         if isinstance(self.windows, SessionWindows):

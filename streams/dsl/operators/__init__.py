@@ -27,7 +27,9 @@ from streams.dsl.operators.early import EarlyResults as EarlyResults
 from streams.dsl.operators.folds import COUNT as COUNT
 from streams.dsl.operators.folds import TABLE_COUNT as TABLE_COUNT
 from streams.dsl.operators.folds import Fold as Fold
+from streams.dsl.operators.folds import OwnAggregates as OwnAggregates
 from streams.dsl.operators.folds import TableFold as TableFold
+from streams.dsl.operators.folds import on_copies as on_copies
 from streams.dsl.operators.folds import reduction as reduction
 from streams.dsl.operators.folds import table_reduction as table_reduction
 from streams.dsl.operators.foreign_key import ForeignTableJoin as ForeignTableJoin
