@@ -17,6 +17,7 @@ from streams.core.serde_base import CODEC_ERRORS, Recipe, Serde, blank, read_err
 from streams.core.serde_models import codec_of, encode_hook, parts_of
 
 _encode = msgspec.json.Encoder(order="sorted", enc_hook=encode_hook).encode
+_encode_as_is = msgspec.json.Encoder(enc_hook=encode_hook).encode
 _decode = msgspec.json.Decoder().decode
 
 #: Container types for which subclasses are accepted.
@@ -26,7 +27,7 @@ _LOOSE = (str, int, float, bytes, dict, list, tuple, set, frozenset, Mapping)
 def canonical_json(value: Any) -> bytes:
     """Return the canonical JSON of a value.
 
-    Dict keys that are not str are converted to str, as usual in JSON.
+    Dict keys that are not str are converted to str, as usual in JSON.  No two of a dict may become the same text.
 
     >>> canonical_json({"b": 1, "a": ["é", None]}).decode()
     '{"a":["é",null],"b":1}'
@@ -57,7 +58,14 @@ def _encode_any(value: Any) -> bytes:
         return _encode(value)
     except TypeError:
         # msgspec sorts only str keys, so keys are first converted to str.
-        return _encode(msgspec.to_builtins(value, str_keys=True, enc_hook=encode_hook))
+        data = _encode(msgspec.to_builtins(value, str_keys=True, enc_hook=encode_hook))
+        # Unsorted, msgspec writes an entry for each key, also where two of them are the same text.
+        if len(_encode_as_is(value)) != len(data):
+            raise ValueError(
+                "two keys of a dict are the same text in JSON, such as 1 and '1', and one of them would be lost; "
+                "keys that are not texts are read back as texts where their type is not declared"
+            ) from None
+        return data
 
 
 def _has_non_finite(value: Any) -> bool:

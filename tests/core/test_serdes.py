@@ -95,6 +95,33 @@ UserId = NewType("UserId", str)
 
 
 @pytest.mark.parametrize(
+    ("form", "value"),
+    [
+        (dict, {1: "a", "1": "b"}),
+        (Any, {"inside": [{1.5: 1, "1.5": 2}]}),
+        (dict[int | str, int], {1: 1, "1": 2}),
+        (dict[Any, int], {Colour.RED: 1, "red": 2}),
+        (dict[Any, int], {b"a": 1, "YQ==": 2}),
+    ],
+)
+def test_keys_of_one_text_are_not_written_as_one_entry(form, value):
+    """One of the two entries would be lost without a word."""
+    serde = serde_for(form)
+
+    with pytest.raises(SerializationError, match="two keys of a dict are the same text in JSON, such as 1 and '1'"):
+        serde.serialize(value)
+    with pytest.raises(SerializationError, match="two keys of a dict are the same text"):
+        serde.serialize_all([value])
+
+
+@pytest.mark.parametrize(
+    ("value", "data"), [({2: "é", 1: {3, 4}}, b'{"1":[3,4],"2":"\xc3\xa9"}'), ({1: 2, "a": 3.0}, b'{"1":2,"a":3.0}')]
+)
+def test_keys_of_different_texts_are_written(value, data):
+    assert serde_for(Any).serialize(value) == data
+
+
+@pytest.mark.parametrize(
     ("serde", "value", "data"),
     [
         (STRING, "é", b"\xc3\xa9"),
