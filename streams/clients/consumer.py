@@ -226,9 +226,13 @@ class Consumer:
         """Return records as soon as there are any; they are decoded if the subscription has types for the topic.
 
         Raises:
+            ConfigError: no topic is subscribed to, and no partition is assigned.
             SerializationError: the next record cannot be decoded; the position stays at this record.
             WakeupError, BrokerError: see ``poll_blocks``.
         """
+        self._check_open()
+        if self._topics.is_empty and not self._state.partitions:
+            raise ConfigError("poll() without a subscription or an assignment; call subscribe() or assign() first")
         self._unconsumed.keep(self._state.partitions)
         if self._unconsumed:
             return self._unconsumed.take_all()

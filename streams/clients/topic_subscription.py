@@ -80,6 +80,11 @@ class TopicSubscription:
         """Clear the subscription; the types of topics are kept."""
         self.pattern, self.names, self.broker_pattern = None, (), ""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is neither a topic nor a pattern."""
+        return not self.names and self.pattern is None and not self.broker_pattern
+
     def know(self, topics: Iterable[Topic[Any, Any]]) -> None:
         """Register topics, whose types are used to decode records."""
         self.typed.update((topic.name, topic) for topic in topics)

@@ -277,6 +277,23 @@ def test_wakeup_ends_the_next_poll(make):
     assert consumer.poll() == []
 
 
+def test_poll_without_topics_is_an_error_and_not_a_wait(make):
+    """As in Kafka's client: nothing would ever come."""
+    consumer = make("readers")
+    told = r"poll\(\) without a subscription or an assignment; call subscribe\(\) or assign\(\) first"
+    for partitions in (None, []):
+        consumer.unsubscribe()
+        if partitions is not None:
+            consumer.assign(partitions)
+        with pytest.raises(ConfigError, match=told):
+            consumer.poll(1_000)
+        with pytest.raises(ConfigError, match=told):
+            next(consumer)
+        consumer.unsubscribe()
+        consumer.subscribe([typed])
+        assert consumer.poll(0) == []
+
+
 def test_closed_consumer_says_so(make):
     consumer = make()
     consumer.close()
