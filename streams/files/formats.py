@@ -252,7 +252,7 @@ class CsvRows:
         Raises:
             InputError: two columns have the same name, or a quote is not closed.
         """
-        text = _CsvText(line_chunks(source, kind, part), part.first_line - 1)
+        text = _CsvText(line_chunks(source, kind, part, keeps_returns=True), part.first_line - 1)
         reader = csv.reader(text, strict=True)
         self._header = []
         numbers: list[int] = []
@@ -302,7 +302,7 @@ class CsvRows:
 
     def raw(self, row: tuple[list[str], str]) -> bytes:
         """Return the line or lines that the row occupies."""
-        return row[1].rstrip("\n").encode(errors="surrogateescape")
+        return row[1].rstrip("\r\n").encode(errors="surrogateescape")
 
 
 @define

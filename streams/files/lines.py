@@ -22,12 +22,18 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def line_chunks(
-    source: FileSource, kind: FileKind, part: Part = WHOLE, *, max_line_bytes: int = MAX_LINE_BYTES
+    source: FileSource,
+    kind: FileKind,
+    part: Part = WHOLE,
+    *,
+    max_line_bytes: int = MAX_LINE_BYTES,
+    keeps_returns: bool = False,
 ) -> Iterator[tuple[int, list[bytes]]]:
     """Yield (number of the first line, lines without line ends) in file order.
 
     The bounds of ``part`` are line bounds.  A last line without a line end counts as a line; an empty remainder after
-    the last line end does not.
+    the last line end does not.  With ``keeps_returns``, a line end is a line feed only, for rows that contain line
+    ends; else a carriage return before it belongs to it.
 
     Raises:
         InputError: the file cannot be read to its end, or a line is longer than allowed.
@@ -38,7 +44,7 @@ def line_chunks(
         if not part.start and number == 1 and lines:
             lines[0] = lines[0].removeprefix(_BOM)
         if lines:
-            yield number, _without_returns(lines)
+            yield number, lines if keeps_returns else _without_returns(lines)
         number += len(lines)
     if source.lines is not None:
         return
@@ -46,6 +52,7 @@ def line_chunks(
         for position, chunk in _chunks(source, kind, part):
             if not position:
                 chunk = chunk.removeprefix(_BOM)
+            has_returns = not keeps_returns and (b"\r" in chunk or rest.endswith(b"\r"))
             lines = (rest + chunk).split(b"\n") if b"\n" in chunk else [rest + chunk]
             rest = lines.pop()
             if len(rest) > max_line_bytes:
@@ -55,7 +62,7 @@ def line_chunks(
                 )
             for start in range(0, len(lines), BATCH_ROWS):
                 some = lines[start : start + BATCH_ROWS]
-                yield number, _without_returns(some)
+                yield number, _without_returns(some) if has_returns else some
                 number += len(some)
     except GZIP_ERRORS as error:
         raise InputError(
@@ -64,7 +71,7 @@ def line_chunks(
     except OSError as error:
         raise InputError(f"{source}:{number}: cannot be read further: {error.strerror or error}") from error
     if rest:
-        yield number, _without_returns([rest])
+        yield number, [rest] if keeps_returns else _without_returns([rest])
 
 
 def _chunks(source: FileSource, kind: FileKind, part: Part) -> Iterator[tuple[int, bytes]]:
@@ -119,6 +126,4 @@ def _blank_lines(data: bytes) -> int:
 
 def _without_returns(lines: list[bytes]) -> list[bytes]:
     """Return the lines without the carriage returns of Windows line ends."""
-    if lines[0].endswith(b"\r") or lines[-1].endswith(b"\r"):
-        return [line.removesuffix(b"\r") for line in lines]
-    return lines
+    return [line.removesuffix(b"\r") for line in lines]

@@ -230,6 +230,18 @@ def test_a_quote_within_a_cell_of_csv_is_text_and_holds_up_no_row(broker, tmp_pa
     assert [record.key for record in records_of(broker, ORDERS)] == ['5" pipe', 'a "b"\nc', "", 'x"y""']
 
 
+def test_line_ends_within_cells_of_csv_are_read_as_they_are(broker, tmp_path):
+    csv = tmp_path / "orders.csv"
+    csv.write_bytes(b'customer,cents\r\n"a\r\nb",1\r\n')
+    with reading(broker, growing(csv), ORDERS) as has:
+        has(1)
+        with csv.open("ab") as stream:
+            stream.write(b'"c\nd\r",2\r\n')
+        has(2)
+
+    assert [record.key for record in records_of(broker, ORDERS)] == ["a\r\nb", "c\nd\r"]
+
+
 def test_a_file_that_cannot_grow_and_settings_that_are_wrong_are_refused():
     def refused(match, path="a.log", **options):
         with pytest.raises(ConfigError, match=match):

@@ -92,6 +92,27 @@ def test_cells_of_csv_are_strings_or_converted_to_the_topics_type(write: Any) ->
         values(Topic("t", value=Reading), path)
 
 
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("inside", ["\n", "\r\n", "\r", "\r\r\n"])
+def test_line_ends_within_cells_of_csv_are_read_as_they_are(tmp_path: Path, line_end: bytes, inside: str) -> None:
+    path = tmp_path / "a.csv"
+    rows = ["a,b", f'"1{inside}2",x', f'y,"{inside}"', "z,3"]
+    path.write_bytes(line_end.join(row.encode() for row in rows) + line_end)
+
+    found = values(Topic("t", value=dict[str, str]), path)
+
+    assert found == [{"a": f"1{inside}2", "b": "x"}, {"a": "y", "b": inside}, {"a": "z", "b": "3"}]
+
+
+@pytest.mark.parametrize("before", [b"z\n", b"x" * ((1 << 19) - 2)])
+def test_line_ends_of_windows_are_none_of_a_text_wherever_they_are(tmp_path: Path, before: bytes) -> None:
+    """Also if the first and last line of a chunk have others, and if a chunk ends between return and line feed."""
+    path = tmp_path / "a.log"
+    path.write_bytes(before + b"a\r\nb\r\nc\rd\ne\n")
+
+    assert values(Topic("t", value=str), path) == [*f"{before.decode()}a".split("\n"), "b", "c\rd", "e"]
+
+
 def test_empty_cells_are_missing_where_the_type_is_no_text(write: Any) -> None:
     path = write("a.csv", "station,at,celsius,gust\n,2024-01-01T00:00:00Z,,\n")
 
