@@ -158,8 +158,7 @@ class Streams:
         self.broker, self._own_broker = _cluster_of(self.config, broker)
         environment = self._environment(clock or SystemClock(), threads or SystemThreads())
         listeners = InstanceListeners(on_state, on_restore, on_exception)
-        #: The runtime of this application, for servers and tools.
-        self.instance = Instance(self.topology, self.config, environment, listeners, grouper)
+        self._instance = Instance(self.topology, self.config, environment, listeners, grouper)
         self._servers: list[WebServer] = []
         self._calls: LoopCalls | None = None
 
@@ -176,7 +175,17 @@ class Streams:
         )
 
     def __repr__(self) -> str:
-        return f"<Streams {self.config.application_id!r} {self.state.value}>"
+        return f"<Streams {self.config.application_id!r} {self._instance.life.state.value}>"
+
+    @property
+    def instance(self) -> Instance:
+        """The runtime of this application, for servers and tools.
+
+        Raises:
+            ClientClosedError: it belongs to the process that this one was forked from.
+        """
+        self._instance.check_process()
+        return self._instance
 
     @property
     def state(self) -> State:
@@ -225,8 +234,10 @@ class Streams:
 
         Raises:
             ClientClosedError: the application was not started.
-            StreamsError: the application failed.
+            StreamsError: the application failed; or one of its own threads, such as in a mapper, waits without limit.
         """
+        if timeout_ms is None:
+            self.instance.refuse_waiting("wait")
         if self.state is State.CREATED:
             name = self.config.application_id
             raise ClientClosedError(f"application {name!r} was not started: call start(), or enter it with `with`")
@@ -237,11 +248,15 @@ class Streams:
     def close(self, timeout_ms: int | None = None) -> bool:
         """Commit, stop and close the application; return False if this took longer than ``timeout_ms``.  Idempotent.
 
-        ``timeout_ms`` None (default) waits without limit.
+        ``timeout_ms`` None (default) waits without limit.  In a thread of the application, such as in a mapper, a
+        timeout is needed: ``close(timeout_ms=0)`` asks all threads to stop, and another thread closes later.
 
         Raises:
-            StreamsError: the application failed; it is closed nevertheless.
+            StreamsError: the application failed; it is closed nevertheless.  Or one of its own threads waits without
+                limit.
         """
+        if timeout_ms is None:
+            self.instance.refuse_waiting("close")
         if self._otlp is not None:
             self._otlp.stop_metrics()
         is_done = self.instance.close(timeout_ms)
@@ -274,6 +289,7 @@ class Streams:
 
         Raises:
             ClientClosedError: the application is not running.
+            StreamsError: one of the application's own threads, such as in a mapper, waits without limit.
         """
         return self.instance.remove_thread(timeout_ms)
 

@@ -1,9 +1,9 @@
-"""Clients and brokers in a process that is forked: they belong to the parent.
+"""Clients, brokers and applications in a process that is forked: they belong to the parent.
 
 A fork copies memory, sockets and open files, but no threads.  Two processes that used one producer would number
 their records alike, so that a broker took those of one for repetitions of the other's; two brokers would write into
 the same files.
-Between clients and brokers, which register, and the interpreter.  Imports nothing of the package.
+Between these, which register, and the interpreter.  Imports nothing of the package.
 """
 
 import os

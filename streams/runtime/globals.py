@@ -73,6 +73,11 @@ class GlobalStores:
         """Start the thread that updates the global stores; ``name`` is the name of the thread."""
         self._worker = self._threads.start(name, self._run)
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs in the updating thread."""
+        return self._worker is not None and self._worker.is_current
+
     def close(self) -> None:
         """Stop the updating thread and close the global stores."""
         self._is_closing = True

@@ -14,7 +14,8 @@ from attrs import define, field
 
 from streams.clients import Consumer
 from streams.core.config import StreamsConfig
-from streams.core.errors import ClientClosedError
+from streams.core.errors import ClientClosedError, StreamsError
+from streams.core.forks import DISOWNED, stays_in_process
 from streams.core.metrics import Metrics
 from streams.runtime.bounded import BoundedProgress
 from streams.runtime.bounds import DerivedBounds
@@ -70,6 +71,7 @@ class Instance:
     _globals: GlobalStores | None = field(init=False, default=None)
     _views: Mapping[str, Any] = field(init=False, factory=dict)
     _is_locked: bool = field(init=False, default=False)
+    _is_disowned: bool = field(init=False, default=False)
     _plan: ApplicationPlan | None = field(init=False, default=None)
     _plans: Plans = field(init=False)
     _upstream_work: UpstreamWork = field(init=False, factory=UpstreamWork)
@@ -98,6 +100,20 @@ class Instance:
             else LeaderMembership(config, self._plans, self._provisioner, is_bounded=True)
         )
         self.query_bounds = DerivedBounds(self._provisioner)
+        stays_in_process(self)
+
+    def disown(self) -> None:
+        """Refuse all further use in a forked process, which has none of the threads and connections."""
+        self._is_disowned = True
+
+    def check_process(self) -> None:
+        """Check that the instance belongs to this process.
+
+        Raises:
+            ClientClosedError: it belongs to the process that this one was forked from.
+        """
+        if self._is_disowned:
+            raise ClientClosedError(f"application {self.config.application_id!r} {DISOWNED}: make a new one here")
 
     @property
     def home(self) -> StateHome:
@@ -142,22 +158,46 @@ class Instance:
     def close(self, timeout_ms: int | None = None) -> bool:
         """Stop the threads, commit and close; return whether the threads ended within ``timeout_ms``.
 
-        Afterwards the state is NOT_RUNNING, or ERROR after a failure.
+        Afterwards the state is NOT_RUNNING, or ERROR after a failure.  A call in a thread of the instance stops the
+        threads, and its result is False.
+
+        Raises:
+            StreamsError: the call has no timeout, and is in a thread of the instance.
         """
+        if timeout_ms is None:
+            self.refuse_waiting("close")
         if self.state is State.CREATED:
             self.supervisor.move(State.NOT_RUNNING)
             self.supervisor.end()
         self.supervisor.move(State.PENDING_SHUTDOWN)
-        if not self.supervisor.stop(timeout_ms):
+        if not self.supervisor.stop(timeout_ms) or self._is_in_own_thread:
             return False
         self._release()
         self.supervisor.move(State.NOT_RUNNING)
         self.supervisor.move(State.ERROR)
         return True
 
+    def refuse_waiting(self, method: str) -> None:
+        """Check that the caller does not run in a thread of the instance, which would wait for itself.
+
+        Raises:
+            StreamsError: it does; ``method`` is named in the message.
+        """
+        if self._is_in_own_thread:
+            raise StreamsError(
+                f"{method}() was called in a thread of application {self.config.application_id!r} and would wait for "
+                "its own end: raise an exception, which stops the application, or let another thread call "
+                f"{method}(); close(timeout_ms=0) only asks the threads to stop"
+            )
+
+    @property
+    def _is_in_own_thread(self) -> bool:
+        return self.pool.is_current or (self._globals is not None and self._globals.is_current)
+
     @property
     def state(self) -> State:
         """The current state of the instance."""
+        self.check_process()
         return self.life.state
 
     @property
@@ -247,8 +287,11 @@ class Instance:
 
         Raises:
             ClientClosedError: the instance is not running.
+            StreamsError: the call has no timeout, and is in a thread of the instance.
         """
         self._check_running()
+        if timeout_ms is None:
+            self.refuse_waiting("remove_thread")
         removed = self.pool.remove_youngest(timeout_ms)
         if removed is None:
             return None
@@ -327,6 +370,7 @@ class Instance:
         self.pool.set_paused(is_paused)
 
     def _check_running(self) -> None:
+        self.check_process()
         if not self.life.is_up:
             raise ClientClosedError(f"application {self.config.application_id!r} is {self.state.value}, not running")
 

@@ -38,9 +38,18 @@ class PooledThread:
         """Whether the worker of the thread is alive."""
         return self.worker is not None and self.worker.is_alive
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs in this thread."""
+        return self.worker is not None and self.worker.is_current
+
+    def join(self, timeout_ms: int | None) -> bool:
+        """Wait for the end of the thread; return whether it has ended in time, which the calling thread never has."""
+        return self.worker is None or (not self.worker.is_current and self.worker.join(timeout_ms))
+
     def ask(self, question: Callable[[StreamThread], Any], threads: Threads, *, is_read: bool = False) -> Answer[Any]:
         """Make the stream thread call ``question`` with itself as the argument; return an ``Answer`` for the result."""
-        if self.worker is None or not self.worker.is_current:
+        if not self.is_current:
             return self.stream_thread.ask(question, is_read=is_read)
         # A thread that waits for a call to itself, from a listener or processor, would deadlock.
         answer: Answer[Any] = Answer(threads)
@@ -92,7 +101,7 @@ class ThreadPool:
             if member is None:
                 return None
             member.stop()
-        if member.worker is not None and not member.worker.join(timeout_ms):
+        if not member.join(timeout_ms):
             return None
         self.drop(member)
         return member.stream_thread
@@ -145,10 +154,15 @@ class ThreadPool:
         """Join all threads; return whether they ended in time."""
         deadline_ms = None if timeout_ms is None else self._clock.monotonic_ms() + timeout_ms
         for member in list(self.members):
-            if member.worker is not None:
-                remaining_ms = None if deadline_ms is None else max(0, deadline_ms - self._clock.monotonic_ms())
-                member.worker.join(remaining_ms)
+            member.join(None if deadline_ms is None else max(0, deadline_ms - self._clock.monotonic_ms()))
         return not any(member.is_alive for member in self.members)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs in one of the stream threads."""
+        # Under the lock, the worker of a thread that has just started is known.
+        with self._lock:
+            return any(member.is_current for member in self.members)
 
     @property
     def alive(self) -> int:

@@ -1,15 +1,16 @@
-"""Clients and brokers in a process that was forked: they are its parent's."""
+"""Clients, brokers and applications in a process that was forked: they are its parent's."""
 
 import os
 import traceback
 
 import pytest
 
+from streams import State, Streams, StreamsBuilder, Topic
 from streams.broker import EmbeddedBroker
 from streams.clients import Admin, Consumer, Producer
 from streams.core.errors import BrokerError, ClientClosedError
 from streams.core.records import TopicPartition
-from tests.waiting import WATCHDOG_MS
+from tests.waiting import WATCHDOG_MS, until
 
 P0 = TopicPartition("t", 0)
 
@@ -102,6 +103,47 @@ def test_fork_cannot_use_the_broker_of_its_parent(tmp_path):
 
         run_in_fork(fork)
         assert broker.topics() == {"t": 1}
+
+
+def test_fork_cannot_use_the_application_of_its_parent_which_goes_on(broker):
+    """A query in a fork said that other instances have the store, and ``wait`` did not end."""
+    rows = Topic("t", key=str, value=str)
+
+    def topology(builder: StreamsBuilder) -> None:
+        builder.table(rows, name="store")
+
+    with Streams(topology, application_id="app", broker=broker, poll_ms=10, commit_interval_ms=20) as streams:
+        view = streams.store("store")
+
+        def fork():
+            for use in (
+                streams.start,
+                streams.close,
+                lambda: streams.close(0),
+                lambda: streams.wait(0),
+                streams.add_thread,
+                streams.pause,
+                streams.clean_up,
+                streams.tasks,
+                lambda: streams.store("store"),
+                lambda: list(streams.changes("store")),
+                lambda: view.get("a"),
+                lambda: list(view.all()),
+                lambda: streams.metrics,
+                lambda: streams.state,
+                lambda: streams.failure,
+                streams.serve,
+                streams.__enter__,
+            ):
+                with pytest.raises(ClientClosedError, match=r"application 'app' .* forked from: make a new one here"):
+                    use()
+            assert repr(streams).startswith("<Streams 'app' ")
+
+        run_in_fork(fork)
+        with Producer(broker) as producer:
+            producer.send(rows, "row", key="a").result(WATCHDOG_MS)
+        until(lambda: streams.state is State.RUNNING and view.get("a") is not None)
+        assert view.get("a").value == "row"
 
 
 def test_fork_does_not_keep_the_data_directory_of_a_broker_that_was_closed(tmp_path):
