@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from streams.connect.errors import ConnectError, SinkFencedError
 from streams.connect.postgres_client import PostgresClient, psycopg_for, server_message
 from streams.connect.protocol import Guarantee, SinkBlock
-from streams.connect.table_columns import ColumnType, TableColumn, TableShape, table_shape
+from streams.connect.table_columns import ColumnType, TableColumn, TableShape, lost_table, table_shape
 from streams.core.errors import ConfigError
 from streams.core.topic import Topic
 
@@ -100,7 +100,8 @@ class PostgresSink:
         """Connect, create or check the table, and return the stored positions.
 
         Raises:
-            ConfigError: the table does not exist, has no such columns, or no unique index of the key columns.
+            ConfigError: the table does not exist, or is lost, has no such columns, or no unique index of the key
+                columns.
         """
         self.abort()
         self._connector, self._topic = connector, topic.name
@@ -110,6 +111,7 @@ class PostgresSink:
         connection = self._connected()
         with connection.transaction(), connection.cursor() as cursor:
             self._create_positions(cursor)
+            self._refuse_lost(cursor)
             if self._creates:
                 self._create_table(cursor)
             self._check_table(cursor)
@@ -184,6 +186,12 @@ class PostgresSink:
             "next_offset bigint NOT NULL, PRIMARY KEY (connector, topic, partition))",
             table=self._positions,
         )
+
+    def _refuse_lost(self, cursor: "Cursor[Any]") -> None:
+        query = "SELECT FROM {positions} WHERE connector = %s AND topic = %s AND next_offset > 0 LIMIT 1"
+        self._execute(cursor, query, [self._connector, self._topic], positions=self._positions)
+        if cursor.fetchone() is not None and not self._columns_of(cursor, self._table):
+            raise lost_table(self, self._connector, self._topic, self._positions.as_string(cursor))
 
     def _wait_for_other_creators(self, cursor: "Cursor[Any]") -> None:
         """Wait for other sinks that create tables: with concurrent CREATE ... IF NOT EXISTS, one would fail."""

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from streams.connect.errors import ConnectError, SinkFencedError
 from streams.connect.protocol import Guarantee, SinkBlock
 from streams.connect.sql_values import converter
-from streams.connect.table_columns import ColumnType, TableShape, table_shape
+from streams.connect.table_columns import ColumnType, TableShape, lost_table, table_shape
 from streams.core.errors import ConfigError
 from streams.core.topic import Topic
 
@@ -77,7 +77,7 @@ class SqlSink:
         """Create or check the table, and return the stored positions.
 
         Raises:
-            ConfigError: the table does not exist, has no such columns, or no unique key of the key columns.
+            ConfigError: the table does not exist, or is lost, has no such columns, or no unique key of the key columns.
         """
         self.abort()
         self._connector, self._topic = connector, topic.name
@@ -86,6 +86,14 @@ class SqlSink:
             raise ConfigError(f"{self!r}: topic {topic.name!r} has no keys: declare key=, or give mode='append'")
         self._positions = self._positions_table()
         self._positions.create(self._engine, checkfirst=True)
+        place = self._positions.c
+        query = self._sql.select(place.partition, place.next_offset).where(
+            place.connector == connector, place.topic == topic.name
+        )
+        with self._engine.connect() as connection:
+            known = {partition: int(offset) for partition, offset in connection.execute(query)}
+        if any(known.values()) and not self._has_table:
+            raise lost_table(self, connector, topic.name, self._positions_name)
         if self._creates:
             self._created().create(self._engine, checkfirst=True)
         self._table = self._reflected()
@@ -93,14 +101,8 @@ class SqlSink:
         self._converters = [
             converter(column.type, self._table.c[column.name], dialect, repr(self)) for column in self._shape.columns
         ]
-        place = self._positions.c
-        query = self._sql.select(place.partition, place.next_offset).where(
-            place.connector == connector, place.topic == topic.name, place.partition.in_(list(partitions))
-        )
-        with self._engine.connect() as connection:
-            found = {partition: int(offset) for partition, offset in connection.execute(query)}
-        self._stored = {partition: found.get(partition) for partition in partitions}
-        return found
+        self._stored = {partition: known.get(partition) for partition in partitions}
+        return {partition: known[partition] for partition in partitions if partition in known}
 
     def write(self, block: SinkBlock[Any, Any]) -> None:
         """Buffer a block until the next commit, so that a suspended worker holds no lock."""
@@ -153,6 +155,11 @@ class SqlSink:
             raise ConfigError(f"{self!r}: {_said(error)}") from None
         except ImportError as error:
             raise ConfigError(f"{self!r}: the driver of the database is not installed: {error}") from None
+
+    @property
+    def _has_table(self) -> bool:
+        schema, name = _split(self._table_name)
+        return bool(self._sql.inspect(self._engine).has_table(name, schema=schema))
 
     def _positions_table(self) -> Any:
         sql = self._sql

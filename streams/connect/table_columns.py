@@ -157,6 +157,18 @@ def table_shape(topic: Topic[Any, Any], key: str | Sequence[str] = (), timestamp
     return shape
 
 
+def lost_table(sink: object, connector: str, topic: str, positions: str) -> ConfigError:
+    """Return the error for a table that is missing although ``positions``, another table, has positions in it.
+
+    A table that is made anew would lack the rows before these positions.
+    """
+    return ConfigError(
+        f"{sink!r}: the table does not exist, but the connector {connector!r} has positions in topic {topic!r}, so the "
+        f"rows before them would be missing; to write all rows again: DELETE FROM {positions} WHERE connector = "
+        f"'{connector}' AND topic = '{topic}'; to go on without them, create the table yourself"
+    )
+
+
 def _names(columns: Iterable[TableColumn]) -> list[str]:
     return [column.name for column in columns]
 

@@ -184,6 +184,21 @@ def test_what_does_not_fit_the_table_is_refused_with_a_remedy(database):
         written(TOTALS, [], PostgresSink(database + "x".replace("x", " dbname=nowhere"), "totals"))
 
 
+def test_table_that_is_lost_is_not_made_anew_at_the_old_position(database):
+    """The rows before the position would be missing without a word."""
+    written(TOTALS, [("a", 1)], PostgresSink(database, "totals", create=True))
+    with psycopg.connect(database) as connection:
+        connection.execute("drop table totals")
+    with pytest.raises(ConfigError, match="the connector 'to-postgres' has positions in topic 'totals'") as caught:
+        written(TOTALS, [("a", 1)], PostgresSink(database, "totals", create=True))
+    remedy = str(caught.value).partition("to write all rows again: ")[2].partition(";")[0]
+    with psycopg.connect(database) as connection:
+        connection.execute(remedy)
+    written(TOTALS, [("a", 1)], PostgresSink(database, "totals", create=True))
+
+    assert rows(database, "select * from totals") == [("a", 1)]
+
+
 def test_rows_that_the_database_rejects_end_the_worker_with_its_words(database):
     with psycopg.connect(database) as connection:
         connection.execute("create table totals (key text primary key, value bigint check (value > 0))")

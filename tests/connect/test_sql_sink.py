@@ -165,6 +165,26 @@ def test_a_sink_that_was_overtaken_is_fenced(tmp_path):
     assert rows(tmp_path / "totals.db", "select * from totals") == [("a", 1)]
 
 
+@pytest.mark.parametrize("creates", [True, False])
+def test_table_that_is_lost_is_not_made_anew_at_the_old_position(tmp_path, creates):
+    """The rows before the position would be missing without a word."""
+    path = tmp_path / "totals.db"
+    written(TOTALS, RECORDS, SqlSink(f"sqlite:///{path}", "totals", create=True))
+    sink = SqlSink(f"sqlite:///{path}", "totals", create=creates)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("drop table totals")
+        with pytest.raises(ConfigError, match="the connector 'to-postgres' has positions in topic 'totals'") as caught:
+            written(TOTALS, RECORDS, sink)
+        assert rows(path, "select name from sqlite_master where type = 'table'") == [("streams_positions",)]
+
+        remedy = str(caught.value).partition("to write all rows again: ")[2].partition(";")[0]
+        database.execute(remedy)
+        database.commit()
+    written(TOTALS, RECORDS, SqlSink(f"sqlite:///{path}", "totals", create=True))
+
+    assert rows(path, "select * from totals order by key") == [("a", 3), ("c", 4), ("d", 6)]
+
+
 def test_what_does_not_fit_is_refused_with_a_remedy(tmp_path):
     address = f"sqlite:///{tmp_path / 'totals.db'}"
     database = sqlite3.connect(tmp_path / "totals.db")
