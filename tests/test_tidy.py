@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from attrs import fields
 
+from streams.broker.config import TopicConfig
 from streams.core.client_settings import (
     ConnectionSettings,
     ConsumerSettings,
@@ -408,6 +410,17 @@ def test_every_setting_is_read():
     ]
 
     assert list(unread_settings(sources(), {name: None for table in tables for name in table})) == []
+
+
+def test_every_topic_setting_is_read():
+    """By its field, or by its name, as storages do; settings without an effect have no field."""
+    broker = [module for module in sources() if module.path.startswith("streams/broker/")]
+    nodes = [node for module in broker if module.path != "streams/broker/config.py" for node in ast.walk(module.tree)]
+    read = {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)}
+    named = {node.value for node in nodes if isinstance(node, ast.Constant)}
+    names = [one.name for one in fields(TopicConfig)]
+
+    assert [name for name in names if name not in read and name.replace("_", ".") not in named] == []
 
 
 def test_public_classes_have_names_of_their_own():

@@ -61,15 +61,29 @@ class TopicConfig:
     retention_bytes: int
     max_message_bytes: int
     timestamp_type: TimestampType
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
     segment_bytes: int
     segment_ms: int
     delete_retention_ms: int
     min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
     min_cleanable_dirty_ratio: float
     compression: str
     partitioner: str
     storage: str
     record_ttl_ms: int | None
+
+    @property
+    def limits_timestamps(self) -> bool:
+        """Whether a record may be refused because its timestamp is too far from the broker's time."""
+        nearest_ms = min(self.timestamp_before_max_ms, self.timestamp_after_max_ms)
+        return self.timestamp_type == "CreateTime" and nearest_ms < _FOREVER_MS
+
+    @property
+    def limits_compaction_lag(self) -> bool:
+        """Whether records have to be compacted at a certain age."""
+        return self.max_compaction_lag_ms < _FOREVER_MS
 
     @property
     def needs_maintenance(self) -> bool:
@@ -90,7 +104,8 @@ def parse_config(given: Mapping[str, str]) -> TopicConfig:
     """Validate and parse the settings of a topic.
 
     Raises:
-        BrokerError: a setting is unknown or has an invalid value (``INVALID_CONFIG``).
+        BrokerError: a setting is unknown or has an invalid value, or two settings contradict each other
+            (``INVALID_CONFIG``).
     """
     for name in given:
         if name not in _SETTINGS and name not in _WITHOUT_EFFECT and name not in _OF_OLDER_KAFKA:
@@ -99,7 +114,7 @@ def parse_config(given: Mapping[str, str]) -> TopicConfig:
                 f"topic configuration {name!r} is unknown; known are {known}", code=ErrorCode.INVALID_CONFIG
             )
     values: dict[str, Any] = {}
-    for name, (default, parse) in (_SETTINGS | _WITHOUT_EFFECT).items():
+    for name, (default, parse) in (_SETTINGS | _WITHOUT_EFFECT | _OF_OLDER_KAFKA).items():
         text = given.get(name, default)
         if not isinstance(text, str):
             raise BrokerError(
@@ -111,6 +126,13 @@ def parse_config(given: Mapping[str, str]) -> TopicConfig:
         except ValueError as error:
             raise BrokerError(f"topic configuration {name}={text!r}: {error}", code=ErrorCode.INVALID_CONFIG) from error
     policies: set[str] = values["cleanup.policy"]
+    least, most = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
+    if least > most:
+        raise BrokerError(
+            f"topic configuration min.compaction.lag.ms={least} exceeds max.compaction.lag.ms={most}: it must not",
+            code=ErrorCode.INVALID_CONFIG,
+        )
+    difference_ms: int = values["message.timestamp.difference.max.ms"]
     return TopicConfig(
         given=dict(given),
         is_compacted="compact" in policies,
@@ -119,10 +141,13 @@ def parse_config(given: Mapping[str, str]) -> TopicConfig:
         retention_bytes=values["retention.bytes"],
         max_message_bytes=values["max.message.bytes"],
         timestamp_type=values["message.timestamp.type"],
+        timestamp_before_max_ms=min(values["message.timestamp.before.max.ms"], difference_ms),
+        timestamp_after_max_ms=min(values["message.timestamp.after.max.ms"], difference_ms),
         segment_bytes=values["segment.bytes"],
         segment_ms=values["segment.ms"],
         delete_retention_ms=values["delete.retention.ms"],
-        min_compaction_lag_ms=values["min.compaction.lag.ms"],
+        min_compaction_lag_ms=least,
+        max_compaction_lag_ms=most,
         min_cleanable_dirty_ratio=values["min.cleanable.dirty.ratio"],
         compression=values["compression.type"],
         partitioner=values[PARTITIONER],
@@ -189,18 +214,25 @@ def _ratio(text: str) -> float:
     return number
 
 
-#: Default and parser by setting name.  Defaults are Kafka's, except for ``retention.ms`` (seven days
-#: in Kafka): an embedded broker often gets historical records, which would expire at once.
+_FOREVER_MS: Final = 2**63 - 1
+_FOREVER: Final = str(_FOREVER_MS)
+
+#: Default and parser by setting name.  Defaults are Kafka's, except for ``retention.ms`` (seven days in Kafka), since
+#: an embedded broker often gets historical records, which would expire at once, and for
+#: ``message.timestamp.after.max.ms`` (an hour in Kafka), since tests often have times in the future.
 _SETTINGS: dict[str, tuple[str, Callable[[str], object]]] = {
     "cleanup.policy": ("delete", _policies),
     "retention.ms": ("-1", _long(-1)),
     "retention.bytes": ("-1", _long(-1)),
     "max.message.bytes": ("1048588", _int(0)),
     "message.timestamp.type": ("CreateTime", _one_of("CreateTime", "LogAppendTime")),
+    "message.timestamp.before.max.ms": (_FOREVER, _long(0)),
+    "message.timestamp.after.max.ms": (_FOREVER, _long(0)),
     "segment.bytes": (str(1 << 30), _int(14)),
     "segment.ms": (str(7 * _DAY_MS), _long(1)),
     "delete.retention.ms": (str(_DAY_MS), _long(0)),
     "min.compaction.lag.ms": ("0", _long(0)),
+    "max.compaction.lag.ms": (_FOREVER, _long(1)),
     "min.cleanable.dirty.ratio": ("0.5", _ratio),
     "compression.type": ("producer", _one_of("producer", *CODECS)),
     PARTITIONER: ("default", _one_of(*STRATEGIES)),
@@ -208,9 +240,8 @@ _SETTINGS: dict[str, tuple[str, Callable[[str], object]]] = {
     RECORD_TTL: ("off", _ttl),
 }
 
-_FOREVER = str(2**63 - 1)
-#: Defaults of the settings that are only shown: a single broker has one replica and no tiered storage, and the
-#: operating system decides when to flush.
+#: Defaults of the settings that are only shown: a single broker has one replica and no tiered storage, ``fsync`` of
+#: the broker decides when to flush, and levels of compression and sizes of indexes change no record.
 _WITHOUT_EFFECT: dict[str, tuple[str, Callable[[str], object]]] = {
     "compression.gzip.level": ("-1", _whole(-1, 9)),
     "compression.lz4.level": ("9", _whole(1, 17)),
@@ -223,9 +254,6 @@ _WITHOUT_EFFECT: dict[str, tuple[str, Callable[[str], object]]] = {
     "leader.replication.throttled.replicas": ("", str),
     "local.retention.bytes": ("-2", _long(-2)),
     "local.retention.ms": ("-2", _long(-2)),
-    "max.compaction.lag.ms": (_FOREVER, _long(1)),
-    "message.timestamp.after.max.ms": (_FOREVER, _long(0)),
-    "message.timestamp.before.max.ms": (_FOREVER, _long(0)),
     "min.insync.replicas": ("1", _int(1)),
     "preallocate": ("false", _truth),
     "remote.log.copy.disable": ("false", _truth),
@@ -236,10 +264,13 @@ _WITHOUT_EFFECT: dict[str, tuple[str, Callable[[str], object]]] = {
     "unclean.leader.election.enable": ("false", _truth),
 }
 
-#: Settings removed in Kafka 4.0 that scripts still use.
-_OF_OLDER_KAFKA = frozenset(
-    {"message.downconversion.enable", "message.format.version", "message.timestamp.difference.max.ms"}
-)
+#: Settings removed in Kafka 4.0 that scripts still use.  The last one limits timestamps in both directions; the others
+#: have no effect, because there is one message format.
+_OF_OLDER_KAFKA: dict[str, tuple[str, Callable[[str], object]]] = {
+    "message.downconversion.enable": ("true", _truth),
+    "message.format.version": ("", str),
+    "message.timestamp.difference.max.ms": (_FOREVER, _long(0)),
+}
 
 
 #: When appended records are synced to disk: "never" (the operating system decides), "commit" (on ``flush``,

@@ -27,7 +27,7 @@ from streams.broker.storage import (
     stamps_of,
 )
 from streams.core.errors import BrokerError, DamagedLogError, OffsetOutOfRangeError, RecordTooLargeError
-from streams.core.records import Block, TopicPartition
+from streams.core.records import NO_TIMESTAMP, Block, TopicPartition
 from streams.protocol.batch import HEADER_SIZE, CorruptBatchError, InvalidBatchError, batch_size
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import (
@@ -128,12 +128,16 @@ class PartitionLog:
 
         Raises:
             RecordTooLargeError: a record exceeds ``max.message.bytes``; nothing is appended.
+            BrokerError: the timestamp of a record is outside the limits of the topic (``INVALID_TIMESTAMP``); nothing
+                is appended.
             BrokerError: the columns have different lengths, a key is missing in a compacted topic, the producer has
                 an invalid sequence number or epoch, or the storage failed (``STORAGE_ERROR``).
         """
         self.check_sound()
         for block in blocks:
             self._check(block)
+            if self.config.limits_timestamps:
+                self._check_timestamps(block, now_ms)
         base: int | None = None
         for block in blocks:
             at = self.producers.repeated(block)
@@ -288,7 +292,7 @@ class PartitionLog:
                 f"{config.max_message_bytes} (max.message.bytes); nothing of it was appended",
                 code=ErrorCode.MESSAGE_TOO_LARGE,
             )
-        is_looked_at = config.is_compacted or config.record_ttl_ms is not None
+        is_looked_at = config.is_compacted or config.record_ttl_ms is not None or config.limits_timestamps
         try:
             block.check_inside(max(LOOKED_INTO_BYTES, config.max_message_bytes), decodes=is_looked_at)
         except InvalidBatchError as error:
@@ -299,6 +303,22 @@ class PartitionLog:
             raise self._keyless_error()
         if config.record_ttl_ms is not None and block.headers is not None:
             expiry.check_ttl(block, self.partition)
+
+    def _check_timestamps(self, block: Block, now_ms: int) -> None:
+        """Check that timestamps are within the limits of the topic; as in Kafka, a record without one is accepted."""
+        if block.producer is not None and block.producer.is_control:
+            return
+        before_ms, after_ms = self.config.timestamp_before_max_ms, self.config.timestamp_after_max_ms
+        for timestamp_ms in block.timestamps:
+            age_ms = now_ms - timestamp_ms
+            if timestamp_ms != NO_TIMESTAMP and not -after_ms <= age_ms <= before_ms:
+                side, most_ms = ("before", before_ms) if age_ms > 0 else ("after", after_ms)
+                raise BrokerError(
+                    f"record for {self.partition}: its timestamp {timestamp_ms} is {abs(age_ms)} ms {side} the "
+                    f"broker's time; its topic takes up to {most_ms} (message.timestamp.{side}.max.ms); nothing of the "
+                    "block was appended",
+                    code=ErrorCode.INVALID_TIMESTAMP,
+                )
 
     def _keyless_error(self) -> BrokerError:
         return BrokerError(
@@ -374,7 +394,7 @@ class PartitionLog:
             self.storage.truncate_before(block.offsets[-1] + 1)
 
     def seal(self, now_ms: int) -> None:
-        """Seal the active segment of a compacted topic once ``segment.ms`` has passed or the segment is large.
+        """Seal the active segment of a compacted topic once ``segment.ms`` has passed, or if it is large or overdue.
 
         As in Kafka, appends start a new segment based on record timestamps.  This method uses the broker time since the
         segment was first seen, so that a log without further appends is compacted too.
@@ -385,11 +405,13 @@ class PartitionLog:
         sealed_offset = storage.sealed_offset
         if self._unsealed is None or self._unsealed[0] != sealed_offset:
             self._unsealed = sealed_offset, now_ms
-        storage.seal(is_due=now_ms - self._unsealed[1] >= self.config.segment_ms)
+        is_due = now_ms - self._unsealed[1] >= self.config.segment_ms or self._is_overdue(sealed_offset, now_ms)
+        storage.seal(is_due=is_due)
 
     def compact(self, now_ms: int) -> bool:
         """Keep the latest record per key if ``cleanup.policy`` and ``min.cleanable.dirty.ratio`` require it.
 
+        Dirty records that are older than ``max.compaction.lag.ms`` require it whatever the ratio is (KIP-354).
         Returns whether a compaction pass was run.  Storages that cannot be compacted are skipped.
         """
         return whole(self.compaction(now_ms))
@@ -407,7 +429,10 @@ class PartitionLog:
         has_old_tombstones = any(due_ms <= now_ms for at, due_ms in self._horizons.items() if at != last_offset)
         ratio = dirty / (dirty + self._clean_records) if dirty > 0 else 0.0
         has_expired = self._next_expiry_ms is not None and self._next_expiry_ms <= now_ms
-        if not has_old_tombstones and not has_expired and (dirty <= 0 or ratio < self.config.min_cleanable_dirty_ratio):
+        is_dirty = dirty > 0 and (
+            ratio >= self.config.min_cleanable_dirty_ratio or self._is_overdue(first_dirty, now_ms)
+        )
+        if not (has_old_tombstones or has_expired or is_dirty):
             return False
         cleaner = Cleaner(
             now_ms,
@@ -428,6 +453,13 @@ class PartitionLog:
         self._next_expiry_ms = cleaner.next_expiry_ms
         self._first_dirty_offset = max(upto, first_dirty)
         return True
+
+    def _is_overdue(self, offset: int, now_ms: int) -> bool:
+        """Whether the first record from ``offset`` on is older than ``max.compaction.lag.ms``, by its timestamp."""
+        if not self.config.limits_compaction_lag or offset >= self.high_watermark:
+            return False
+        first = next(iter(self.storage.read(offset, 1)), None)
+        return first is not None and 0 <= first.timestamps[0] < now_ms - self.config.max_compaction_lag_ms
 
     def _compactable_end(self, storage: CompactableStorage, now_ms: int) -> int:
         end = storage.sealed_offset

@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 from streams.broker.array import ArrayStorage
 from streams.broker.config import parse_config
 from streams.broker.file import FileStorage
+from streams.broker.linked import LinkedStorage
 from streams.broker.log import PartitionLog
 from streams.core.errors import BrokerError, OffsetOutOfRangeError, RecordTooLargeError
 from streams.core.records import Block, TopicPartition
 from streams.protocol.error_codes import ErrorCode
+from streams.protocol.wire import EncodedBlock
 
 PARTITION = TopicPartition("words", 0)
 
@@ -247,6 +249,53 @@ def test_the_last_record_stays_so_that_readers_get_to_the_end():
 
     assert contents(log) == [(1, b"a", None)]
     assert not log.compact(2)
+
+
+@pytest.mark.parametrize("encoded_block", [False, True])
+def test_timestamps_outside_the_limits_of_the_topic_refuse_the_block(make_log, encoded_block):
+    log = make_log(message_timestamp_before_max_ms=100, message_timestamp_after_max_ms=50)
+
+    def of(*times_ms):
+        made = Block([None] * len(times_ms), [b"v"] * len(times_ms), list(times_ms))
+        return EncodedBlock.of(made, 0) if encoded_block else made
+
+    log.append([of(900, 1_050), of(-1)], 1_000)
+    for times_ms, reason in (((899,), "101 ms before .* up to 100 "), ((1_000, 1_051), "51 ms after .* up to 50 ")):
+        with pytest.raises(BrokerError, match=f"words-0: its timestamp {times_ms[-1]} is {reason}") as caught:
+            log.append([of(1_000), of(*times_ms)], 1_000)
+        assert caught.value.code == ErrorCode.INVALID_TIMESTAMP
+    assert log.high_watermark == 3
+
+
+def test_limits_of_timestamps_are_of_create_time_and_older_kafka_has_one_for_both(make_log):
+    log = make_log(message_timestamp_difference_max_ms=10, message_timestamp_type="LogAppendTime")
+    log.append([block(b"v")], 1_000)
+    log.config = parse_config({"message.timestamp.difference.max.ms": "10"})
+
+    for time_ms in (989, 1_011):
+        with pytest.raises(BrokerError, match=r"is 11 ms .* up to 10 \(message\.timestamp\."):
+            log.append([block(b"v", time_ms=time_ms)], 1_000)
+
+
+@pytest.mark.parametrize("kind", ["array", "linked", "file"])
+def test_records_are_compacted_at_the_latest_after_the_longest_lag(kind, tmp_path):
+    """At 5 of 105 records the dirty ratio does not ask for it, and the segment on disk is still being written."""
+    names = {"cleanup.policy": "compact", "max.compaction.lag.ms": "100"}
+    storage = {"array": ArrayStorage, "linked": LinkedStorage, "file": lambda: FileStorage(tmp_path)}[kind]()
+    log = PartitionLog(PARTITION, storage, parse_config(names | {"min.cleanable.dirty.ratio": "0"}))
+    log.append([block(*[b"old"] * 100, keys=[b"%d" % number for number in range(100)], time_ms=1)], 1)
+    log.seal(102)
+    assert log.compact(102)
+    log.config = parse_config(names)
+    log.append([block(*[b"new"] * 5, keys=[b"%d" % number for number in range(5)], time_ms=1_000)], 1_000)
+
+    log.seal(1_100)
+    assert not log.compact(1_100)
+    log.seal(1_101)
+    assert log.compact(1_101)
+
+    assert [offset for offset, *_ in contents(log)] == list(range(5, 105))
+    storage.close()
 
 
 def test_young_records_are_left_alone_by_the_compaction_lag():

@@ -5,8 +5,10 @@ import shutil
 
 import google_crc32c
 import pytest
+from attrs import evolve
 
 from streams.broker import ArrayStorage, EmbeddedBroker
+from streams.broker.config import parse_config
 from streams.broker.repair import repair_data
 from streams.clients import Admin, Consumer, Producer
 from streams.core.errors import BrokerError, ConfigError, DamagedLogError, StateLockedError, UnknownTopicError
@@ -54,6 +56,9 @@ def test_illegal_names_are_refused(name):
         ({"segment.ms": "0"}, "at least 1"),
         ({"flush.ms": "abc"}, "whole number"),
         ({"preallocate": "maybe"}, "true or false"),
+        ({"message.timestamp.after.max.ms": "-1"}, "at least 0"),
+        ({"message.timestamp.difference.max.ms": "soon"}, "whole number"),
+        ({"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"}, "min.compaction.lag.ms=6 exceeds"),
         ({"streams.record.ttl.ms": "1_0"}, "whole number"),
     ],
 )
@@ -63,6 +68,45 @@ def test_wrong_settings_are_refused_with_the_reason(config, message):
             broker.create_topic("words", 1, config)
         assert broker.topics() == {}
     assert caught.value.code == ErrorCode.INVALID_CONFIG
+
+
+#: A value other than the default for each topic setting that has an effect.
+OTHER_VALUES = {
+    "cleanup.policy": "compact",
+    "retention.ms": "1",
+    "retention.bytes": "1",
+    "max.message.bytes": "1",
+    "message.timestamp.type": "LogAppendTime",
+    "message.timestamp.before.max.ms": "1",
+    "message.timestamp.after.max.ms": "1",
+    "segment.bytes": "14",
+    "segment.ms": "1",
+    "delete.retention.ms": "1",
+    "min.compaction.lag.ms": "1",
+    "max.compaction.lag.ms": "1",
+    "min.cleanable.dirty.ratio": "1",
+    "compression.type": "gzip",
+    "streams.partitioner": "round_robin",
+    "streams.storage": "file",
+    "streams.record.ttl.ms": "1",
+}
+
+
+def test_every_topic_setting_has_an_effect_or_is_among_those_that_a_single_broker_cannot_have():
+    default = parse_config({})
+    same = {name for name, value in OTHER_VALUES.items() if evolve(parse_config({name: value}), given={}) == default}
+
+    assert same == set()
+    assert set(OTHER_VALUES) == set(default.described())
+    assert set(default.shown()) - set(OTHER_VALUES) == {
+        *("compression.gzip.level", "compression.lz4.level", "compression.zstd.level"),
+        *("follower.replication.throttled.replicas", "leader.replication.throttled.replicas"),
+        *("min.insync.replicas", "unclean.leader.election.enable"),
+        *("local.retention.bytes", "local.retention.ms", "remote.log.copy.disable"),
+        *("remote.log.delete.on.disable", "remote.storage.enable"),
+        *("file.delete.delay.ms", "flush.messages", "flush.ms", "index.interval.bytes", "preallocate"),
+        *("segment.index.bytes", "segment.jitter.ms"),
+    }
 
 
 @pytest.mark.parametrize(
