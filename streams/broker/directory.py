@@ -6,8 +6,9 @@ import re
 import uuid
 from pathlib import Path
 
-from streams.broker.files import DIRECTORY_MODE, FILE_MODE, write_atomically
+from streams.broker.files import FILE_MODE, write_atomically
 from streams.core.errors import ConfigError, StateLockedError
+from streams.core.folders import written_folder
 from streams.protocol.uuids import uuid_text
 
 #: Lock file: the process that has locked it owns the data directory.
@@ -16,6 +17,17 @@ LOCK_FILE = "broker.lock"
 CLUSTER_FILE = "cluster.id"
 #: File with the secret from which the salts of unknown users are derived.
 SECRET_FILE = "login.secret"
+
+
+def directory_of(data_dir: str | os.PathLike[str] | None) -> Path | None:
+    """Return the path of a data directory, or None if all data is kept in memory.
+
+    Raises:
+        ConfigError: the path is empty text, which would be the current folder.
+    """
+    if data_dir == "":
+        raise ConfigError("data_dir='': name a folder, such as '.', or leave it out to keep all data in memory")
+    return None if data_dir is None else Path(data_dir)
 
 
 def cluster_id(directory: Path | None) -> str:
@@ -49,12 +61,13 @@ def locked(directory: Path) -> int:
     """Lock a data directory, and return the file descriptor of the lock.
 
     The directory is unlocked when the descriptor is closed or the process ends.
+
+    Raises:
+        ConfigError: the directory cannot be created or written.
+        StateLockedError: another broker uses it.
     """
-    try:
-        directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
-    except FileExistsError:
-        raise ConfigError(f"data directory {directory} is a file; choose a folder") from None
-    descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    with written_folder(directory, "data directory"):
+        descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -16,7 +16,6 @@ Locking:
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
@@ -25,7 +24,7 @@ from attrs import evolve
 
 from streams.broker.assignable import AssignableTopics
 from streams.broker.config import PARTITIONER, RECORD_TTL, BrokerConfig, BrokerOptions
-from streams.broker.directory import cluster_id, locked, login_secret
+from streams.broker.directory import cluster_id, directory_of, locked, login_secret
 from streams.broker.driver import Driver, LocalConnection
 from streams.broker.fetch_sessions import FetchSessions
 from streams.broker.serialization import Serialization
@@ -107,7 +106,7 @@ class EmbeddedBroker:
         rng: Random | None = None,
         **options: Unpack[BrokerOptions],
     ) -> None:
-        directory = self._directory = None if data_dir is None else Path(data_dir)
+        directory = self._directory = directory_of(data_dir)
         self._config = BrokerConfig(**options)
         for topic, function in (partitioners or {}).items():
             refuse_unawaited(function, f"partitioner of topic {topic!r}", error=ConfigError)

@@ -17,6 +17,7 @@ from pathlib import Path
 from attrs import define, field
 
 from streams.core.errors import ForeignFormatError, StateLockedError
+from streams.core.folders import written_folder
 from streams.core.records import TaskId
 
 _LOCK_FILE = ".lock"
@@ -46,14 +47,15 @@ class StateDirectory:
         """Lock the directory for this instance, creating the directory if it does not exist.
 
         Raises:
+            ConfigError: the directory cannot be created or written.
             StateLockedError: another process or instance holds the lock.
             ForeignFormatError: the directory was created by Kafka Streams or by another release.
         """
         if self._lock_descriptor is not None:
             return
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock_path = self.path / _LOCK_FILE
-        descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT, 0o600)
+        with written_folder(self.path, "state directory"):
+            descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -103,14 +105,17 @@ class StateDirectory:
         """Return the process UUID stored with the state; it and the directory are created on first use.
 
         A server may call this before the application has started and locked the directory.
+
+        Raises:
+            ConfigError: the directory cannot be created or written.
         """
         path = self.path / _PROCESS_FILE
-        known = _read_process_id(path)
-        if known:
-            return known
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         made = path.with_name(f"{_PROCESS_FILE}.{uuid.uuid4().hex}")
-        made.write_text(f"{uuid.uuid4().hex}\n")
+        with written_folder(self.path, "state directory"):
+            known = _read_process_id(path)
+            if known:
+                return known
+            made.write_text(f"{uuid.uuid4().hex}\n")
         try:
             # If two processes create the file at the same time, both use the ID that was written first.
             os.link(made, path)

@@ -475,8 +475,12 @@ def test_topics_of_one_request_are_written_once_or_none_is_there(tmp_path):
 def test_file_is_no_data_directory(tmp_path):
     (tmp_path / "data").touch()
 
-    with pytest.raises(ConfigError, match="data is a file; choose a folder"):
+    with pytest.raises(ConfigError, match="data cannot be used: it is a file; choose a folder"):
         EmbeddedBroker(tmp_path / "data")
+    with pytest.raises(ConfigError, match=r"data/in/it cannot be used: Not a directory \(.*\); choose a folder"):
+        EmbeddedBroker(tmp_path / "data" / "in" / "it")
+    with pytest.raises(ConfigError, match="data_dir='': name a folder"):
+        EmbeddedBroker("")
 
 
 @pytest.mark.parametrize("partitions", [0, -1, 1.5, "3", True])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.core.errors import ForeignFormatError, StateLockedError
+from streams.core.errors import ConfigError, ForeignFormatError, StateLockedError
 from streams.core.records import TaskId
 from streams.state import StateDirectory
 
@@ -21,6 +21,14 @@ def test_second_instance_is_refused_with_path_and_process(tmp_path: Path) -> Non
     first.unlock()
     second.lock()
     second.unlock()
+
+
+@pytest.mark.parametrize("use", [StateDirectory.lock, StateDirectory.process_id])
+def test_folder_below_a_file_is_refused_with_what_to_do(use, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(ConfigError, match=r"state directory .*/file/app cannot be used: Not a directory .* choose a "):
+        use(StateDirectory.of(tmp_path / "file", "app"))
 
 
 def test_instances_of_other_applications_do_not_meet(tmp_path: Path) -> None:
