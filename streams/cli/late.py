@@ -21,7 +21,9 @@ def add_limit(parser: argparse.ArgumentParser) -> None:
         "--max-dropped",
         metavar="SHARE|N",
         help="records that may be dropped as late at one node, as a share of its records or a number; above it the "
-        f"exit status is {TOO_MANY_LATE}, outputs are still written (default {USUAL_LIMIT}%)",
+        f"exit status is {TOO_MANY_LATE}, outputs are still written (default {USUAL_LIMIT}%). A record counts once for "
+        "each window for which it is late: with windows that overlap, more than 100%% are possible, and allowed by a "
+        "larger share such as 1000%%",
     )
 
 
@@ -33,7 +35,7 @@ def limit_of(options: argparse.Namespace) -> "DropLimit":
     """
     from streams.runtime import USUAL_LIMIT, DropLimit
 
-    return DropLimit.of(options.max_dropped or USUAL_LIMIT)
+    return DropLimit.of(USUAL_LIMIT if options.max_dropped is None else options.max_dropped)
 
 
 def status_of(late: "Sequence[Late]", limit: "DropLimit") -> int:

@@ -79,7 +79,10 @@ class Late:
 
 @frozen
 class DropLimit:
-    """The limit on records that one node may drop as late: a share of the records read by its tasks, or a count."""
+    """The limit on records that one node may drop as late: a share of the records read by its tasks, or a count.
+
+    A share may be above 100 %, since a record counts once for each window for which it is late.
+    """
 
     text: str
     share: float | None = None

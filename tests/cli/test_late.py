@@ -20,6 +20,7 @@ def topology(builder: StreamsBuilder) -> None:
     windows = TimeWindows.of(timedelta(hours=1))
     builder.stream(rows).group_by_key().windowed_by(windows).count("by-hour").to_stream().to(hours)
 """
+HOPPING = "TimeWindows.of(timedelta(hours=1), advance=timedelta(minutes=15))"
 COMMANDS = {"run": (), "replay": ("--executor", "local")}
 
 
@@ -58,8 +59,21 @@ def test_late_records_above_the_limit_are_an_exit_status_of_their_own(command: s
     assert (accepted.status, "by-hour: 19" in accepted.err) == (0, True)
     assert shuffled(*arguments, "--max-dropped", "150").status == 3
     assert shuffled(*arguments, "--max-dropped", "200").status == 0
-    wrong = shuffled(*arguments, "--max-dropped", "few")
-    assert (wrong.status, "give a share such as 1%, or a number of records" in wrong.err) == (2, True)
+    for text in ("few", ""):
+        wrong = shuffled(*arguments, "--max-dropped", text)
+        assert (wrong.status, "give a share such as 1%, or a number of records" in wrong.err) == (2, True)
+
+
+def test_record_counts_for_each_window_so_that_a_share_above_all_records_is_needed(shuffled: Program):
+    """Windows of an hour that advance by a quarter: a record is late for four."""
+    shuffled.write("windows.py", WINDOWS.replace("TimeWindows.of(timedelta(hours=1))", HOPPING))
+    arguments = ("run", "windows.py", "--input", "rows=rows.jsonl", "--output", "hours=hours.jsonl", "--max-dropped")
+
+    done = shuffled(*arguments, "100%")
+
+    assert (done.status, "more than --max-dropped 100%" in done.err) == (3, True)
+    assert shuffled(*arguments, "400%").status == 0
+    assert "A record counts once for each window" in " ".join(shuffled("run", "--help").out.split())
 
 
 def test_live_run_has_no_such_limit(shuffled: Program):
