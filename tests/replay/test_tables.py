@@ -308,6 +308,38 @@ def test_rows_that_were_corrected_are_another_history(tmp_path: Path) -> None:
     assert ids[0] != ids[1]
 
 
+def test_rows_of_corrected_files_are_not_added_to_those_of_before(tmp_path: Path) -> None:
+    """Old and new rows would stand side by side without a word."""
+    out, days = tmp_path / "out", tmp_path / "days"
+    days.mkdir()
+    for name, first in (("a", 0), ("b", 30)):
+        write_sales(days / f"{name}.jsonl", 20, first=first)
+    with replayed(days, slices=2) as result:
+        result.write(copies, out)
+    before = rows_in(out)
+    path = days / "b.jsonl"
+    path.write_text(path.read_text().replace("40.25", "99.25"))
+
+    with replayed(days, slices=2) as result:
+        with pytest.raises(InputError, match=r"has the rows of another replay of .*/days/[ab].jsonl, .*--overwrite"):
+            result.write(copies, out)
+        assert rows_in(out) == before
+        result.write(copies, out, mode="overwrite")
+        assert rows_in(out) == rows_of(result.table(copies).to_arrow())
+        assert result.write(copies, out) == 0
+
+
+def test_a_file_of_later_rows_may_have_the_name_of_one_before(tmp_path: Path) -> None:
+    """A job that replays ``today.jsonl`` each day adds the rows of its day."""
+    out = tmp_path / "out"
+    for first in (0, 20):
+        with replayed(write_sales(tmp_path / "today.jsonl", 10, first=first)) as result:
+            result.write(copies, out)
+        (tmp_path / "today.jsonl").unlink()
+
+    assert len(rows_in(out)) == 20
+
+
 def test_outputs_with_other_columns_are_not_mixed_in_a_folder(history: Path, tmp_path: Path) -> None:
     with replayed(history) as result:
         result.write(copies, tmp_path / "out")

@@ -102,18 +102,23 @@ class FolderTarget:
     _is_own: bool = True
     #: The files of this replay by slice, as its commits list them.
     _committed: dict[str, dict[str, int]] = field(factory=dict, init=False)
+    #: The files that this replay has read, as its commits list them.
+    _listed: set[str] = field(factory=set, init=False)
 
     def write(self, run: Run) -> int:
         """Write the slices that have no commit, and return the number of records written.
 
         Raises:
-            InputError: the folder has files of another replay that are partitioned by other columns.
+            InputError: the folder has files of another replay that are partitioned by other columns, or rows of another
+                replay of the same history.
             StreamsError: a record cannot be read, or a file cannot be written.
         """
         self._target.check_target()
         self._check_columns()
         if self._mode == "append" and self._is_own:
             self._check_foreign()
+        if self._mode == "append":
+            self._check_overlap()
         slices = list(slice_outputs(self._session, self._topic))
         known = {found.name: (found.run, found.extent) for found in slices}
         for name in self._commits.files():
@@ -122,6 +127,7 @@ class FolderTarget:
             extent = tuple(map(tuple, commit["extent"]))
             if is_same and known.get(commit["slice"]) == (commit.get("run"), extent):
                 self._committed[commit["slice"]] = commit["files"]
+                self._listed.update(commit.get("inputs", ()))
             else:
                 # The slice is of another run, has changed, or is the end of a shorter history.
                 self._commits.child(name).delete()
@@ -193,6 +199,33 @@ class FolderTarget:
                 "partitions that get rows"
             )
 
+    def _check_overlap(self) -> None:
+        """Check that no other replay of the application has written results of the same rows, or of their versions.
+
+        A replay that continues from a snapshot writes results of later rows only.
+
+        Raises:
+            InputError: another replay has read one of the files, for times that this replay has, too.
+        """
+        inputs = self._session.inputs
+        times = inputs.times
+        if inputs.parent is not None or times is None:
+            return
+        commits, own = self._target.child(COMMITS), inputs.paths
+        for name in commits.files():
+            if name.startswith(f"{self._prefix}/"):
+                continue
+            commit = json.loads(commits.child(name).read())
+            if (commit["application_id"], commit["topic"]) != (self._session.config.application_id, self._topic):
+                continue
+            same = own.intersection(commit.get("inputs", ()))
+            if same and commit["times"][0] <= times[1] and times[0] <= commit["times"][1]:
+                raise InputError(
+                    f"{self._target}: has the rows of another replay of {min(same)}, from before files or functions "
+                    "were changed, or with fewer files: both would stand side by side; replace them with "
+                    "mode='overwrite' (--overwrite TOPIC), write to another folder, or continue that replay (--resume)"
+                )
+
     @property
     def _prefix(self) -> str:
         return f"{self._session.id}-{self._topic}"
@@ -222,6 +255,7 @@ class FolderTarget:
         works = [work for _, each in waiting for work in each]
         reports: Iterator[WriteReport] = iter(run(works) if works else [])
         count = 0
+        new = sorted(self._session.inputs.paths - self._listed)
         for found, each in waiting:
             files = {file: rows for _ in each for file, rows in next(reports).written.items()}
             content = {
@@ -234,7 +268,12 @@ class FolderTarget:
                 "extent": found.extent,
                 "records": sum(files.values()),
                 "files": files,
+                # Each input once, since there may be many slices of many files.
+                "inputs": new,
+                "times": self._session.inputs.times,
             }
+            self._listed.update(new)
+            new = []
             self._commits.child(f"{found.name}.json").write(json.dumps(content, indent=1).encode())
             self._committed[found.name] = files
             count += sum(files.values())

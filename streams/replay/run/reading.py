@@ -271,6 +271,20 @@ class Histories:
         history.marks += [evolve(mark, rows=rows) for mark, rows in zip(marks, counts, strict=True)]
         history.add(files.extents)
 
+    @property
+    def paths(self) -> set[str]:
+        """The files that were read."""
+        return {mark.path for history in self.histories.values() for mark in history.marks}
+
+    @property
+    def times(self) -> tuple[int, int] | None:
+        """The lowest and the highest event time of the history, None if there are no records."""
+        found = [extents for history in self.histories.values() for extents in history.extents.values() if len(extents)]
+        if not found:
+            return None
+        lowest, highest = ([getattr(extents, name) for extents in found] for name in ("lowest_ms", "highest_ms"))
+        return min(int(times.min()) for times in lowest), max(int(times.max()) for times in highest)
+
     def _keep_history(self) -> None:
         """Write the manifest of the inputs, which lists the history that was read."""
         kept = {name: found for name, found in self.histories.items() if not isinstance(self.given.get(name), Archive)}
