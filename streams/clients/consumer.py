@@ -101,6 +101,10 @@ class Consumer:
         self._late_callbacks: deque[Callable[[], None]] = deque()
         self._start_heartbeat(is_wanted=settings.background_heartbeat)
 
+    def reset_by_topic(self, of_topic: Callable[[str], str | None]) -> None:
+        """Use other reset policies than ``auto_offset_reset`` for the topics for which ``of_topic`` returns one."""
+        self._parts.resets.of_topic = of_topic
+
     def record_metrics(self, metrics: Metrics) -> MetricsPush | None:
         """Start recording this consumer's metrics, such as ``records-lag-max``; return what pushes them, if any."""
         self._parts.sensors.record(metrics, self._settings.client_id)

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping
 
-from attrs import frozen
+from attrs import define, frozen
 
 from streams.clients.metadata import MetadataCache
 from streams.clients.metrics_push import metrics_push
 from streams.clients.network import Network
 from streams.clients.sensors import ConsumerSensors, ShareSensors
-from streams.clients.settings import check_group_id
+from streams.clients.settings import check_group_id, reset_timestamp
 from streams.clients.subscription import SubscriptionState
 from streams.core.client_settings import ClientSettings, ConsumerSettings
 from streams.core.clock import Clock
@@ -36,6 +36,23 @@ def network_of_reader(
     return Network(connection, clock, request_timeout_ms=settings.request_timeout_ms, metrics_push=push)
 
 
+@define(eq=False)
+class OffsetResets:
+    """The reset policies of topics: that of the settings, unless ``of_topic`` returns another one."""
+
+    _default: str
+    _clock: Clock
+    of_topic: Callable[[str], str | None] = lambda topic: None
+
+    def policy(self, topic: str) -> str:
+        """Return the policy of a topic."""
+        return self.of_topic(topic) or self._default
+
+    def timestamp(self, topic: str) -> int | None:
+        """Return the timestamp to look up for a reset of a topic's partitions, or None if a reset is an error."""
+        return reset_timestamp(self.policy(topic), self._clock.now_ms())
+
+
 @frozen(eq=False)
 class ConsumerParts:
     """Network, clock, partitions, metadata and settings of one consumer; ``group_id`` is empty without a group."""
@@ -47,6 +64,7 @@ class ConsumerParts:
     settings: ConsumerSettings
     group_id: str
     sensors: ConsumerSensors
+    resets: OffsetResets
 
     @classmethod
     def of(
@@ -72,4 +90,5 @@ class ConsumerParts:
             }
 
         network = network_of_reader(broker, settings.client_id, clock, settings.client, sensors, labels)
-        return cls(network, clock, SubscriptionState(), MetadataCache(), settings, group_id or "", sensors)
+        resets = OffsetResets(settings.auto_offset_reset, clock)
+        return cls(network, clock, SubscriptionState(), MetadataCache(), settings, group_id or "", sensors, resets)

@@ -17,7 +17,7 @@ from attrs import define, field
 from streams.clients.consumer_parts import ConsumerParts
 from streams.clients.errors import as_error, error_for, is_final
 from streams.clients.fetch_session import Asked, ConsumerSessions, FetchChanges, FetchSession
-from streams.clients.settings import isolation_level_of, reset_policy_of
+from streams.clients.settings import isolation_level_of
 from streams.clients.subscription import Confirmation, PartitionState
 from streams.core.errors import BrokerError, UnreadableBatchError
 from streams.core.records import Block, TopicPartition
@@ -64,7 +64,7 @@ class Fetcher:
         self._rack = settings.client_rack
         self._retry_backoff_ms = settings.client.retry_backoff_ms
         self._replica_ms = settings.client.metadata_max_age_ms
-        self._reset_policy = reset_policy_of(settings)
+        self._resets = parts.resets
         self._isolation_level = isolation_level_of(settings)
         self._prefetched: dict[TopicPartition, _Prefetched] = {}
         self._sessions = ConsumerSessions()
@@ -329,13 +329,14 @@ class Fetcher:
             state.read_replica = None
             self.needs_metadata = True
         elif fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-            if self._reset_policy is not None:
+            reset_to = self._resets.timestamp(partition.topic)
+            if reset_to is not None:
                 log.warning(
                     "the log of %s does not hold offset %s; the reset policy decides where to continue",
                     partition,
                     position,
                 )
-                state.request_reset(self._reset_policy)
+                state.request_reset(reset_to)
             else:
                 error = error_for(fetched.error, f"fetch of {partition} at {position}")
                 self._errors.append((partition, state, position, error))

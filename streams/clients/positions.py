@@ -1,7 +1,8 @@
 """Look-up of a consumer's initial position in each assigned partition.
 
 1. The position is the committed offset.
-2. Without a committed offset, the reset policy determines the position: "earliest", "latest", or "none", an error.
+2. Without a committed offset, the reset policy determines the position: "earliest", "latest", "by_duration:PT1H", the
+   first record that is not older, else the end (KIP-1106), or "none", an error.
 3. Exception for "latest": a partition of a topic for which the group has committed other offsets is read from the
    beginning.  It was added to the topic, so its records were written while the group read the others.
 
@@ -14,9 +15,10 @@ from collections.abc import Callable, Mapping
 from streams.clients.consumer_parts import ConsumerParts
 from streams.clients.errors import FORBIDDEN, NoOffsetError, as_error, error_for, is_final
 from streams.clients.session import GroupSession
-from streams.clients.settings import isolation_level_of, reset_policy_of
+from streams.clients.settings import isolation_level_of
 from streams.clients.subscription import PartitionState
 from streams.core.errors import BrokerError
+from streams.core.offset_reset import LATEST
 from streams.core.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import OffsetFetch, OffsetFetchResponse
@@ -40,7 +42,7 @@ class Positions:
         self._metadata = parts.metadata
         self._session = session
         self._group_id = parts.group_id
-        self._reset_policy = reset_policy_of(parts.settings)
+        self._resets = parts.resets
         self._retry_backoff_ms = parts.settings.client.retry_backoff_ms
         self._isolation_level = isolation_level_of(parts.settings)
         self._retry_at_ms = 0
@@ -111,10 +113,14 @@ class Positions:
                 elif state.reset_to is None:
                     missing[partition] = state
             is_member = self._session is not None and not self._session.is_manual
-            if missing and is_member and self._reset_policy == LATEST_TIMESTAMP:
-                self._ask_siblings(coordinator, missing)
-            else:
-                self._reset(missing)
+            latest = {
+                partition: state
+                for partition, state in missing.items()
+                if is_member and self._resets.policy(partition.topic) == LATEST
+            }
+            if latest:
+                self._ask_siblings(coordinator, latest)
+            self._reset({partition: state for partition, state in missing.items() if partition not in latest})
 
         require_stable = self._isolation_level == READ_COMMITTED
         self._network.send(coordinator, OffsetFetch(self._group_id, tuple(states), require_stable), receive)
@@ -147,13 +153,17 @@ class Positions:
         self._network.send(coordinator, OffsetFetch(self._group_id, asked), receive)
 
     def _reset(self, states: Mapping[TopicPartition, PartitionState]) -> None:
-        """Apply the reset policy to partitions without a committed offset."""
-        if self._reset_policy is not None:
-            for state in states.values():
-                state.request_reset(self._reset_policy)
-        elif states:
+        """Apply the reset policies to partitions without a committed offset."""
+        refused = {}
+        for partition, state in states.items():
+            reset_to = self._resets.timestamp(partition.topic)
+            if reset_to is None:
+                refused[partition] = state
+            else:
+                state.request_reset(reset_to)
+        if refused:
             self._retry_later()
-            self._refused = states
+            self._refused = refused
 
     def _raise_refused(self) -> None:
         """Raise an error for partitions without a committed offset that the application has not set since.
@@ -187,7 +197,11 @@ class Positions:
                 found = response.partitions[partition]
                 error = found.error
                 if error is ErrorCode.NONE and state.reset_to == asked[partition]:
-                    state.seek(found.offset)
+                    if found.offset >= 0:
+                        state.seek(found.offset)
+                    else:
+                        # All records are older than the time of the policy ``by_duration``.
+                        state.request_reset(LATEST_TIMESTAMP)
                 elif error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or error in self._network.traits.retriable:
                     self._retry_later()
                 elif error is not ErrorCode.NONE:

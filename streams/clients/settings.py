@@ -8,6 +8,7 @@ from typing import Final
 
 from streams.core.client_settings import ConsumerSettings
 from streams.core.errors import ConfigError
+from streams.core.offset_reset import EARLIEST, LATEST, duration_ms
 from streams.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, READ_COMMITTED, READ_UNCOMMITTED
 
 #: Longest text that all requests of a group can carry, in bytes of UTF-8.
@@ -17,11 +18,7 @@ _ISOLATION_LEVELS: Final[Mapping[str, int]] = {
     "read_uncommitted": READ_UNCOMMITTED,
     "read_committed": READ_COMMITTED,
 }
-_RESET_POLICIES: Final[Mapping[str, int | None]] = {
-    "earliest": EARLIEST_TIMESTAMP,
-    "latest": LATEST_TIMESTAMP,
-    "none": None,
-}
+_RESET_POLICIES: Final[Mapping[str, int]] = {EARLIEST: EARLIEST_TIMESTAMP, LATEST: LATEST_TIMESTAMP}
 _REQUIRED_ACKS: Final[Mapping[str, int]] = {"all": -1, "1": 1, "0": 0}
 
 
@@ -30,9 +27,10 @@ def isolation_level_of(settings: ConsumerSettings) -> int:
     return _ISOLATION_LEVELS[settings.isolation_level]
 
 
-def reset_policy_of(settings: ConsumerSettings) -> int | None:
-    """Return the timestamp to look up if no offset is committed, or None if that is an error."""
-    return _RESET_POLICIES[settings.auto_offset_reset]
+def reset_timestamp(policy: str, now_ms: int) -> int | None:
+    """Return the timestamp that a reset policy looks up at the time ``now_ms``, or None if a reset is an error."""
+    back_ms = duration_ms(policy)
+    return _RESET_POLICIES.get(policy) if back_ms is None else max(0, now_ms - back_ms)
 
 
 def required_acks_of(acks: str) -> int:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from attrs import fields, frozen
 
 from streams.core.errors import ConfigError
+from streams.core.offset_reset import EARLIEST, LATEST, NONE, is_duration
 from streams.core.setting import SECRET_FORMS, changed, choice, flag, group, table_of, text, whole
 from streams.core.user_code import refuse_unawaited
 
@@ -219,11 +220,15 @@ class ConsumerSettings:
     client_id: str = text("consumer", "Name of the client in a broker's logs and groups.", of_client=True)
     auto_offset_reset: str = choice(
         "latest",
-        ("earliest", "latest", "none"),
-        "Where to begin in a partition without a committed offset; none = an error.",
+        (EARLIEST, LATEST, NONE),
+        "Where to begin in a partition without a committed offset; none = an error. A duration goes back from now "
+        "(KIP-1106).",
+        takes_text=is_duration,
+        example="by_duration:PT1H",
         application={
             "default": "earliest",
-            "doc": "Where a live run begins in an input partition without a committed offset; none = an error.",
+            "doc": "Where a live run begins in an input partition without a committed offset, unless the source has "
+            "its own `offset_reset`; none = an error. A duration goes back from now (KIP-1106).",
         },
     )
     enable_auto_commit: bool = flag(

@@ -35,6 +35,7 @@ class Setting:
         kind: int, bool, text or choice; a choice has ``choices``, and ``synonyms`` for them.
         unit: the unit of a number, such as ms or bytes.
         minimum, maximum: inclusive bounds of a number.
+        takes_text: returns whether a text is accepted instead of a choice, or None; ``example`` is such a text.
         takes_function: returns whether a value is a function that is accepted instead of a choice, or None.
         check: raises ConfigError for an invalid text.
         aliases: other accepted names: Kafka's name if it differs, and short forms.
@@ -53,6 +54,8 @@ class Setting:
     synonyms: Mapping[str, str] = field(factory=dict)
     minimum: int | None = None
     maximum: int | None = None
+    takes_text: Callable[[str], bool] | None = None
+    example: str = ""
     takes_function: FunctionCheck | None = None
     check: Callable[[str], None] | None = None
     aliases: tuple[str, ...] = ()
@@ -65,7 +68,7 @@ class Setting:
     def expected(self) -> str:
         """A description of the valid values, for messages."""
         if self.kind == "choice":
-            names = " or ".join(self.choices)
+            names = " or ".join(self.choices) + (f", or a text such as {self.example}" if self.example else "")
             return f"{names}, or a function" if self.takes_function else names
         if self.kind == "bool":
             return "true or false"
@@ -318,6 +321,8 @@ def _parse_choice(setting: Setting, value: Any) -> Any:
         for word in setting.choices:
             if wanted == _folded(word):
                 return word
+        if setting.takes_text is not None and setting.takes_text(value.strip()):
+            return value.strip()
     elif setting.takes_function is not None and setting.takes_function(setting.name, value):
         return value
     raise setting.misfit(value)

@@ -14,6 +14,7 @@ from typing_extensions import TypeForm
 from streams.core.config import StreamsConfig
 from streams.core.errors import TopologyError
 from streams.core.migrations import Migration
+from streams.core.offset_reset import OffsetReset, policy_of
 from streams.core.serdes import Serde
 from streams.core.timestamps import (
     Custom,
@@ -74,7 +75,7 @@ class StreamsBuilder:
         *topics: Topic[K, V],
         name: str | None = None,
         timestamp: Timestamp | None = None,
-        offset_reset: str | None = None,
+        offset_reset: OffsetReset | None = None,
         idle_close: timedelta | None = None,
     ) -> KStream[K, V]: ...
     @overload
@@ -86,7 +87,7 @@ class StreamsBuilder:
         value: TypeForm[V],
         name: str | None = None,
         timestamp: Timestamp | None = None,
-        offset_reset: str | None = None,
+        offset_reset: OffsetReset | None = None,
         idle_close: timedelta | None = None,
     ) -> KStream[K, V]: ...
     @overload
@@ -98,7 +99,7 @@ class StreamsBuilder:
         value: TypeForm[V] | Serde[V],
         name: str | None = None,
         timestamp: Timestamp | None = None,
-        offset_reset: str | None = None,
+        offset_reset: OffsetReset | None = None,
         idle_close: timedelta | None = None,
     ) -> KStream[K, V]: ...
     def stream(
@@ -109,13 +110,15 @@ class StreamsBuilder:
         value: Any = NOT_GIVEN,
         name: str | None = None,
         timestamp: Timestamp | None = None,
-        offset_reset: str | None = None,
+        offset_reset: OffsetReset | None = None,
         idle_close: timedelta | None = None,
     ) -> KStream[Any, Any]:
         """Read one or more topics, or all topics whose names match a pattern, as a stream.
 
         ``timestamp`` is the source of event times; the default comes from the ``Topic`` or from the settings.
-        ``offset_reset`` is ``earliest`` or ``latest``.  When the source has had no further records for ``idle_close``,
+        ``offset_reset`` is where a live run begins in a partition without a committed offset: ``earliest``, ``latest``,
+        ``none``, which is an error, or a timedelta back from now (KIP-1106); the default is the setting
+        ``auto_offset_reset``.  When the source has had no further records for ``idle_close``,
         the stream time of its operators advances with the wall clock, so that windows close without a further record;
         the default is the setting ``idle_close_ms``, and 0 means never.
 
@@ -142,7 +145,7 @@ class StreamsBuilder:
         *,
         store: str | None = SAME_AS_NAME,
         timestamp: Timestamp | None = None,
-        offset_reset: str | None = None,
+        offset_reset: OffsetReset | None = None,
         **options: Unpack[StoreOptions],
     ) -> KTable[K, V]: ...
     @overload
@@ -155,7 +158,7 @@ class StreamsBuilder:
         value: TypeForm[V],
         store: str | None = SAME_AS_NAME,
         timestamp: Timestamp | None = None,
-        offset_reset: str | None = None,
+        offset_reset: OffsetReset | None = None,
         **options: Unpack[StoreOptions],
     ) -> KTable[K, V]: ...
     @overload
@@ -168,7 +171,7 @@ class StreamsBuilder:
         value: TypeForm[V] | Serde[V],
         store: str | None = SAME_AS_NAME,
         timestamp: Timestamp | None = None,
-        offset_reset: str | None = None,
+        offset_reset: OffsetReset | None = None,
         **options: Unpack[StoreOptions],
     ) -> KTable[K, V]: ...
     def table(
@@ -180,13 +183,14 @@ class StreamsBuilder:
         value: Any = NOT_GIVEN,
         store: str | None = SAME_AS_NAME,
         timestamp: Timestamp | None = None,
-        offset_reset: str | None = None,
+        offset_reset: OffsetReset | None = None,
         **options: Unpack[StoreOptions],
     ) -> KTable[Any, Any]:
         """Read a topic as a table: each record replaces the row for its key, and the value None deletes the row.
 
         ``name`` is also the store name unless ``store`` is given; ``history`` keeps old versions of rows, and with
-        ``ttl``, a row expires if it is not updated for that period of event time.
+        ``ttl``, a row expires if it is not updated for that period of event time.  ``offset_reset`` is that of
+        ``stream``.
 
         >>> prices = builder.table("prices", "current-prices", key=str, value=int)
         >>> play(prices, ("prices", "tea", 3), ("prices", "tea", None))
@@ -407,7 +411,7 @@ class _Source:
 
     @classmethod
     def of(
-        cls, operator: str, topics: tuple[Any, ...], key: Any, value: Any, timestamp: Any, offset_reset: str | None
+        cls, operator: str, topics: tuple[Any, ...], key: Any, value: Any, timestamp: Any, offset_reset: Any
     ) -> "_Source":
         """Check the arguments of a source.
 
@@ -423,13 +427,12 @@ class _Source:
         names = tuple(_topic_name(topic, operator) for topic in topics if not isinstance(topic, re.Pattern))
         if len(set(names)) < len(names):
             raise TopologyError(f"{operator} of {', '.join(names)}: a topic is given twice")
-        if offset_reset not in (None, "earliest", "latest"):
-            raise TopologyError(f"{operator}: offset_reset must be 'earliest' or 'latest', not {offset_reset!r}")
         shown = ", ".join(names) or repr(patterns[0].pattern)
         key = _common(operator, shown, "key", key, [topic.key_serde for topic in known])
         value = _common(operator, shown, "value", value, [topic.value_serde for topic in known])
         extractor = _extractor(operator, shown, timestamp, known, len(names))
-        return cls(names, patterns[0] if patterns else None, key, value, extractor, offset_reset, known)
+        policy = policy_of(offset_reset, f"{operator} of {shown}")
+        return cls(names, patterns[0] if patterns else None, key, value, extractor, policy, known)
 
     def single(self, operator: str) -> str:
         """Return the topic of a source that must have exactly one."""

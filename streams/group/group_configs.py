@@ -3,13 +3,13 @@
 They outlive the group.  A group without a setting has that of ``CoordinatorConfig``.  This module performs no I/O.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from attrs import define, field, frozen
 
 from streams.core.errors import BrokerError, ConfigError
+from streams.core.offset_reset import EARLIEST, LATEST, is_duration
 from streams.group.coordinator_config import NUMBERS, CoordinatorConfig, WholeNumber, number
 from streams.group.effects import Effect, Persist
 from streams.group.offsets import configs_key, configs_value, read_configs
@@ -36,28 +36,11 @@ _NAMES: Final = (
     "streams.task.offset.interval.ms",
 )
 
-LATEST: Final = "latest"
-EARLIEST: Final = "earliest"
-_BY_DURATION: Final = "by_duration:"
 READ_COMMITTED_WORD: Final = "read_committed"
 
 
 def _reset(text: str) -> str:
-    return text if text in (LATEST, EARLIEST) or duration_ms(text) is not None else ""
-
-
-def duration_ms(text: str) -> int | None:
-    """Return the milliseconds of ``by_duration:PnDTnHnMn.nS`` (ISO 8601), or None if it is not of this form."""
-    found = _DURATION.fullmatch(text)
-    if found is None or not any(found.groups()):
-        return None
-    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
-    return int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
-
-
-_DURATION: Final = re.compile(
-    _BY_DURATION + r"P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.ASCII
-)
+    return text if text in (LATEST, EARLIEST) or is_duration(text) else ""
 
 
 @frozen
@@ -76,7 +59,7 @@ def _one_of(*words: str) -> _Word:
 #: Settings of groups that brokers do not have.
 _WORDS: Final[Mapping[str, _Word]] = {
     "share.auto.offset.reset": _Word(
-        LATEST, f"{LATEST}, {EARLIEST}, or {_BY_DURATION} and a duration such as PT1H", _reset
+        LATEST, f"{LATEST}, {EARLIEST}, or by_duration: and a duration such as PT1H", _reset
     ),
     "share.isolation.level": _one_of("read_uncommitted", READ_COMMITTED_WORD),
     "share.renew.acknowledge.enable": _one_of("true", "false"),

@@ -16,6 +16,7 @@ from streams.clients import Consumer, NoOffsetError, RequestTimeoutError
 from streams.core.calls import CallLoop
 from streams.core.errors import StateLockedError, StoreError, TopologyError
 from streams.core.metrics import table
+from streams.core.offset_reset import LATEST, NONE, duration_ms
 from streams.core.records import TaskId, TopicPartition
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.runtime.assignment import tasks_of
@@ -359,16 +360,22 @@ class TaskSet:
         Raises:
             NoOffsetError: the reset policy is "none".
         """
-        policy = self.shared.config.consumer.auto_offset_reset
+        policy = self.plan.offset_reset(partition.topic) or self.shared.config.consumer.auto_offset_reset
         # Repartition topics, and all inputs of a bounded run, are read from the beginning.
         if self.shared.bounded is None and partition.topic not in self.plan.repartition_topics():
-            if policy == "none":
+            if policy == NONE:
                 raise NoOffsetError(
-                    f"{partition}: application {self.shared.config.application_id!r} has no committed offset, and "
-                    "auto_offset_reset is none; give 'earliest' or 'latest', or set it with `streams groups rewind`",
+                    f"{partition}: application {self.shared.config.application_id!r} has no committed offset, and its "
+                    "offset_reset (auto_offset_reset) is none; give 'earliest' or 'latest', or set it with "
+                    "`streams groups rewind`",
                     (partition,),
                 )
-            if policy == "latest":
+            back_ms = duration_ms(policy)
+            if back_ms is not None:
+                from_ms = max(0, self.shared.environment.clock.now_ms() - back_ms)
+                found = self.consumer.offsets_for_times({partition: from_ms})[partition]
+                return self.consumer.end_offsets([partition])[partition] if found is None else found.offset
+            if policy == LATEST:
                 others = [tp for tp in self.consumer.partitions_for(partition.topic) if tp != partition]
                 if not self.consumer.committed(others):
                     return self.consumer.end_offsets([partition])[partition]

@@ -11,6 +11,7 @@ from typing import Any
 from attrs import Factory, define, frozen
 
 from streams.core.errors import TopologyError
+from streams.core.offset_reset import OffsetReset, policy_of
 from streams.core.serdes import Serde
 from streams.core.timestamps import Extractor, ExtractorName, FromValue
 from streams.core.topic import Sink, Topic, agreed, check_topic_name, topic_name
@@ -132,7 +133,7 @@ class Topology:
         key: Any = UNSET,
         value: Any = UNSET,
         timestamp: Extractor | ExtractorName | None = None,
-        offset_reset: str | None = None,
+        offset_reset: OffsetReset | None = None,
     ) -> "Topology":
         """Add a source that reads topics; serdes come from ``Topic`` objects, or from ``key`` and ``value``.
 
@@ -176,7 +177,7 @@ class Topology:
                 first.key_serde if first and key is UNSET else serde_of(key),
                 first.value_serde if first and value is UNSET else serde_of(value),
                 timestamp,
-                offset_reset,
+                policy_of(offset_reset, f"source {name!r}"),
             )
         )
         return self

@@ -316,6 +316,28 @@ def test_without_committed_offset_the_reset_policy_goes(broker, make, clock, pol
     assert consumer.position(P0) == position
 
 
+@pytest.mark.parametrize(("back", "position"), [("PT10S", 0), ("PT3S", 2), ("PT2.5S", 3), ("PT0S", 5)])
+def test_the_reset_policy_by_duration_goes_to_the_first_record_that_is_not_older(broker, make, clock, back, position):
+    """KIP-1106; where all records are older, to the end."""
+    now_ms = clock.now_ms() + 5_000
+    with Producer(broker, clock=clock) as producer:
+        for number in range(5):
+            producer.send("t", b"v", partition=0, timestamp_ms=now_ms - 5_000 + 1_000 * number)
+    clock.advance(5_000)
+    consumer = make(auto_offset_reset=f"by_duration:{back}")
+    consumer.assign([P0])
+
+    assert consumer.position(P0) == position
+
+
+@pytest.mark.parametrize("policy", ["by_duration:1h", "by_duration:P", "by_duration:-PT1S", "by_duration:", "oldest"])
+def test_a_reset_policy_that_does_not_exist_is_refused(make, policy):
+    with pytest.raises(
+        ConfigError, match="expected earliest or latest or none, or a text such as by_duration:PT1H, not"
+    ):
+        make(auto_offset_reset=policy)
+
+
 def test_without_policy_and_offset_a_named_error_tells_which(make):
     consumer = make(auto_offset_reset="none")
     consumer.subscribe("t")

@@ -162,7 +162,10 @@ def test_setting_that_only_a_client_has_is_unknown_to_an_application(settings: d
         ({"max_poll_record": 1}, "did you mean 'max_poll_records'"),
         ({"linger_ms": 1}, "unknown setting 'linger_ms'"),
         ({"max_poll_records": 0}, "at least 1, not 0"),
-        ({"auto_offset_reset": "begin"}, "expected earliest or latest or none, not 'begin'"),
+        (
+            {"auto_offset_reset": "begin"},
+            "expected earliest or latest or none, or a text such as by_duration:PT1H, not 'begin'",
+        ),
         ({"isolation_level": "committed"}, "expected read_uncommitted or read_committed"),
     ],
 )

@@ -20,9 +20,10 @@ from streams.broker.shares.state_log import ShareKey, StoredShare
 from streams.broker.shares.store import ShareStore
 from streams.broker.topics import Topics
 from streams.core.errors import BrokerError
+from streams.core.offset_reset import EARLIEST, LATEST, duration_ms
 from streams.core.records import TopicPartition
 from streams.group import Coordinator
-from streams.group.group_configs import EARLIEST, LATEST, READ_COMMITTED_WORD, GroupConfigs, duration_ms
+from streams.group.group_configs import READ_COMMITTED_WORD, GroupConfigs
 from streams.group.timers import Timers
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import (
