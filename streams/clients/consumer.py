@@ -490,9 +490,7 @@ class Consumer:
         host = None if assignors is None or isinstance(assignors, Sequence) else assignors
         assignors = assignors if isinstance(assignors, Sequence) else ()
         if assignors and self._settings.group_protocol == "consumer":
-            raise ConfigError(
-                "group_protocol='consumer' with assignors=: the broker assigns; give group_remote_assignor"
-            )
+            raise ConfigError("group_protocol='consumer' and assignors=: the broker assigns; use group_remote_assignor")
         assignors = assignors or (RangeAssignor(), CooperativeStickyAssignor())
         session = GroupSession(self._parts, self._fetcher, assignors, host)
         session.before_revoke = self._before_revoke
@@ -562,9 +560,8 @@ class Consumer:
 
     def _to_commit(self, offsets: OffsetsToCommit | None) -> dict[TopicPartition, OffsetAndMetadata]:
         if offsets is None:
-            positions = self._state.positions()
+            offsets = positions = self._state.positions()
             self._unconsumed.hold_back(positions)
-            offsets = positions
         return with_metadata(offsets)
 
     def _list_offsets(

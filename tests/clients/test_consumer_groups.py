@@ -241,6 +241,6 @@ def test_assignor_of_the_broker_is_chosen_by_name(broker):
 def test_own_assignors_are_refused():
     with (
         EmbeddedBroker() as broker,
-        pytest.raises(ConfigError, match="group_protocol='consumer' with assignors=: the broker assigns"),
+        pytest.raises(ConfigError, match="group_protocol='consumer' and assignors=: the broker assigns"),
     ):
         Consumer(broker, "g", group_protocol="consumer", assignors=[RangeAssignor()])
