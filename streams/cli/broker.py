@@ -94,8 +94,6 @@ def execute(options: argparse.Namespace) -> int:
     from streams.group import CoordinatorConfig
     from streams.runtime import collector
 
-    if options.data == "":
-        raise UsageError("--data is empty: name a folder, or leave it out to keep all data in memory")
     tls = _tls_of(options)
     groups = CoordinatorConfig.of(texts_of(options))
     if options.repair:

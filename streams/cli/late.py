@@ -35,7 +35,7 @@ def limit_of(options: argparse.Namespace) -> "DropLimit":
     """
     from streams.runtime import USUAL_LIMIT, DropLimit
 
-    return DropLimit.of(USUAL_LIMIT if options.max_dropped is None else options.max_dropped)
+    return DropLimit.of(options.max_dropped or USUAL_LIMIT)
 
 
 def status_of(late: "Sequence[Late]", limit: "DropLimit") -> int:

@@ -83,12 +83,18 @@ _MINUTE_MS = 60_000
 class Parser(argparse.ArgumentParser):
     """A parser whose error messages refer to the help instead of printing the whole usage.
 
-    Options cannot be abbreviated, and the line breaks of an epilog are preserved.
+    Options cannot be abbreviated, and the line breaks of an epilog are preserved.  The value of an option cannot be
+    empty, as that of a shell variable that is not set: the option would have no effect, or its default.
     """
 
     def __init__(self, **given: Any) -> None:
         formatter = argparse.RawDescriptionHelpFormatter if given.get("epilog") else argparse.HelpFormatter
         super().__init__(**{"allow_abbrev": False, "formatter_class": formatter, **given})
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        if action.option_strings and not arg_string:
+            raise argparse.ArgumentError(action, "its value is empty; give one, or leave the option out")
+        return super()._get_value(action, arg_string)
 
     def error(self, message: str) -> NoReturn:
         """Exit with the message and status 2."""

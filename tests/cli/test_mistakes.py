@@ -350,3 +350,18 @@ def test_debug_shows_the_traceback(streams: Program) -> None:
     assert result.status == 1
     assert "Traceback" in result.err
     assert "ZeroDivisionError" in result.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "halves.py", "--bootstrap-servers", ""),
+        ("run", "halves.py", "--input=", "--output", "halves=x.jsonl"),
+        ("broker", "--tls-cert", ""),
+        ("broker", "--data", ""),
+        ("groups", "rewind", "app", "--topic", "", "--to", "earliest"),
+    ],
+)
+def test_option_with_an_empty_value_is_named(refused: Refused, arguments: tuple[str, ...]) -> None:
+    """As from a variable of the shell that is not set: the program did something else instead."""
+    assert re.search(r"argument --[a-z-]+: its value is empty; give one, or leave the option out", refused(*arguments))
