@@ -235,8 +235,7 @@ class Consumer:
             WakeupError, BrokerError: see ``poll_blocks``.
         """
         self._check_open()
-        if self._topics.is_empty and not self._state.partitions:
-            raise ConfigError("poll() without a subscription or an assignment; call subscribe() or assign() first")
+        self._topics.check_given(self._state.partitions)
         self._unconsumed.keep(self._state.partitions)
         if self._unconsumed:
             return self._unconsumed.take_all()
@@ -358,11 +357,7 @@ class Consumer:
 
     @exclusive
     def end_offsets(
-        self,
-        partitions: Iterable[TopicPartition],
-        timeout_ms: int | None = None,
-        *,
-        isolation_level: int | None = None,
+        self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None, *, isolation_level: int | None = None
     ) -> dict[TopicPartition, int]:
         """Return the end offset of each partition, by default at this consumer's isolation level.
 

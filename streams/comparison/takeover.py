@@ -22,7 +22,7 @@ from streams.comparison.matching import (
 from streams.comparison.versions import SerdeForm, Version, partition_groups
 from streams.core.clock import VirtualClock
 from streams.core.errors import TopologyError
-from streams.core.offset_reset import EARLIEST, LATEST
+from streams.core.offset_reset import beginning
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.runtime import ApplicationPlan, Checkpoint, Plans, changelog_config, check_groups, emitted_name
 from streams.state import StoreFormat, StoreSpec, is_on_disk
@@ -461,11 +461,8 @@ class _Check:
     def _sources(self) -> None:
         was, now = _sources(self.old.topology), _sources(self.new.topology)
         for topic in sorted(now.keys() - was.keys()):
-            own = next((node.offset_reset for node in self.new.topology.sources() if topic in node.topics), None)
-            policy = own or self.new.config.consumer.auto_offset_reset
-            begin = _BEGINNINGS.get(policy, f"as {policy} says")
-            setting = "auto_offset_reset" if own is None else "offset_reset of its source"
-            self._add(Level.BUT, f"topic {topic}", f"is read by NEW only: it begins {begin} ({setting})")
+            policy = self.new.topology.offset_reset(topic) or self.new.config.consumer.auto_offset_reset
+            self._add(Level.BUT, f"topic {topic}", f"is read by NEW only: it begins {beginning(policy)} (offset reset)")
         for topic in sorted(was.keys() - now.keys()):
             self._add(Level.NOTE, f"topic {topic}", "is not read any more")
         for topic in sorted(was.keys() & now.keys()):
@@ -558,9 +555,6 @@ _ANEW = "give the store another name, so that it starts empty, or replay NEW and
 
 #: The advice about records in flight.
 _DRAIN = "let OLD process it to its end before it is stopped, without new input"
-
-#: Where reading begins, by reset policy.
-_BEGINNINGS = {LATEST: "at its end: what is there already is not read", EARLIEST: "at its beginning"}
 
 
 def _engine(version: Version) -> Any:

@@ -36,6 +36,14 @@ def is_duration(policy: str) -> bool:
     return duration_ms(policy) is not None
 
 
+def beginning(policy: str) -> str:
+    """Return in words where reading begins in a partition without a committed offset."""
+    if is_duration(policy):
+        return f"at the first record that is not older than {policy.removeprefix(_BY_DURATION)}"
+    words = {EARLIEST: "at its beginning", LATEST: "at its end: what is there already is not read"}
+    return words.get(policy, "nowhere: it fails")
+
+
 def policy_of(given: Any, what: str) -> str | None:
     """Return the policy that a source declares, in Kafka's form; None if it declares none.
 

@@ -281,15 +281,6 @@ class ApplicationPlan:
         """Return the broker names of the repartition topics that are not stored as lanes."""
         return set() if self.has_lanes else {self.physical_topic(topic) for topic in self.topology.internal_topics}
 
-    def offset_reset(self, topic: str) -> str | None:
-        """Return the reset policy of a topic's source; None if that is the one of the settings."""
-        readers = (
-            node
-            for node in self.topology.sources()
-            if topic in node.topics or (node.pattern is not None and node.pattern.fullmatch(topic))
-        )
-        return next((node.offset_reset for node in readers), None)
-
     def regroups(self, sub_topology: int) -> bool:
         """Return whether the outputs of a sub-topology's tasks are merged in a repartition topic."""
         sub = next(sub for sub in self.subs if sub.id == sub_topology)

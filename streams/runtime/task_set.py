@@ -360,7 +360,7 @@ class TaskSet:
         Raises:
             NoOffsetError: the reset policy is "none".
         """
-        policy = self.plan.offset_reset(partition.topic) or self.shared.config.consumer.auto_offset_reset
+        policy = self.plan.topology.offset_reset(partition.topic) or self.shared.config.consumer.auto_offset_reset
         # Repartition topics, and all inputs of a bounded run, are read from the beginning.
         if self.shared.bounded is None and partition.topic not in self.plan.repartition_topics():
             if policy == NONE:

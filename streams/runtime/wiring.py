@@ -64,7 +64,7 @@ class ThreadFactory:
         cache = RecordCache(config.cache_max_bytes) if config.cache_max_bytes else None
         task_set = TaskSet(name, self._plan, shared, consumer, restorer, losses, cache)
         thread = StreamThread(name, shared, assignment, committer, task_set, self._events)
-        consumer.reset_by_topic(self._plan.offset_reset)
+        consumer.reset_by_topic(self._plan.topology.offset_reset)
         consumer.subscribe(_subscription(self._plan), thread)
         return thread
 

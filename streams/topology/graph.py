@@ -318,6 +318,15 @@ class Topology:
             for parent in node.parents:
                 self.children[parent].append(node.name)
 
+    def offset_reset(self, topic: str) -> str | None:
+        """Return the reset policy of a topic's source; None if it has none of its own."""
+        readers = (
+            node
+            for node in self.sources()
+            if topic in node.topics or (node.pattern is not None and node.pattern.fullmatch(topic))
+        )
+        return next((node.offset_reset for node in readers), None)
+
     def sources(self) -> list[SourceNode]:
         """Return the source nodes in the order in which they were added."""
         return [node for node in self.nodes.values() if isinstance(node, SourceNode)]
