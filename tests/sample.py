@@ -120,6 +120,7 @@ REST = (
         ),
     ),
     Rest("limits of late records", "tests/cli/test_late.py::*of_their_own[replay]"),
+    Rest("limits of late records", "tests/cli/test_late.py::*counts_for_each_window*"),
     Rest("inputs of streams run", "tests/cli/test_run.py::*one_file_by_name[days]"),
     Rest("inputs of streams run", "tests/cli/test_run.py::*spread_over_all_partitions*", keep=("*[4]",)),
     Rest("exit statuses of streams run", "tests/cli/test_statuses.py::*", keep=("*[3-*",)),

@@ -218,8 +218,8 @@ class FolderTarget:
             commit = json.loads(commits.child(name).read())
             if (commit["application_id"], commit["topic"]) != (self._session.config.application_id, self._topic):
                 continue
-            same = own.intersection(commit.get("inputs", ()))
-            if same and commit["times"][0] <= times[1] and times[0] <= commit["times"][1]:
+            same, then = own.intersection(commit.get("inputs", ())), commit.get("times")
+            if same and then and then[0] <= times[1] and times[0] <= then[1]:
                 raise InputError(
                     f"{self._target}: has the rows of another replay of {min(same)}, from before files or functions "
                     "were changed, or with fewer files: both would stand side by side; replace them with "
