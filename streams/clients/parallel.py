@@ -22,7 +22,7 @@ from streams.clients.network import Backoff
 from streams.clients.producer import Producer
 from streams.clients.records import decode_block
 from streams.clients.session import RebalanceListener
-from streams.clients.topic_subscription import Topics
+from streams.clients.topic_subscription import Topics, TopicSubscription
 from streams.core.client_settings import ConsumerSettings, ParallelSettings, Security
 from streams.core.clock import Clock, SystemClock
 from streams.core.dead_letters import error_headers
@@ -121,6 +121,19 @@ def _check_handlers(handler: object, batch_handler: object) -> None:
     refuse_unawaited(batch_handler, "batch_handler of a parallel consumer", error=ConfigError)
 
 
+def _check_settings(settings: ParallelSettings, topics: Topics, batch_handler: object) -> None:
+    if batch_handler is None and settings.batch_size != ParallelSettings().batch_size:
+        raise ConfigError("batch_size is for batch_handler=: a handler= gets one record at a time")
+    dead, read = settings.dead_letter_topic, TopicSubscription()
+    read.subscribe(topics, may_match_at_broker=True)
+    is_read = dead in read.names or (read.pattern is not None and read.pattern.fullmatch(dead) is not None)
+    if dead and is_read:
+        raise ConfigError(
+            f"dead_letter_topic={dead!r} is one of the topics that are read, so that its records would be sent to it "
+            "again and again; give another one"
+        )
+
+
 class ParallelConsumer:
     """A group member that distributes its records over a pool of workers.
 
@@ -141,7 +154,7 @@ class ParallelConsumer:
             the dead letter queue topic.
 
     Raises:
-        ConfigError: a setting is unknown or invalid.
+        ConfigError: a setting is unknown or invalid, or the dead letter queue topic is one of the topics.
     """
 
     def __init__(
@@ -158,6 +171,7 @@ class ParallelConsumer:
     ) -> None:
         _check_handlers(handler, batch_handler)
         self._settings, others = _split(options)
+        _check_settings(self._settings, topics, batch_handler)
         self._clock, self._threads = clock or SystemClock(), threads or SystemThreads()
         self._consumer = Consumer(broker, group_id, enable_auto_commit=False, clock=self._clock, **others)
         self._producer = self._dead_letter_producer(broker, f"{group_id}-dead-letters")

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 from attrs import define, field, frozen
 
 from streams.clients.metadata import MetadataCache
-from streams.core.errors import ConfigError
-from streams.core.topic import Topic, topic_names
+from streams.core.errors import ConfigError, TopologyError
+from streams.core.topic import Topic, check_topic_name, topic_names
 
 
 @frozen
@@ -55,7 +55,7 @@ class TopicSubscription:
         """Replace the subscription.
 
         Raises:
-            ConfigError: ``topics`` is empty, or has something that is neither a Topic nor a name; or it is a
+            ConfigError: ``topics`` is empty, or has something that is neither a Topic nor the name of one; or it is a
                 ``SubscriptionPattern``, and not ``may_match_at_broker``.
         """
         if isinstance(topics, SubscriptionPattern):
@@ -73,6 +73,8 @@ class TopicSubscription:
         if not given:
             raise ConfigError("subscribe() got no topic; call unsubscribe() to give up all topics")
         names = topic_names(given, "subscribe()", ConfigError)
+        for name in names:
+            _check_name(name)
         self.know(topic for topic in given if isinstance(topic, Topic))
         self.pattern, self.names, self.broker_pattern = None, tuple(sorted(set(names))), ""
 
@@ -99,3 +101,11 @@ class TopicSubscription:
         if pattern is not None:
             found = (t.name for t in metadata.topics.values() if not t.is_internal and pattern.fullmatch(t.name))
             self.names = tuple(sorted(found))
+
+
+def _check_name(name: str) -> None:
+    try:
+        check_topic_name(name)
+    except TopologyError as error:
+        # A topic of this name would be waited for.
+        raise ConfigError(f"subscribe(): {error}; a pattern is given as re.compile({name!r})") from None

@@ -277,6 +277,13 @@ def test_wakeup_ends_the_next_poll(make):
     assert consumer.poll() == []
 
 
+@pytest.mark.parametrize("name", ["", "a b", "orders-.*", "x" * 250])
+def test_name_that_no_topic_has_is_refused_with_the_way_to_a_pattern(make, name):
+    """It would be waited for, for ever."""
+    with pytest.raises(ConfigError, match=r"subscribe\(\): topic name .*; a pattern is given as re.compile\("):
+        make("readers").subscribe(["orders", name])
+
+
 def test_poll_without_topics_is_an_error_and_not_a_wait(make):
     """As in Kafka's client: nothing would ever come."""
     consumer = make("readers")

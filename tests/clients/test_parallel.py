@@ -1,5 +1,6 @@
 """The parallel consumer, with real threads: order per partition, retries, dead letters, rebalances."""
 
+import re
 import threading
 from collections import defaultdict
 
@@ -229,3 +230,20 @@ def test_settings_that_do_not_fit_are_refused(make):
         make()
     with pytest.raises(ConfigError, match="at least 1"):
         make(print, max_concurrency=0)
+
+
+@pytest.mark.parametrize("topics", [jobs, "jobs", ["other", "jobs"], re.compile("j.*")])
+def test_dead_letters_to_a_topic_that_is_read_are_refused(broker, topics):
+    """They would be read, fail and be sent there again, for ever."""
+    with pytest.raises(ConfigError, match="dead_letter_topic='jobs' is one of the topics that are read"):
+        ParallelConsumer(broker, "workers", topics, print, dead_letter_topic="jobs")
+
+
+def test_the_size_of_batches_is_for_handlers_of_batches(make):
+    with pytest.raises(ConfigError, match=r"batch_size is for batch_handler=: a handler= gets one record"):
+        make(print, batch_size=3)
+
+
+def test_no_topics_are_refused_before_anything_runs(broker):
+    with pytest.raises(ConfigError, match="got no topic"):
+        ParallelConsumer(broker, "workers", [], print)
