@@ -98,8 +98,10 @@ class _Options(ParallelOptions, total=False):
     assignors: Sequence[Assignor] | None
 
 
-def _split(options: Mapping[str, Any]) -> tuple[ParallelSettings, dict[str, Any]]:
-    """Separate the options into the settings of the worker pool and the options of the consumer."""
+def _split(
+    options: Mapping[str, Any], topics: Topics, batch_handler: object
+) -> tuple[ParallelSettings, dict[str, Any]]:
+    """Separate the options into the settings of the worker pool, which are checked, and the options of the consumer."""
     passed_on, own = (
         _Options.__annotations__.keys() - ParallelOptions.__annotations__.keys(),
         table_of(ParallelSettings),
@@ -109,9 +111,9 @@ def _split(options: Mapping[str, Any]) -> tuple[ParallelSettings, dict[str, Any]
         for given in options
     }
     others = {given: value for given, value in options.items() if names[given] not in own}
-    return changed(
-        ParallelSettings(), {given: value for given, value in options.items() if given not in others}
-    ), others
+    settings = changed(ParallelSettings(), {given: value for given, value in options.items() if given not in others})
+    _check_settings(settings, topics, batch_handler)
+    return settings, others
 
 
 def _check_handlers(handler: object, batch_handler: object) -> None:
@@ -170,8 +172,7 @@ class ParallelConsumer:
         **options: Unpack[_Options],
     ) -> None:
         _check_handlers(handler, batch_handler)
-        self._settings, others = _split(options)
-        _check_settings(self._settings, topics, batch_handler)
+        self._settings, others = _split(options, topics, batch_handler)
         self._clock, self._threads = clock or SystemClock(), threads or SystemThreads()
         self._consumer = Consumer(broker, group_id, enable_auto_commit=False, clock=self._clock, **others)
         self._producer = self._dead_letter_producer(broker, f"{group_id}-dead-letters")
