@@ -47,14 +47,20 @@ class CogroupRef:
     """A reference to a cogroup: its grouped streams, and the repartition topics that its aggregations share."""
 
     graph: LogicalGraph
-    groups: dict[GroupRef, Callable[..., Any]]
+    #: Grouped streams with their aggregators, in the order of the calls; a grouped stream may have several.
+    members: tuple[tuple[GroupRef, Callable[..., Any]], ...]
     #: The declared type of the aggregate.
     value: Any
     #: Group -> node whose output is partitioned by key (the stream or its repartition topic), and its source nodes.
     parents: dict[GroupRef, tuple[LogicalNode, frozenset[str]]] = Factory(dict)
 
     def __repr__(self) -> str:
-        return f"<CogroupedKStream of {len(self.groups)}>"
+        return f"<CogroupedKStream of {len(self.members)}>"
+
+    @property
+    def groups(self) -> tuple[GroupRef, ...]:
+        """The grouped streams, each once."""
+        return tuple(dict.fromkeys(group for group, _ in self.members))
 
     def with_group(self, group: GroupRef, aggregator: Callable[..., Any]) -> "CogroupRef":
         """Return a cogroup that also contains another grouped stream.
@@ -64,7 +70,7 @@ class CogroupRef:
         """
         check_function(aggregator, "cogroup", AGGREGATOR_FORM)
         check_builder(self, group, "cogroup")
-        return CogroupRef(self.graph, {**self.groups, group: aggregator}, self.value, self.parents)
+        return CogroupRef(self.graph, (*self.members, (group, aggregator)), self.value, self.parents)
 
     def side_outputs(self) -> SideOutputs:
         """Return new side outputs for an aggregation of all grouped streams."""
@@ -85,7 +91,7 @@ class CogroupRef:
         for other in others:
             first.key.unify(other.key)
         form = self.value if value is NOT_GIVEN else value
-        values = aggregate_variable(form, initializer, tuple(self.groups.values()), first.name)
+        values = aggregate_variable(form, initializer, tuple(aggregator for _, aggregator in self.members), first.name)
         return overridden(first.key, key, first.name), values
 
     def aggregate(
@@ -112,7 +118,7 @@ class CogroupRef:
         is_versioned = materialized.is_versioned if windowing.windows is None else None
         initializer = OwnAggregates(initializer)
         nodes = []
-        for number, (group, aggregator) in enumerate(self.groups.items()):
+        for number, (group, aggregator) in enumerate(self.members):
             full_name = self.graph.names.suffixed(name, f"-cogroup-agg-{number}", AGGREGATE)
             materialized.value.node = full_name
             content = LogicalOperator(_maker(windowing, Fold(initializer, aggregator, merger), state), state.specs)

@@ -186,4 +186,4 @@ class KGroupedStream(Generic[K, V]):
         >>> play(most.aggregate(lambda: 0), ("ann", 5), ("totals", "ann", 9), ("ann", 7))
         [('ann', 5), ('ann', 9), ('ann', 9)]
         """
-        return CogroupedKStream(CogroupRef(self._ref.graph, {}, value).with_group(self._ref, aggregator))
+        return CogroupedKStream(CogroupRef(self._ref.graph, (), value).with_group(self._ref, aggregator))

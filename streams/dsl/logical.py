@@ -51,22 +51,22 @@ class LogicalNode:
     window_ms: int = 0
     priority: int = -1
     is_written: bool = False
-    # Dicts as ordered sets.
-    children: dict["LogicalNode", None] = Factory(dict)
-    parents: dict["LogicalNode", None] = Factory(dict)
+    #: Node -> how often it is connected, in the order of the first connection: a stream merged with itself is twice a
+    #: parent of the merge.
+    children: dict["LogicalNode", int] = Factory(dict)
+    parents: dict["LogicalNode", int] = Factory(dict)
 
     def __repr__(self) -> str:
         return f"<{type(self.content).__name__} {self.name}>"
 
-    def add_child(self, child: "LogicalNode") -> None:
-        """Connect a child downstream; idempotent."""
-        self.children[child] = None
-        child.parents[self] = None
+    def add_child(self, child: "LogicalNode", times: int = 1) -> None:
+        """Connect a child downstream, in addition to its connections."""
+        self.children[child] = child.parents[self] = self.children.get(child, 0) + times
 
-    def remove_child(self, child: "LogicalNode") -> None:
-        """Remove the connection to a child."""
-        del self.children[child]
+    def remove_child(self, child: "LogicalNode") -> int:
+        """Remove all connections to a child, and return how many there were."""
         del child.parents[self]
+        return self.children.pop(child)
 
     def find_upwards(self, matches: Callable[["LogicalNode"], bool]) -> "LogicalNode | None":
         """Return this node if ``matches(node)`` is true for it, otherwise the nearest matching ancestor or None.
@@ -84,8 +84,8 @@ class LogicalNode:
 
     @property
     def parent_names(self) -> tuple[str, ...]:
-        """The names of the parents, in the order in which they were connected."""
-        return tuple(parent.name for parent in self.parents)
+        """The names of the parents in the order in which they were connected, each as often as it is connected."""
+        return tuple(parent.name for parent, times in self.parents.items() for _ in range(times))
 
 
 class Root:
@@ -115,13 +115,18 @@ class LogicalGraph:
     def add(self, parents: LogicalNode | Iterable[LogicalNode], child: LogicalNode) -> LogicalNode:
         """Connect ``child`` to its parents and return ``child``.
 
+        A node that is added again, such as a repartition topic that several aggregations share, keeps its connections;
+        it is written later, as in Kafka Streams.
+
         Raises:
             TopologyError: the topology has already been built.
         """
         if self.is_built:
             raise TopologyError(f"{child.name}: the topology is already built; declare operators before build()")
+        is_new = child not in self.nodes
         for parent in (parents,) if isinstance(parents, LogicalNode) else parents:
-            parent.add_child(child)
+            if is_new:
+                parent.add_child(child)
             child.priority = self._next_priority
             self._next_priority += 1
         self.nodes[child] = None

@@ -98,8 +98,7 @@ def _merge_duplicate_sources(graph: LogicalGraph) -> None:
         other.key.unify(source.key)
         other.value.unify(source.value)
         for child in list(node.children):
-            node.remove_child(child)
-            first.add_child(child)
+            first.add_child(child, node.remove_child(child))
         graph.root.remove_child(node)
         graph.rename_source(node.name, first.name)
 
@@ -192,11 +191,10 @@ def _replace(graph: LogicalGraph, change: LogicalNode, repartitions: dict[Logica
         child = _child_towards(change, node)
         if child is None:
             raise TopologyError(_no_way(change, node, contents))
-        single.add_child(child)
-        change.remove_child(child)
+        single.add_child(child, change.remove_child(child))
         for parent in list(node.parents):
-            for descendant in list(node.children):
-                parent.add_child(descendant)
+            for descendant, times in node.children.items():
+                parent.add_child(descendant, times)
             parent.remove_child(node)
         for descendant in list(node.children):
             node.remove_child(descendant)
