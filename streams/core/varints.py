@@ -1,4 +1,7 @@
-"""Whole numbers in Kafka's variable length: zigzag, then 7 bits per byte, lowest first (``ByteUtils`` of Kafka)."""
+"""Whole numbers in Kafka's variable length: 7 bits per byte, lowest first (``ByteUtils`` of Kafka).
+
+Signed numbers are zigzag: small ones are short, whatever their sign.
+"""
 
 #: The numbers from 0 to 63, which are one byte.
 _SMALL = [bytes([2 * number]) for number in range(64)]
@@ -12,16 +15,35 @@ def varint(number: int) -> bytes:
     """
     if 0 <= number < 64:
         return _SMALL[number]
-    rest, out = (number << 1) ^ (number >> 63), bytearray()
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
+    return uvarint((number << 1) ^ (number >> 63))
+
+
+def uvarint(number: int) -> bytes:
+    r"""Return a number that is not negative as an unsigned varint.
+
+    >>> uvarint(0), uvarint(127), uvarint(128)
+    (b'\x00', b'\x7f', b'\x80\x01')
+    """
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
     return bytes(out)
 
 
 def read_varint(data: bytes, place: int = 0) -> tuple[int, int]:
     """Return the zigzag varint at ``place``, and the place after it.
+
+    Raises:
+        IndexError: the bytes end within the number.
+    """
+    number, place = read_uvarint(data, place)
+    return (number >> 1) ^ -(number & 1), place
+
+
+def read_uvarint(data: bytes, place: int = 0) -> tuple[int, int]:
+    """Return the unsigned varint at ``place``, and the place after it.
 
     Raises:
         IndexError: the bytes end within the number.
@@ -32,5 +54,5 @@ def read_varint(data: bytes, place: int = 0) -> tuple[int, int]:
         place += 1
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return (number >> 1) ^ -(number & 1), place
+            return number, place
         shift += 7

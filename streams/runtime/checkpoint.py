@@ -2,28 +2,22 @@
 
 A checkpoint is committed as offset metadata, in the same commit as the positions.  What Kafka Streams keeps too, it
 finds and leaves there in its own form (``offset_metadata``): partition times, and up to which time closed windows have
-been emitted.  The rest is JSON behind that, with a format version.  The module is pure.
+been emitted.  The rest is behind that (``OwnMetadata``).  The module is pure.
 
 Kafka Streams loses the schedules of punctuations at a restart: a stream-time punctuation fires again with the first
 record.  Here a punctuation keeps its due time, so that a run with restarts has the same results as a run without them.
 """
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from attrs import define, evolve, field, frozen
 
-from streams.core.errors import ForeignFormatError
 from streams.core.records import NO_TIMESTAMP, TopicPartition
-from streams.runtime.offset_metadata import OffsetMetadata
+from streams.runtime.offset_metadata import OffsetMetadata, OwnMetadata
 from streams.state import Content
 from streams.topology import PunctuationType
 
-#: Format version of the JSON in the offset metadata.
-_VERSION = 2
-#: Maximum metadata length with changelog formats; brokers accept 4096 bytes (``offset.metadata.max.bytes``).
-_MAX_METADATA_BYTES = 4_000
 #: What the operator times begin with that Kafka Streams commits as well; the name of the store follows.
 _EMITTED = "/"
 
@@ -64,6 +58,11 @@ class Checkpoint:
     contents: dict[str, Content] = field(factory=dict)
     #: Changelog end offset by store at the commit, where known.
     changelog_ends: dict[str, int] = field(factory=dict)
+    #: Number of partition groups of the task's sub-topology; manifests leave it out.
+    groups: int | None = None
+    #: By repartition partition: how many offsets each lane that is ahead is ahead of the committed offset.  Manifests
+    #: leave it out, because a bounded run ends with all lanes at their end.
+    lanes: dict[TopicPartition, Mapping[int, int]] = field(factory=dict)
 
     def offset_metadata(self, partitions: list[TopicPartition]) -> dict[TopicPartition, str]:
         """Return the offset metadata of each partition.
@@ -74,17 +73,18 @@ class Checkpoint:
         result = {}
         ends = self.changelog_ends
         emitted, others = _parted(self.operator_times)
-        contents = {name: [ends.get(name), *content.to_json()] for name, content in self.contents.items()}
+        changelogs = {name: [ends.get(name), *content.to_json()] for name, content in self.contents.items()}
         for index, partition in enumerate(partitions):
-            row: dict[str, object] = {"v": _VERSION}
-            if self.group is not None:
-                row["g"] = self.group
+            own = OwnMetadata(self.group, self.groups, lanes=self.lanes.get(partition, {}))
             if index == 0:
-                row |= {"s": self.stream_time_ms, "o": others}
-                if self.timers:
-                    row["t"] = _timer_rows(self.timers)
-            partition_time_ms = self.partition_times.get(partition, NO_TIMESTAMP)
-            result[partition] = _with_contents(OffsetMetadata(partition_time_ms, emitted, _json(row)), contents)
+                own = evolve(
+                    own,
+                    stream_time_ms=self.stream_time_ms,
+                    operator_times=others,
+                    timers=_timer_rows(self.timers),
+                )
+            entry = OffsetMetadata(self.partition_times.get(partition, NO_TIMESTAMP), emitted, own)
+            result[partition] = entry.with_changelogs(changelogs).encode()
         return result
 
     @classmethod
@@ -100,20 +100,24 @@ class Checkpoint:
         checkpoint = cls()
         timers: dict[TimerPlace, CarriedTimer] = {}
         for partition, text in metadata.items():
-            found, read = _read(text, partition)
+            found = OffsetMetadata.decode(text, partition) or OffsetMetadata(own=OwnMetadata())
+            own = found.own or OwnMetadata(stream_time_ms=found.partition_time_ms)
             checkpoint.partition_times[partition] = found.partition_time_ms
-            reached_ms = int(read.get("s", NO_TIMESTAMP)) if found.own else found.partition_time_ms
-            checkpoint.stream_time_ms = max(checkpoint.stream_time_ms, reached_ms)
+            checkpoint.stream_time_ms = max(checkpoint.stream_time_ms, own.stream_time_ms)
             emitted = {_EMITTED + name: time for name, time in found.times.items()}
-            for name, time in (emitted | read.get("o", {})).items():
-                checkpoint.operator_times[name] = max(int(time), checkpoint.operator_times.get(name, NO_TIMESTAMP))
-            for name, (end, *row) in read.get("c", {}).items():
+            for name, time in (emitted | dict(own.operator_times)).items():
+                checkpoint.operator_times[name] = max(time, checkpoint.operator_times.get(name, NO_TIMESTAMP))
+            for name, (end, *row) in own.changelogs.items():
                 content = Content.from_json(row)
                 if content is not None:
                     checkpoint.contents[name] = content
                 if end is not None:
                     checkpoint.changelog_ends[name] = max(end, checkpoint.changelog_ends.get(name, 0))
-            for place, timer in _timers(read.get("t", ())):
+            if own.groups is not None:
+                checkpoint.groups = max(own.groups, checkpoint.groups or 0)
+            if own.lanes:
+                checkpoint.lanes[partition] = own.lanes
+            for place, timer in _timers(own.timers):
                 known = timers.get(place)
                 if known is None or known.due_ms is None or (timer.due_ms or NO_TIMESTAMP) > known.due_ms:
                     timers[place] = timer
@@ -154,8 +158,8 @@ def is_of_others(metadata: str) -> bool:
 
 def with_origin(metadata: str, origin: str) -> str:
     """Return offset metadata of this library that also names the snapshot that the offset comes from."""
-    found, read = _read(metadata)
-    return evolve(found, own=_json({**read, "n": origin})).encode()
+    found = OffsetMetadata.decode(metadata) or OffsetMetadata()
+    return evolve(found, own=evolve(found.own or OwnMetadata(), origin=origin)).encode()
 
 
 def group_of_metadata(metadata: str) -> int | None:
@@ -164,8 +168,8 @@ def group_of_metadata(metadata: str) -> int | None:
     Raises:
         ForeignFormatError: the metadata has a format version that this release does not support.
     """
-    group = _read(metadata)[1].get("g")
-    return group if isinstance(group, int) else None
+    found = OffsetMetadata.decode(metadata)
+    return None if found is None or found.own is None else found.own.group
 
 
 def _firing_order(timer: CarriedTimer) -> tuple[bool, int]:
@@ -176,7 +180,7 @@ def _timer_rows(timers: Mapping[TimerPlace, CarriedTimer]) -> list[list[Any]]:
     return [[*place, timer.kind.value, timer.interval_ms, timer.due_ms] for place, timer in timers.items()]
 
 
-def _timers(rows: Iterable[list[Any]]) -> Iterable[tuple[TimerPlace, CarriedTimer]]:
+def _timers(rows: Sequence[list[Any]]) -> Iterable[tuple[TimerPlace, CarriedTimer]]:
     for node, number, kind, interval_ms, due_ms in rows:
         yield TimerPlace(node, number), CarriedTimer(PunctuationType(kind), interval_ms, due_ms)
 
@@ -185,42 +189,3 @@ def _parted(times: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
     """Return the times by store up to which windows have been emitted, and all other times."""
     emitted = {name.removeprefix(_EMITTED): time for name, time in times.items() if name.startswith(_EMITTED)}
     return emitted, {name: time for name, time in times.items() if not name.startswith(_EMITTED)}
-
-
-def _with_contents(entry: OffsetMetadata, contents: dict[str, list[Any]]) -> str:
-    """Return offset metadata, with as many formats of ``contents`` as the size limit allows; remove these from it."""
-    text = entry.encode()
-    # Four characters of base64 stand for three bytes.
-    room = (_MAX_METADATA_BYTES - len(text)) * 3 // 4 - len(',"c":{}')
-    taken: dict[str, list[Any]] = {}
-    for name, row in list(contents.items()):
-        size = len(_json({name: row})) - 1
-        if size <= room:
-            room -= size
-            taken[name] = contents.pop(name)
-    return evolve(entry, own=f'{entry.own[:-1]},"c":{_json(taken)}}}').encode() if taken else text
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))
-
-
-def _read(text: str, partition: TopicPartition | None = None) -> tuple[OffsetMetadata, dict[str, Any]]:
-    """Return the metadata of a committed offset, and the JSON behind what Kafka Streams reads."""
-    found = OffsetMetadata.decode(text)
-    own = text if found is None else found.own
-    try:
-        read = json.loads(own) if own else {}
-    except ValueError:
-        read = {}
-    # Of releases that wrote JSON only, it had a partition time.
-    is_ours = isinstance(read, dict) and ("p" in read or "v" in read)
-    if is_ours and read.get("v") != _VERSION:
-        where = "a committed offset" if partition is None else f"the committed offset of {partition}"
-        raise ForeignFormatError(
-            f"{where} has metadata {own[:200]!r} of another release of streams (version "
-            f"{read.get('v', 0)}, not {_VERSION}); run the application with that release, or start over with another "
-            "application id (or state directory)",
-            what="metadata of a committed offset",
-        )
-    return found or OffsetMetadata(), read if is_ours else {}

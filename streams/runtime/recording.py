@@ -19,6 +19,7 @@ from attrs import define, evolve, field, frozen
 from streams.clients import Delivery
 from streams.core.errors import ForeignFormatError
 from streams.core.records import Block, TaskId, TopicPartition
+from streams.core.varints import read_uvarint, read_varint, uvarint, varint
 
 #: Format version of frames.
 _VERSION = 2
@@ -208,8 +209,8 @@ class OrderRecorder:
     def took(self, index: int, count: int) -> None:
         """Record that the task processed ``count`` records from the input ``index``."""
         self._step(_ONE)
-        _put(self._order, index)
-        _put(self._order, count)
+        self._order += uvarint(index)
+        self._order += uvarint(count)
 
     def took_mixed(self, indices: Sequence[int], width: int) -> None:
         """Record that the task processed records from several inputs, given the input index of each record.
@@ -217,12 +218,12 @@ class OrderRecorder:
         ``width`` is the number of inputs of the task.
         """
         self._step(_MIXED)
-        _put(self._order, len(indices))
+        self._order += uvarint(len(indices))
         if width <= _BYTE:
             self._order += bytes(indices)
         else:
             for index in indices:
-                _put(self._order, index)
+                self._order += uvarint(index)
 
     def punctuated(self, now_ms: int) -> None:
         """Record that wall-clock punctuations fired."""
@@ -281,17 +282,17 @@ class OrderRecorder:
             index = next(iter(self._idled))
             self.now_ms = self._idled.pop(index)
             self._step(_IDLED)
-            _put(self._order, index)
+            self._order += uvarint(index)
         self.now_ms = now_ms
 
     def _step(self, kind: int) -> None:
         if kind != _IDLED:
             self._keep_idled()
         self._order.append(kind)
-        # Zigzag encoding, because the wall clock may be set back.
+        # A signed number, because the wall clock may be set back.
         moved = self.now_ms - self._last_ms
         self._last_ms = self.now_ms
-        _put(self._order, moved << 1 if moved >= 0 else (-moved << 1) - 1)
+        self._order += varint(moved)
 
 
 def block_of(frames: Sequence[Frame]) -> Block:
@@ -324,47 +325,30 @@ def _merged(sent: Iterable[tuple[TopicPartition, Delivery, int]]) -> list[Writte
     return [row for found in result.values() for row in found]
 
 
-def _put(into: bytearray, number: int) -> None:
-    while number > 0x7F:
-        into.append(number & 0x7F | 0x80)
-        number >>= 7
-    into.append(number)
-
-
-def _get(data: bytes, place: int) -> tuple[int, int]:
-    """Return the varint at index ``place`` of ``data``, and the index of the byte after it."""
-    number = shift = 0
-    while data[place] & 0x80:
-        number |= (data[place] & 0x7F) << shift
-        shift += 7
-        place += 1
-    return number | data[place] << shift, place + 1
-
-
 def _steps(order: bytes, now_ms: int, width: int) -> Iterator[Choice]:
     place = 0
     while place < len(order):
         kind = order[place]
-        moved, place = _get(order, place + 1)
-        now_ms += moved >> 1 if not moved & 1 else -(moved + 1 >> 1)
+        moved, place = read_varint(order, place + 1)
+        now_ms += moved
         if kind == _ONE:
-            index, place = _get(order, place)
-            count, place = _get(order, place)
+            index, place = read_uvarint(order, place)
+            count, place = read_uvarint(order, place)
             yield Choice("took", now_ms, index, count)
         elif kind == _MIXED:
-            count, place = _get(order, place)
+            count, place = read_uvarint(order, place)
             indices: list[int] = []
             if width <= _BYTE:
                 indices += order[place : place + count]
                 place += count
             else:
                 for _ in range(count):
-                    index, place = _get(order, place)
+                    index, place = read_uvarint(order, place)
                     indices.append(index)
             for index, group in groupby(indices):
                 yield Choice("took", now_ms, index, sum(1 for _ in group))
         elif kind == _IDLED:
-            index, place = _get(order, place)
+            index, place = read_uvarint(order, place)
             yield Choice("idled", now_ms, index)
         else:
             yield Choice("punctuated" if kind == _PUNCTUATED else "flushed", now_ms)

@@ -5,6 +5,7 @@ import json
 from struct import pack
 
 import pytest
+from attrs import evolve
 
 from streams import ForeignFormatError, PunctuationType
 from streams.core.records import TopicPartition
@@ -45,8 +46,8 @@ def test_a_note_is_that_of_kafka_streams_with_our_own_behind_it():
     head = b"\x02" + pack(">q", 70) + pack(">ii", 1, 6) + b"counts" + pack(">q", 40)
     notes = Checkpoint(70, {FIRST: 70, SECOND: 70}, 3, {"/counts": 40}).offset_metadata([FIRST, SECOND])
 
-    assert base64.b64decode(notes[FIRST]) == head + b'{"v":2,"g":3,"s":70,"o":{}}'
-    assert base64.b64decode(notes[SECOND]) == head + b'{"v":2,"g":3}'
+    assert base64.b64decode(notes[FIRST]) == head + b"\x03" + b"\x01\x01\x06" + b"\x03\x02\x8c\x01"
+    assert base64.b64decode(notes[SECOND]) == head + b"\x03" + b"\x01\x01\x06"
 
 
 def test_of_several_tasks_the_latest_time_counts_and_a_timer_that_one_still_has():
@@ -62,6 +63,13 @@ def test_of_several_tasks_the_latest_time_counts_and_a_timer_that_one_still_has(
     assert read(20, 40, 30) == 40
     assert read(None, 20, None) == 20
     assert read(None, None) is None
+
+
+def test_notes_bring_back_lanes_and_the_number_of_groups():
+    saved = evolve(FULL, groups=8, lanes={SECOND: {0: 7, 5: 1_000}})
+    read = Checkpoint.from_metadata(saved.offset_metadata([FIRST, SECOND]))
+
+    assert (read.groups, read.lanes) == (8, {SECOND: {0: 7, 5: 1_000}})
 
 
 def test_notes_of_others_count_as_empty():
@@ -85,7 +93,7 @@ def in_base64(*parts: bytes) -> str:
 HEAD = b"\x02" + pack(">qi", 70, 0)
 
 
-@pytest.mark.parametrize("note", ['{"p":70,"s":70,"o":{}}', '{"v":1,"p":70}', in_base64(HEAD, b'{"v":3}')])
+@pytest.mark.parametrize("note", ['{"p":70,"s":70,"o":{}}', '{"v":1,"p":70}', in_base64(HEAD, b'{"v":2}')])
 def test_notes_of_another_release_are_refused(note):
     with pytest.raises(ForeignFormatError, match="the committed offset of a-0 has metadata"):
         Checkpoint.from_metadata({FIRST: note})

@@ -241,7 +241,7 @@ def unnoted(life: Life) -> None:
         for at, found in committed.items():
             note = OffsetMetadata.decode(found.metadata)
             assert note is not None
-            plain[at] = OffsetAndMetadata(found.offset, evolve(note, own="").encode())
+            plain[at] = OffsetAndMetadata(found.offset, evolve(note, own=None).encode())
         admin.alter_offsets("app", plain)
 
 

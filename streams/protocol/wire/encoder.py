@@ -1,7 +1,7 @@
 """Generation of message encoders: straight-line code for one version of a message, based on its table.
 
 An encoder returns a list of chunks, so that record batches are sent without copying.
-This module imports only ``errors``, ``fields`` and ``source``.
+This module imports only ``errors``, ``fields``, ``source`` and ``core.varints``.
 """
 
 import struct
@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from attrs import define, field
 
+from streams.core.varints import uvarint
 from streams.protocol.wire.errors import EncodingError
 from streams.protocol.wire.fields import UNKNOWN_TAGS, Array, Bytes, Field, Fields, Fixed, Message, Struct, Text, Type
 from streams.protocol.wire.source import FieldPlace, FunctionSource
@@ -26,22 +27,13 @@ class _Fault(Exception):
 _FAULTS: Final = (_Fault, struct.error, KeyError, TypeError, AttributeError, ValueError, OverflowError)
 
 
-def _uvarint(number: int) -> bytes:
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
 class _Uvarints(dict[int, bytes]):
     """Unsigned varints by number, which are cached for small numbers and computed for others."""
 
     def __missing__(self, number: int) -> bytes:
         if number < 0:
             raise _Fault(f"length {number}")
-        encoded = _uvarint(number)
+        encoded = uvarint(number)
         if number < 16_384:
             self[number] = encoded
         return encoded
