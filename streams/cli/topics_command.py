@@ -2,16 +2,21 @@
 
 import argparse
 import sys
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from streams.cli.cluster import add_where, opened
 from streams.cli.mistakes import UsageError
 from streams.cli.options import Commands, add_repeatable, pairs, partition_count
 
+if TYPE_CHECKING:
+    from streams.protocol.messages import TopicMetadata
+
 _EXAMPLES = """\
 examples:
   streams topics list --bootstrap-servers localhost:9092
   streams topics create orders --partitions 4 --config cleanup.policy=compact --bootstrap-servers localhost:9092
+  streams topics describe orders --keys --bootstrap-servers localhost:9092
 """
 
 
@@ -28,6 +33,12 @@ def add_parser(commands: Commands) -> None:
     listing.add_argument("--internal", action="store_true", help="also internal topics of the broker")
     describe = verbs.add_parser("describe", help="partitions, offsets and settings")
     describe.add_argument("topic", nargs="+")
+    describe.add_argument(
+        "--keys",
+        action="store_true",
+        help="also sample keys: whether they are in the partitions where joins and tables look for them, and which "
+        "partitioner put them elsewhere",
+    )
     create = verbs.add_parser("create", help="create topics")
     create.add_argument("topic", nargs="+")
     create.add_argument("--partitions", metavar="N", type=partition_count, default=-1, help="default: the broker's")
@@ -61,7 +72,7 @@ def execute(options: argparse.Namespace) -> int:
             for name in admin.list_topics(include_internal=options.internal):
                 print(name)
         elif options.verb == "describe":
-            _describe(admin, options.topic)
+            _describe(cluster, admin, options.topic, with_keys=options.keys)
         elif options.verb == "create":
             config = dict(pairs(options.config, "--config", "NAME=VALUE"))
             specs = [TopicSpec(name, options.partitions, config, options.replicas) for name in options.topic]
@@ -77,7 +88,7 @@ def execute(options: argparse.Namespace) -> int:
     return 0
 
 
-def _describe(admin: Any, names: list[str]) -> None:
+def _describe(cluster: Any, admin: Any, names: list[str], *, with_keys: bool) -> None:
     from streams.clients import EARLIEST, LATEST
     from streams.core.records import TopicPartition
 
@@ -95,3 +106,37 @@ def _describe(admin: Any, names: list[str]) -> None:
         for key in ("cleanup.policy", "retention.ms", "max.message.bytes", "min.insync.replicas"):
             if key in topic.config:
                 sys.stdout.write(f"  {key}={topic.config[key]}\n")
+        if with_keys:
+            sys.stdout.writelines(f"  {line}\n" for line in _keys(cluster, admin, topic))
+
+
+def _keys(cluster: Any, admin: Any, topic: "TopicMetadata") -> Iterator[str]:
+    """Yield what a sample of a topic's keys says of their places."""
+    from streams.clients import PARTITIONER_CONFIG
+    from streams.core.key_places import KeyPlaces
+    from streams.core.records import TopicPartition
+    from streams.core.serdes import WINDOW_SUFFIXES
+    from streams.takeover import ClusterReader
+
+    partitioner = topic.config.get(PARTITIONER_CONFIG, "default")
+    if partitioner != "default":
+        yield f"keys: placed by the topic's partitioner {partitioner}, not by their hash"
+        return
+    count = len(topic.leaders)
+    # A windowed key is placed without its window; whether keys have one is not known here.
+    plain, *windowed = (KeyPlaces(topic.name, count, suffix) for suffix in (0, *WINDOW_SUFFIXES))
+    records = 0
+    with ClusterReader(cluster, admin) as reader:
+        for at, block in reader.samples(TopicPartition(topic.name, number) for number in range(count)):
+            records += len(block)
+            for places in (plain, *windowed):
+                places.look(at.partition, block.keys, block.offsets, {at.partition})
+    if not plain.sampled:
+        yield f"keys: none in {records:,} sampled records"
+        return
+    if plain.misplaced and not all(places.misplaced for places in windowed):
+        yield f"keys: {plain.sampled:,} sampled, 0 misplaced: windowed keys, placed without their windows"
+        return
+    yield f"keys: {plain.summary}"
+    if plain.first is not None:
+        yield f"  the first: {plain.first}"

@@ -40,6 +40,7 @@ from streams.clients.network import ONE_BROKER as ONE_BROKER
 from streams.clients.network import Backoff as Backoff
 from streams.clients.network import Network as Network
 from streams.clients.parallel import ParallelConsumer as ParallelConsumer
+from streams.clients.partitioners import PARTITIONER_CONFIG as PARTITIONER_CONFIG
 from streams.clients.partitioners import STRATEGIES as STRATEGIES
 from streams.clients.partitioners import Strategy as Strategy
 from streams.clients.producer import Producer as Producer

@@ -1,4 +1,4 @@
-"""The default partitioner: the murmur2 hash of the key bytes, as in Kafka's Java clients.
+"""The default partitioner: the murmur2 hash of the key bytes, as in Kafka's Java clients; and those of other clients.
 
 The producer chooses the partition of records without a key. This module imports only the compiled partitioner.
 """
@@ -6,6 +6,9 @@ The producer chooses the partition of records without a key. This module imports
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
+from zlib import crc32
+
+from attrs import frozen
 
 try:
     from streams.core.compiled_partitioning import partitions_for as _partitions_for
@@ -93,3 +96,56 @@ def partitions_for(keys: Sequence[bytes], partitions: int) -> list[int]:
     if partitions == 1:
         return [0] * len(keys)
     return _partitions_for(keys, partitions)
+
+
+@frozen
+class KeyHash:
+    """A hash of key bytes by which clients choose partitions: the hash, which is not negative, modulo the count.
+
+    ``clients`` names the clients that use it.
+    """
+
+    name: str
+    clients: str
+    of: Callable[[bytes], int]
+
+
+def fnv1a(data: bytes) -> int:
+    """Return the 32-bit FNV-1a hash of the bytes, unsigned.
+
+    >>> hex(fnv1a(b"4"))
+    '0x310ca263'
+    """
+    hashed = 0x811C9DC5
+    for byte in data:
+        hashed = (hashed ^ byte) * 0x01000193 & _MASK
+    return hashed
+
+
+def _absolute_fnv1a(data: bytes) -> int:
+    # Of the hash as a signed number; the most negative one stays as it is, as in C and Go.
+    hashed = fnv1a(data)
+    return (1 << 32) - hashed if hashed >> 31 else hashed
+
+
+def _masked_fnv1a(data: bytes) -> int:
+    return fnv1a(data) & 0x7FFFFFFF
+
+
+#: By murmur2, as Kafka's Java clients and this library.
+MURMUR2: Final = KeyHash(
+    "murmur2",
+    "Kafka's Java clients, this library, and librdkafka with partitioner=murmur2 or murmur2_random",
+    _memo.__getitem__,
+)
+#: The hashes that clients of Kafka use, the most frequent ones first.
+KEY_HASHES: Final = (
+    MURMUR2,
+    KeyHash("CRC32", "librdkafka by default, so confluent-kafka and kcat (consistent_random, consistent)", crc32),
+    KeyHash(
+        "FNV-1a",
+        "sarama by default, Hash of kafka-go, and librdkafka with partitioner=fnv1a or fnv1a_random",
+        _absolute_fnv1a,
+    ),
+    KeyHash("FNV-1a without its sign", "sarama with NewReferenceHashPartitioner", _masked_fnv1a),
+)

@@ -23,6 +23,9 @@ K = TypeVar("K")
 #: The end of an unlimited window (Java's Long.MAX_VALUE).
 MAX_TIMESTAMP = (1 << 63) - 1
 
+#: Number of bytes at the end of a windowed key that have its window: a start, or an end and a start.
+TIME_SUFFIX, SESSION_SUFFIX = WINDOW_SUFFIXES = (8, 16)
+
 # The constructor of a named tuple takes several times as long.
 _tuple = tuple.__new__
 
@@ -104,7 +107,7 @@ def _fixed(kind: str, inner: Serde[K], size: int, size_ms: int, recipe: Recipe) 
         (start,) = unpack(data, len(data) - 8)
         return _tuple(Window, (start, min(start + size, MAX_TIMESTAMP)))
 
-    return _windowed(f"{kind}:{size}:", inner, 8, size_ms, write, read, recipe)
+    return _windowed(f"{kind}:{size}:", inner, TIME_SUFFIX, size_ms, write, read, recipe)
 
 
 def _session(inner: Serde[K]) -> Serde[Windowed[K]]:
@@ -117,7 +120,7 @@ def _session(inner: Serde[K]) -> Serde[Windowed[K]]:
         end, start = unpack(data, len(data) - 16)
         return _tuple(Window, (start, end))
 
-    return _windowed("session_windowed:", inner, 16, None, write, read, (_session, (inner,)))
+    return _windowed("session_windowed:", inner, SESSION_SUFFIX, None, write, read, (_session, (inner,)))
 
 
 class WindowedSerde(Serde[Windowed[K]]):

@@ -26,6 +26,7 @@ from streams.core.serde_primitives import UUID as UUID
 from streams.core.serde_types import JSON as JSON
 from streams.core.serde_types import fields_of as fields_of
 from streams.core.serde_types import serde_for as serde_for
+from streams.core.serde_windows import WINDOW_SUFFIXES as WINDOW_SUFFIXES
 from streams.core.serde_windows import WindowedSerde as WindowedSerde
 from streams.core.serde_windows import count_windowed as count_windowed
 from streams.core.serde_windows import session_windowed as session_windowed

@@ -17,6 +17,7 @@ from streams.clients import (
     TcpCluster,
     internal_topics,
 )
+from streams.core.key_places import sampled_spans
 from streams.core.records import Block, TopicPartition
 from streams.group.subscriptions import STREAMS_PROTOCOL_TYPE
 from streams.protocol.group_messages import OffsetAndMetadata
@@ -123,3 +124,11 @@ class ClusterReader:
                     block = block.slice(0, sum(1 for offset in block.offsets if offset < end))
                 if len(block):
                     yield block
+
+    def samples(self, partitions: Iterable[TopicPartition]) -> Iterator[tuple[TopicPartition, Block]]:
+        """Yield a sample of the committed records of partitions: about 1,000 of each, old and new ones."""
+        asked = list(partitions)
+        starts, _, stable = self.ranges(asked)
+        for at in asked:
+            for start, end in sampled_spans(starts[at], stable[at]):
+                yield from ((at, block) for block in self.blocks(at, start, end))

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.core import partitioning
-from streams.core.partitioning import murmur2, partition_for, partitions_for
+from streams.core.partitioning import KEY_HASHES, fnv1a, murmur2, partition_for, partitions_for
 
 # Key in hex, signed murmur2, partition of 10, partition of 100.
 VECTORS = [
@@ -78,3 +78,42 @@ def test_compiled_and_plain_partitioner_agree(keys: list[bytes], partitions: int
 
     assert compiled.partitions_for(keys, partitions) == partitioning.plain_partitions_for(keys, partitions)
     assert partitions_for(keys, partitions) == [murmur2(key) % 2**31 % partitions for key in keys]
+
+
+#: Keys with their hashes, as librdkafka's tests have them (0048-partitioner.c, rdfnv1a.c): CRC32 by the ``crc32``
+#: command, murmur2 by Java, FNV-1a by Go's hash/fnv with the sign removed as sarama does.
+LIBRDKAFKA = [
+    (b"23456", 0x058D780F, 0xB1B451D7, 0x27E6F469),
+    (b"this is another string with more length to it perhaps", 0x4F7703DA, 0xB0150DF7, 0x155E3E5F),
+    (b"hejsan", 0x5EC19395, 0xD077037E, 0x17B1E27A),
+    (b"", 0x106E08D9, 0, 0x7EE3623B),
+]
+
+
+@pytest.mark.parametrize(("key", "murmur2_hash", "crc32_hash", "fnv1a_hash"), LIBRDKAFKA)
+def test_hashes_of_other_clients_are_those_of_librdkafka(
+    key: bytes, murmur2_hash: int, crc32_hash: int, fnv1a_hash: int
+) -> None:
+    by_name = {found.name: found.of(key) for found in KEY_HASHES}
+
+    assert (by_name["murmur2"], by_name["CRC32"], by_name["FNV-1a"]) == (murmur2_hash, crc32_hash, fnv1a_hash)
+
+
+@pytest.mark.parametrize(
+    ("key", "hashed"),
+    [(b"kafka", 0xD33C4E1), (b"giberish123456789", 0x77A58295), (b"1234", 0x23BDD03), (b"234", 0x2DEA3CD2)],
+)
+def test_sign_of_fnv1a_is_removed_as_sarama_does(key: bytes, hashed: int) -> None:
+    (absolute,) = (found for found in KEY_HASHES if found.name == "FNV-1a")
+
+    assert absolute.of(key) == hashed
+    assert absolute.of(key) in (fnv1a(key), 2**32 - fnv1a(key))
+
+
+@pytest.mark.parametrize(
+    ("key", "partitions", "partition"), [(b"blah", 2, 0), (b"blah", 3, 1), (b"boop", 3, 2), (b"20", 16, 1)]
+)
+def test_partitions_by_fnv1a_are_those_of_kafka_go(key: bytes, partitions: int, partition: int) -> None:
+    (absolute,) = (found for found in KEY_HASHES if found.name == "FNV-1a")
+
+    assert absolute.of(key) % partitions == partition
