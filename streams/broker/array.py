@@ -14,7 +14,7 @@ from attrs import define, field
 from streams.broker.batches import EncodedRun, encoded_blocks, is_gapless, pieces, run_of
 from streams.broker.steps import Keep, Steps, portions, records_in, whole
 from streams.broker.storage import RECORD_OVERHEAD, LogExtent, StorageContext, continues, payload_size
-from streams.core.records import NO_TIMESTAMP, Block, Headers, ProducerStamp
+from streams.core.records import NO_LANE, NO_TIMESTAMP, Block, Headers, Lanes, ProducerStamp
 from streams.protocol.wire import EncodedBlock
 
 #: Blocks of at least this many records are kept unchanged.
@@ -214,6 +214,9 @@ class _OpenChunk:
     timestamps: list[int] = field(factory=list, init=False)
     headers: list[Headers] | None = field(default=None, init=False)
     producer: ProducerStamp | None = field(default=None, init=False)
+    #: Lane and place of each record; None if no record has a lane.
+    lanes: list[int] | None = field(default=None, init=False)
+    places: list[int] = field(factory=list, init=False)
 
     def accepts(self, block: Block) -> bool:
         """Whether a block can be added to this chunk."""
@@ -226,6 +229,13 @@ class _OpenChunk:
             self.headers = [()] * len(self.values)
         if self.headers is not None:
             self.headers += block.headers if block.headers is not None else [()] * count
+        if block.lanes is not None and self.lanes is None:
+            self.lanes = [NO_LANE] * len(self.values)
+            self.places = [NO_TIMESTAMP] * len(self.values)
+        if self.lanes is not None:
+            rows = Lanes.of(block)
+            self.lanes += rows.lanes
+            self.places += rows.places
         self.keys += block.keys
         self.values += block.values
         self.timestamps += block.timestamps
@@ -245,12 +255,14 @@ class _OpenChunk:
             headers,
             range(base + first, base + stop),
             self.producer,
+            lanes=None if self.lanes is None else Lanes(self.lanes[first:stop], self.places[first:stop]),
         )
 
     def whole(self) -> Block:
         """Return the chunk as a block without copying; the chunk must not be used afterwards."""
         offsets = range(self.base_offset, self.base_offset + len(self.values))
-        return Block(self.keys, self.values, self.timestamps, self.headers, offsets, self.producer)
+        lanes = None if self.lanes is None else Lanes(self.lanes, self.places)
+        return Block(self.keys, self.values, self.timestamps, self.headers, offsets, self.producer, lanes=lanes)
 
 
 def numbered(block: Block, base_offset: int) -> Block:
@@ -259,7 +271,16 @@ def numbered(block: Block, base_offset: int) -> Block:
         is_there = block.header.base_offset == base_offset and block.header.leader_epoch == 0
         return block if is_there else EncodedBlock.of(block, base_offset)
     offsets = range(base_offset, base_offset + len(block))
-    return Block(block.keys, block.values, block.timestamps, block.headers, offsets, block.producer, block.compression)
+    return Block(
+        block.keys,
+        block.values,
+        block.timestamps,
+        block.headers,
+        offsets,
+        block.producer,
+        block.compression,
+        block.lanes,
+    )
 
 
 def index_of(offsets: Sequence[int], offset: int) -> int:
@@ -354,6 +375,7 @@ def concatenate(blocks: Sequence[Block]) -> Block:
         offsets,
         blocks[0].producer,
         blocks[0].compression,
+        Lanes.joined(blocks),
     )
 
 

@@ -164,7 +164,9 @@ class SerializedStorage(Generic[S]):
     def _envelope(self, key: bytes, block: Block) -> Block:
         is_control = block.producer is not None and block.producer.is_control
         # Transaction markers are written by the broker, and the codec does not encode them.
-        plain = Block(block.keys, block.values, block.timestamps, block.headers, range(len(block)))
+        plain = Block(
+            block.keys, block.values, block.timestamps, block.headers, range(len(block)), lanes=block.lanes
+        )
         data = batch.encode(plain, 0) if is_control else self.serialization.encode(plain)
         return Block([key], [data], [max(block.timestamps)], compression=block.compression)
 
@@ -213,7 +215,9 @@ class SerializedStorage(Generic[S]):
         if flags & _HAS_PRODUCER:
             is_transactional, is_control = bool(flags & _IS_TRANSACTIONAL), bool(flags & _IS_CONTROL)
             stamp = ProducerStamp(producer_id, epoch, sequence, is_transactional, is_control)
-        return Block(block.keys, block.values, block.timestamps, block.headers, offsets, stamp, compression)
+        return Block(
+            block.keys, block.values, block.timestamps, block.headers, offsets, stamp, compression, block.lanes
+        )
 
 
 @define(eq=False)

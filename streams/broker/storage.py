@@ -218,6 +218,7 @@ def picked(block: Block, indexes: Sequence[int]) -> Block:
         [block.offsets[index] for index in indexes],
         None if block.producer is None else advanced(block.producer, distance),
         block.compression,
+        None if block.lanes is None else block.lanes.pick(indexes),
     )
 
 

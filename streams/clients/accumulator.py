@@ -19,7 +19,7 @@ from streams.clients.errors import RequestTimeoutError
 from streams.core.client_settings import ProducerSettings
 from streams.core.errors import BrokerError
 from streams.core.loops import bytes_in
-from streams.core.records import Block, Headers, ProducerStamp, TopicPartition
+from streams.core.records import Block, Headers, Lanes, ProducerStamp, TopicPartition
 from streams.protocol.error_codes import ErrorCode
 
 # Maximum number of records in a parcel; a single block may exceed it.
@@ -104,6 +104,7 @@ class Parcel:
             block.offsets,
             stamp,
             compression or block.compression,
+            block.lanes,
         )
 
     def acknowledge(self, base_offset: int) -> None:
@@ -549,7 +550,7 @@ def _joined(blocks: Sequence[Block]) -> Block:
         headers = []
         for block in blocks:
             headers += block.headers if block.headers is not None else [()] * len(block)
-    return Block(keys, values, timestamps, headers, range(len(keys)))
+    return Block(keys, values, timestamps, headers, range(len(keys)), lanes=Lanes.joined(blocks))
 
 
 _EMPTY: Final = Block((), (), ())

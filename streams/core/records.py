@@ -4,10 +4,10 @@ All stages of the data path pass blocks, which are columns of equal length, inst
 This module imports no other module of the package.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -17,6 +17,9 @@ Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 #: Timestamp of a record without a timestamp (Kafka's ``NO_TIMESTAMP``); also means that no time was observed yet.
 NO_TIMESTAMP = -1
+
+#: Lane of records that no task of a ``streams`` application has written.
+NO_LANE = -1
 
 
 class TopicPartition(NamedTuple):
@@ -120,13 +123,63 @@ class ProducerStamp(NamedTuple):
     is_control: bool = False
 
 
+@frozen(eq=False)
+class Lanes:
+    """The lane and the place of each record of a block, as columns.
+
+    A lane contains the records that one task has written to a partition.  The place of a record is the highest place
+    among the inputs that the task had processed when it wrote the record, in epoch milliseconds; the place of a record
+    from a source topic is the highest timestamp of its partition so far.  The places of a lane never descend.
+    """
+
+    lanes: Sequence[int]
+    places: Sequence[int]
+
+    def slice(self, part: slice) -> "Lanes":
+        """Return the rows of a slice."""
+        return Lanes(self.lanes[part], self.places[part])
+
+    def pick(self, indexes: Iterable[int]) -> "Lanes":
+        """Return the rows at these indexes."""
+        lanes: list[int] = []
+        places: list[int] = []
+        for index in indexes:
+            lanes.append(self.lanes[index])
+            places.append(self.places[index])
+        return Lanes(lanes, places)
+
+    @classmethod
+    def of(cls, block: "Block") -> "Lanes":
+        """Return the lanes of a block; the lane of each record is ``NO_LANE`` if the block has none."""
+        return block.lanes or cls.none(len(block))
+
+    @classmethod
+    def none(cls, count: int) -> "Lanes":
+        """Return the rows of ``count`` records that belong to no lane; their place is before all others."""
+        return cls([NO_LANE] * count, [NO_TIMESTAMP] * count)
+
+    @classmethod
+    def joined(cls, blocks: "Sequence[Block]") -> "Lanes | None":
+        """Return the rows of several blocks, or None if no block has lanes."""
+        if all(block.lanes is None for block in blocks):
+            return None
+        lanes: list[int] = []
+        places: list[int] = []
+        for block in blocks:
+            rows = cls.of(block)
+            lanes += rows.lanes
+            places += rows.places
+        return cls(lanes, places)
+
+
 @define(eq=False)
 class Block:
     """Raw records of one topic partition, as columns of equal length.
 
     ``headers`` is None if no record of the block has headers. ``offsets`` are strictly ascending, and a ``range``
     if there are no gaps. ``producer`` is None for producers that are neither idempotent nor transactional.
-    ``compression`` is the codec that the producer chose, which is used when the block is encoded.
+    ``compression`` is the codec that the producer chose, which is used when the block is encoded.  ``lanes`` is None
+    if no task of an application that is read in step has written the records.
     """
 
     keys: Sequence[bytes | None]
@@ -136,6 +189,7 @@ class Block:
     offsets: Sequence[int] = field(default=range(0))
     producer: ProducerStamp | None = None
     compression: str = "none"
+    lanes: Lanes | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -151,11 +205,21 @@ class Block:
             self.offsets[part],
             self.producer,
             self.compression,
+            None if self.lanes is None else self.lanes.slice(part),
         )
 
     def with_values(self, values: Sequence[bytes | None]) -> "Block":
         """Return the same records with other values, as a block of columns, whatever backs this one."""
-        return Block(self.keys, values, self.timestamps, self.headers, self.offsets, self.producer, self.compression)
+        return Block(
+            self.keys,
+            values,
+            self.timestamps,
+            self.headers,
+            self.offsets,
+            self.producer,
+            self.compression,
+            self.lanes,
+        )
 
     def rows(self) -> Iterator[tuple[int, bytes | None, bytes | None, int, Headers]]:
         """Yield (offset, key, value, timestamp_ms, headers) for each record."""

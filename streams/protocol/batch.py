@@ -17,6 +17,7 @@ from streams.core.records import Block, Headers, ProducerStamp
 from streams.protocol import compression
 from streams.protocol.compression import CODECS, MAX_BYTES, CompressionError, DecompressedSizeError
 from streams.protocol.error_codes import ErrorCode
+from streams.protocol.lane_header import with_lanes, without_lanes
 from streams.protocol.record_codec import check_records, decode_records, encode_records, record_size
 
 #: Bits of the batch attributes.
@@ -137,7 +138,7 @@ def encode(
         raise ValueError("an empty block makes no record batch: leave it out")
     deltas = _offset_deltas(block) if next_offset is None else [offset - base_offset for offset in block.offsets]
     base_timestamp = block.timestamps[0]
-    records = encode_records(block, base_timestamp, deltas)
+    records = encode_records(block if block.lanes is None else with_lanes(block), base_timestamp, deltas)
     if attributes & COMPRESSION_MASK:
         if len(records) > MAX_BYTES:
             # No reader would decompress this batch, so send it uncompressed.
@@ -328,16 +329,18 @@ def decode(
             f"record batch at byte {position} (offset {header.base_offset}): a record is malformed or too long"
         ) from error
     timestamps = columns.timestamps
+    record_headers, lanes = without_lanes(columns.headers, timestamps)
     if header.attributes & LOG_APPEND_TIME:
         timestamps = [header.max_timestamp] * header.record_count
     return Block(
         columns.keys,
         columns.values,
         timestamps,
-        columns.headers,
+        record_headers,
         _absolute_offsets(header, columns.offset_deltas),
         header.stamp if header.producer_id >= 0 or header.is_control else None,
         header.compression,
+        lanes,
     )
 
 

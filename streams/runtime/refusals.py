@@ -64,6 +64,7 @@ class Refusals:
             timestamps=[block.timestamps[index] for index in kept],
             headers=None if block.headers is None else [block.headers[index] for index in kept],
             offsets=range(len(kept)),
+            lanes=None if block.lanes is None else block.lanes.pick(kept),
         )
 
     def handled(self) -> Iterator[Task]:

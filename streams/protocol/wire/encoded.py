@@ -17,7 +17,7 @@ from streams.protocol.wire.message_sets import decode_message_set
 _LENGTH: Final = Struct(">i")
 _LENGTH_AT: Final = 8
 _MAGIC_AT: Final = 16
-_COLUMNS: Final = frozenset({"keys", "values", "timestamps", "headers", "offsets"})
+_COLUMNS: Final = frozenset({"keys", "values", "timestamps", "headers", "offsets", "lanes"})
 
 
 class EncodedBlock(Block):
@@ -55,6 +55,7 @@ class EncodedBlock(Block):
         result = cls(data, batch.read_header(data))
         result.keys, result.values = block.keys, block.values
         result.timestamps, result.headers = block.timestamps, block.headers
+        result.lanes = block.lanes
         return result
 
     def __len__(self) -> int:
@@ -76,6 +77,7 @@ class EncodedBlock(Block):
         block = batch.decode(self.data, 0, self.header, verify=False, most_bytes=most_bytes)
         self.keys, self.values, self.headers = block.keys, block.values, block.headers
         self.timestamps, self.offsets = block.timestamps, block.offsets
+        self.lanes = block.lanes
 
     def check_inside(self, most_bytes: int, *, decodes: bool) -> None:
         """Check that the records can be decoded; with ``decodes``, the decoded columns are kept.
