@@ -4,6 +4,7 @@
 Optional: where there was no C compiler at installation, ``loops`` goes on with the plain ones.
 """
 
+from cpython.list cimport PyList_GET_SIZE
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
@@ -51,6 +52,57 @@ def bytes_in(column):
         elif item is not None:
             total += len(item)
     return total
+
+
+cdef class PlacedRows:
+    """An iterator over the timestamps of a run that notes the place of each record written in the meantime.
+
+    When the next row is taken, all outputs of the row before it have been appended to the output columns.  ``outputs``
+    has a list of each column that grows with the outputs, and the list of their places.
+    """
+
+    cdef public object place
+    cdef object _outputs
+
+    def __init__(self, place, outputs):
+        self.place = place
+        self._outputs = outputs
+
+    def over(self, timestamps, places):
+        """Return an iterator over the timestamps of a run, whose rows have these places."""
+        return _Over(self, timestamps, places)
+
+    cpdef note(self):
+        """Note the current place for all outputs that have none yet."""
+        cdef list column, places
+        cdef Py_ssize_t count
+        for column, places in self._outputs:
+            count = PyList_GET_SIZE(column) - PyList_GET_SIZE(places)
+            if count == 1:
+                places.append(self.place)
+            elif count:
+                places.extend([self.place] * count)
+
+
+cdef class _Over:
+    cdef PlacedRows _rows
+    cdef object _timestamps, _places
+
+    def __init__(self, rows, timestamps, places):
+        self._rows = rows
+        self._timestamps = iter(timestamps)
+        self._places = iter(places)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        place = next(self._places)
+        timestamp = next(self._timestamps)
+        if place > self._rows.place:
+            self._rows.note()
+            self._rows.place = place
+        return timestamp
 
 
 def head_places(timestamps, width, index):

@@ -3,13 +3,13 @@
 The functions of ``compiled_loops`` have the same results and errors.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
 from streams.core.records import Window, Windowed
 
-__all__ = ["bytes_in", "head_places", "rows_by_number", "session_windowed", "windowed"]
+__all__ = ["PlacedRows", "bytes_in", "head_places", "rows_by_number", "session_windowed", "windowed"]
 
 _new_tuple = tuple.__new__
 
@@ -27,6 +27,34 @@ def session_windowed(key: Any, start_ms: int, end_ms: int) -> Windowed[Any]:
 def bytes_in(column: Iterable[bytes | None]) -> int:
     """Return the total size of a column in bytes; None has size 0."""
     return sum(map(len, filter(None, column)))
+
+
+class PlacedRows:
+    """An iterator over the timestamps of a run that notes the place of each record written in the meantime.
+
+    When the next row is taken, all outputs of the row before it have been appended to the output columns.  ``outputs``
+    has a list of each column that grows with the outputs, and the list of their places.
+    """
+
+    def __init__(self, place: int, outputs: Sequence[tuple[list[int], list[int]]]) -> None:
+        #: Highest place of the rows taken so far.
+        self.place = place
+        self._outputs = outputs
+
+    def over(self, timestamps: Iterable[int], places: Iterable[int]) -> Iterator[int]:
+        """Yield the timestamps of a run, whose rows have these places."""
+        for timestamp, place in zip(timestamps, places, strict=True):
+            if place > self.place:
+                self.note()
+                self.place = place
+            yield timestamp
+
+    def note(self) -> None:
+        """Note the current place for all outputs that have none yet."""
+        for column, places in self._outputs:
+            count = len(column) - len(places)
+            if count:
+                places.extend([self.place] * count)
 
 
 def head_places(timestamps: Iterable[int], width: int, index: int) -> list[int]:

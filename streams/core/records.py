@@ -5,7 +5,7 @@ This module imports no other module of the package.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from attrs import define, field, frozen
 
@@ -17,6 +17,9 @@ Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 #: Timestamp of a record without a timestamp (Kafka's ``NO_TIMESTAMP``); also means that no time was observed yet.
 NO_TIMESTAMP = -1
+
+#: Bits of a lane for the number of a partition group; the others are the sub-topology.
+_PARTITION_BITS = 24
 
 #: Lane of records that no task of a ``streams`` application has written.
 NO_LANE = -1
@@ -123,6 +126,35 @@ class ProducerStamp(NamedTuple):
     is_control: bool = False
 
 
+class LanedRecords(Protocol):
+    """Records as columns, which may have lanes: a block of raw records, or a batch of deserialized records."""
+
+    @property
+    def lanes(self) -> "Lanes | None":
+        """The lane and the place of each record, or None if no record has a lane."""
+        ...
+
+    @property
+    def timestamps(self) -> Sequence[int]:
+        """The event times of the records, in epoch milliseconds."""
+        ...
+
+    def __len__(self) -> int: ...
+
+
+def places_of(records: LanedRecords) -> Sequence[int]:
+    """Return the places of records: those that their tasks have given them or, without lanes, their timestamps.
+
+    The records of a source are taken in the order of its partition, so that their running maximum is their place.
+    """
+    return records.timestamps if records.lanes is None else records.lanes.places
+
+
+def lane_of(task_id: TaskId) -> int:
+    """Return the number of the lane of a task in each partition to which it writes; lanes are in the order of tasks."""
+    return task_id.sub_topology << _PARTITION_BITS | task_id.partition
+
+
 @frozen(eq=False)
 class Lanes:
     """The lane and the place of each record of a block, as columns.
@@ -149,9 +181,9 @@ class Lanes:
         return Lanes(lanes, places)
 
     @classmethod
-    def of(cls, block: "Block") -> "Lanes":
-        """Return the lanes of a block; the lane of each record is ``NO_LANE`` if the block has none."""
-        return block.lanes or cls.none(len(block))
+    def of(cls, records: "LanedRecords") -> "Lanes":
+        """Return the lanes of records; the lane of each record is ``NO_LANE`` if they have none."""
+        return records.lanes or cls.none(len(records))
 
     @classmethod
     def none(cls, count: int) -> "Lanes":
@@ -159,14 +191,14 @@ class Lanes:
         return cls([NO_LANE] * count, [NO_TIMESTAMP] * count)
 
     @classmethod
-    def joined(cls, blocks: "Sequence[Block]") -> "Lanes | None":
-        """Return the rows of several blocks, or None if no block has lanes."""
-        if all(block.lanes is None for block in blocks):
+    def joined(cls, parts: "Sequence[LanedRecords]") -> "Lanes | None":
+        """Return the lanes of several parts one after the other, or None if no part has lanes."""
+        if all(part.lanes is None for part in parts):
             return None
         lanes: list[int] = []
         places: list[int] = []
-        for block in blocks:
-            rows = cls.of(block)
+        for part in parts:
+            rows = cls.of(part)
             lanes += rows.lanes
             places += rows.places
         return cls(lanes, places)

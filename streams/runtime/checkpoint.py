@@ -63,6 +63,8 @@ class Checkpoint:
     #: By repartition partition: how many offsets each lane that is ahead is ahead of the committed offset.  Manifests
     #: leave it out, because a bounded run ends with all lanes at their end.
     lanes: dict[TopicPartition, Mapping[int, int]] = field(factory=dict)
+    #: Highest place among the inputs that the task had processed, if its outputs are merged by place.
+    place_ms: int = NO_TIMESTAMP
 
     def offset_metadata(self, partitions: list[TopicPartition]) -> dict[TopicPartition, str]:
         """Return the offset metadata of each partition.
@@ -82,6 +84,7 @@ class Checkpoint:
                     stream_time_ms=self.stream_time_ms,
                     operator_times=others,
                     timers=_timer_rows(self.timers),
+                    place_ms=self.place_ms,
                 )
             entry = OffsetMetadata(self.partition_times.get(partition, NO_TIMESTAMP), emitted, own)
             result[partition] = entry.with_changelogs(changelogs).encode()
@@ -104,6 +107,7 @@ class Checkpoint:
             own = found.own or OwnMetadata(stream_time_ms=found.partition_time_ms)
             checkpoint.partition_times[partition] = found.partition_time_ms
             checkpoint.stream_time_ms = max(checkpoint.stream_time_ms, own.stream_time_ms)
+            checkpoint.place_ms = max(checkpoint.place_ms, own.place_ms)
             emitted = {_EMITTED + name: time for name, time in found.times.items()}
             for name, time in (emitted | dict(own.operator_times)).items():
                 checkpoint.operator_times[name] = max(time, checkpoint.operator_times.get(name, NO_TIMESTAMP))
@@ -132,6 +136,7 @@ class Checkpoint:
             "group": self.group,
             "operator_times": dict(self.operator_times),
             "timers": _timer_rows(self.timers),
+            "place_ms": self.place_ms,
         }
 
     @classmethod
@@ -143,6 +148,7 @@ class Checkpoint:
             data["group"],
             dict(data["operator_times"]),
             dict(_timers(data["timers"])),
+            place_ms=data["place_ms"],
         )
 
 

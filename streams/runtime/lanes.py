@@ -2,7 +2,7 @@
 
 A lane contains the records that one task has written to the partition.
 
-The lane with the lowest head timestamp is always next (see ``order``), so the result depends only on the records in the
+The lane with the lowest place is always next (see ``order``), so the result depends only on the records in the
 lanes, not on the speed of tasks.  The module is pure and imports only ``core`` from outside ``runtime``.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from attrs import define, field
 
 from streams.core.loops import head_places
-from streams.core.records import Block
+from streams.core.records import Block, places_of
 from streams.runtime.order import Span, certain, merge
 
 
@@ -53,7 +53,7 @@ class _Head:
             self.block, self.start = next(self.lane, None), 0
             if self.block is None:
                 return False
-            self.places = head_places(self.block.timestamps, self.width, self.index)
+            self.places = head_places(places_of(self.block), self.width, self.index)
         return True
 
     @property

@@ -116,6 +116,9 @@ class OwnMetadata:
     #: record to process is ahead of the committed offset.  The committed offset is the lowest one that is unprocessed.
     #: Lanes that are not ahead are left out.
     lanes: Mapping[int, int] = _tagged(8, _LANES, factory=dict)
+    #: Highest place among the inputs that the task had processed, if its outputs are merged by place; -1 but on the
+    #: task's first partition.
+    place_ms: int = _tagged(9, _NUMBER, default=NO_TIMESTAMP)
 
     def sections(self) -> dict[str, bytes]:
         """Return the bytes of each field by its name, in order; fields with their default are left out."""

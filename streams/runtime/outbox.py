@@ -5,7 +5,7 @@ returned to the task's driver as blocks.  Records of a topic keep the order in w
 module imports only ``core`` and ``topology``.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -13,9 +13,9 @@ from attrs import define, field
 
 from streams.core.errors import ProcessingError
 from streams.core.handlers import FailureOrigin, ProducerRecord
-from streams.core.loops import rows_by_number
+from streams.core.loops import PlacedRows, rows_by_number
 from streams.core.partitioning import partitions_for
-from streams.core.records import Block, Headers, RecordContext, TopicPartition
+from streams.core.records import NO_TIMESTAMP, Block, Headers, Lanes, RecordContext, TopicPartition
 from streams.core.serde_pinned import KEY_TYPE_HEADER, VALUE_TYPE_HEADER
 from streams.core.serdes import BYTES, PinnedSerde, Serde
 from streams.topology import Process, SinkNode
@@ -36,6 +36,8 @@ class TopicColumns:
     timestamps: list[int] = field(factory=list)
     headers: dict[int, Headers] = field(factory=dict)
     partitions: dict[int, int] = field(factory=dict)
+    #: The place of each record, if the records of the topic are merged by place, otherwise empty.
+    places: list[int] = field(factory=list)
 
 
 @define(eq=False)
@@ -48,6 +50,8 @@ class Drained:
     timestamps: list[int]
     headers: list[Headers] | None
     partitions: list[int]
+    #: The place of each record, or None if the records of the topic are not merged by place.
+    places: list[int] | None = None
 
 
 #: A function that creates the columns of a topic from its name, key serde and value serde.
@@ -59,7 +63,8 @@ class Outbox:
 
     ``partitions_of`` returns the partition count of a topic by its name in the topology.  ``physical`` returns the
     broker partition that stores a partition of the topology.  ``home`` is the partition number of the task; records
-    without a key go to this partition, modulo the partition count.
+    without a key go to this partition, modulo the partition count.  ``lane_of`` returns the lane of the task in a topic
+    whose records are merged by place, or None for any other topic; it is None if no topic of the task is.
     """
 
     def __init__(
@@ -69,6 +74,7 @@ class Outbox:
         physical: Callable[[str, int], TopicPartition],
         is_internal: Callable[[str], bool],
         new_columns: NewColumns = TopicColumns,
+        lane_of: Callable[[str], int | None] | None = None,
     ) -> None:
         self._home = home
         self._partitions_of = partitions_of
@@ -76,7 +82,13 @@ class Outbox:
         self.physical = physical
         self._is_internal = is_internal
         self._new_columns = new_columns
+        self._merges = lane_of is not None
+        self._lane_of = lane_of or (lambda _: None)
         self._topics: dict[str, TopicColumns] = {}
+        #: The topics with places: a column that grows with their records, and the column of their places.
+        self._placed: list[tuple[list[int], list[int]]] = []
+        #: Notes the places of records as they are written.
+        self._rows = PlacedRows(NO_TIMESTAMP, self._placed)
         self.sent = 0
         #: Called with the columns of a topic before they are split into blocks.
         self.on_drained: Callable[[TopicColumns], None] = lambda columns: None
@@ -88,10 +100,26 @@ class Outbox:
         return self._columns_of(name, sink.key_serde, sink.value_serde)
 
     def _columns_of(self, topic: str, key_serde: Serde[Any], value_serde: Serde[Any]) -> TopicColumns:
-        found = self._topics.get(topic)
-        if found is None:
-            found = self._topics[topic] = self._new_columns(topic, key_serde, value_serde)
-        return found
+        columns = self._topics.get(topic)
+        if columns is None:
+            columns = self._topics[topic] = self._new_columns(topic, key_serde, value_serde)
+            if self._lane_of(topic) is not None:
+                self._placed.append((columns.timestamps, columns.places))
+        return columns
+
+    @property
+    def place_ms(self) -> int:
+        """The highest place among the inputs that the task has processed; that of the next record, at least."""
+        return self._rows.place
+
+    @place_ms.setter
+    def place_ms(self, place_ms: int) -> None:
+        self._rows.note()
+        self._rows.place = place_ms
+
+    def placed(self, timestamps: Sequence[int], places: Sequence[int]) -> Iterable[int]:
+        """Return the timestamps of a run as an iterable that gives each output the place of the row that leads to it."""
+        return self._rows.over(timestamps, places) if self._merges else timestamps
 
     def append(
         self,
@@ -200,6 +228,7 @@ class Outbox:
     def drain_topics(self) -> list[Drained]:
         """Return the records appended since the last call by topic, and clear the columns in place."""
         result = []
+        self._rows.note()
         for columns in self._topics.values():
             if columns.timestamps:
                 self.sent += len(columns.timestamps)
@@ -213,9 +242,10 @@ class Outbox:
                         columns.timestamps[:],
                         self._headers(columns),
                         self._partitions(columns, count) if count > 1 else [0] * len(columns.keys),
+                        columns.places[:] or None,
                     )
                 )
-                for column in (columns.keys, columns.values, columns.timestamps):
+                for column in (columns.keys, columns.values, columns.timestamps, columns.places):
                     column.clear()
                 columns.headers.clear()
                 columns.partitions.clear()
@@ -225,9 +255,11 @@ class Outbox:
         """Return records of a topic as blocks by partition."""
         physical, topic, chosen = self.physical, drained.topic, drained.partitions
         keys, values, timestamps, headers = drained.keys, drained.values, drained.timestamps, drained.headers
+        places, lane = drained.places, self._lane_of(topic)
         if chosen.count(chosen[0]) == len(chosen):
             # All records belong to one partition; this is usual if the key is unchanged.
-            return [(physical(topic, chosen[0]), Block(keys, values, timestamps, headers, range(len(keys))))]
+            lanes = _lanes(lane, places)
+            return [(physical(topic, chosen[0]), Block(keys, values, timestamps, headers, range(len(keys)), lanes=lanes))]
         blocks = []
         for partition, indexes in rows_by_number(chosen).items():
             # An additional index, so that the result is a tuple for a single record too.
@@ -238,6 +270,7 @@ class Outbox:
                 pick(timestamps)[:-1],
                 None if headers is None else pick(headers)[:-1],
                 range(len(indexes)),
+                lanes=None if places is None else _lanes(lane, pick(places)[:-1]),
             )
             blocks.append((physical(topic, partition), block))
         return blocks
@@ -273,3 +306,7 @@ class Outbox:
             return [types] * len(columns.keys) if types else None
         some: Mapping[int, Headers] = columns.headers
         return [some.get(index, ()) + types if index in some else types for index in range(len(columns.keys))]
+
+
+def _lanes(lane: int | None, places: Sequence[int] | None) -> Lanes | None:
+    return None if lane is None or places is None else Lanes([lane] * len(places), places)

@@ -13,7 +13,7 @@ from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
 from streams.core.errors import ProcessingError
 from streams.core.metrics import Metrics, table
-from streams.core.records import TaskId, TopicPartition
+from streams.core.records import TaskId, TopicPartition, lane_of
 from streams.core.serdes import BYTES
 from streams.core.timestamps import Extractor, extractor_for
 from streams.core.wrapping import ProcessorWrapper
@@ -448,7 +448,15 @@ class ApplicationPlan:
             max_buffered=config.buffered_records_per_partition,
             max_ahead_ms=config.max_partition_ahead_ms if config.max_partition_ahead_ms >= 0 else None,
         )
-        outbox = Outbox(task_id.partition, partitions_of, self.physical(task_id), self.is_internal, new_columns)
+        lane = lane_of(task_id)
+        outbox = Outbox(
+            task_id.partition,
+            partitions_of,
+            self.physical(task_id),
+            self.is_internal,
+            new_columns,
+            (lambda topic: lane if topic in self.lanes else None) if self.has_lanes else None,
+        )
         program = self._program(task_id.sub_topology, has_cache=cache is not None)
         handlers = Handlers(self.handlers, metrics, outbox)
         task = Task(

@@ -15,7 +15,7 @@ from attrs import define, field, frozen
 
 from streams.core.loops import head_places, rows_by_number
 from streams.core.metrics import Counter
-from streams.core.records import NO_TIMESTAMP, Headers, TopicPartition
+from streams.core.records import NO_TIMESTAMP, Headers, Lanes, TopicPartition, places_of
 from streams.runtime.lateness import Disorder
 from streams.runtime.order import Span, certain, lowest_head, merge
 from streams.runtime.recording import OrderRecorder
@@ -53,6 +53,8 @@ class Batch:
     offsets: Sequence[int]
     #: Drops directly after the last record; a run ends with them, so that dead letters are in the order of the records.
     drops: Sequence[Drop] = ()
+    #: The lane and the place of each record, or None for a source, where places follow from the timestamps.
+    lanes: Lanes | None = None
 
     def __len__(self) -> int:
         return len(self.timestamps)
@@ -90,8 +92,8 @@ class PartitionQueue:
 
     @property
     def head_ms(self) -> int:
-        """The timestamp of the next record in the queue."""
-        return self.batches[0].timestamps[self.start]
+        """The place of the next record in the queue, which is its timestamp if the queue is that of a source."""
+        return places_of(self.batches[0])[self.start]
 
     @property
     def is_caught_up(self) -> bool:
@@ -140,6 +142,7 @@ class PartitionQueue:
                 headers,
                 [*last.offsets, *batch.offsets],
                 batch.drops,
+                Lanes.joined([last, batch]),
             )
         else:
             self.batches.append(batch)
@@ -189,6 +192,7 @@ class Run:
     timestamps: Sequence[int]
     headers: Sequence[Headers] | None
     offsets: Sequence[int]
+    places: Sequence[int]
 
     def __len__(self) -> int:
         return len(self.timestamps)
@@ -202,6 +206,7 @@ class Run:
             self.timestamps[:count],
             None if self.headers is None else self.headers[:count],
             self.offsets[:count],
+            self.places[:count],
         )
 
     def queue_of(self, index: int) -> PartitionQueue:
@@ -428,10 +433,12 @@ class TaskQueues:
         batch, start = queue.batches[0], queue.start
         stop = min(len(batch), start + limit)
         if start == 0 and stop == len(batch):
-            return Run(queue, batch.keys, batch.values, batch.timestamps, batch.headers, batch.offsets)
+            return Run(queue, batch.keys, batch.values, batch.timestamps, batch.headers, batch.offsets, places_of(batch))
         part = slice(start, stop)
         headers = None if batch.headers is None else batch.headers[part]
-        return Run(queue, batch.keys[part], batch.values[part], batch.timestamps[part], headers, batch.offsets[part])
+        timestamps = batch.timestamps[part]
+        places = timestamps if batch.lanes is None else batch.lanes.places[part]
+        return Run(queue, batch.keys[part], batch.values[part], timestamps, headers, batch.offsets[part], places)
 
     def _mixed(self, filled: list[PartitionQueue], limit: int) -> Run:
         """Merge the records of several queues whose order is certain, and return them as a run.
@@ -445,7 +452,7 @@ class TaskQueues:
             batch, start = queue.batches[0], queue.start
             stop = min(len(batch), start + look)
             is_whole = stop == len(batch) and len(queue.batches) == 1 and not batch.drops
-            places = head_places(batch.timestamps[start:stop], width, queue.index)
+            places = head_places(places_of(batch)[start:stop], width, queue.index)
             spans.append(Span(queue, batch, start, places, not is_whole or self._must_wait(queue)))
         spans = certain(spans)
         if len(spans) == 1:
@@ -453,11 +460,21 @@ class TaskQueues:
         merged = merge(spans)
         queues: list[PartitionQueue] = []
         offsets: list[int] = []
+        places: list[int] = []
         for span in spans:
             queues += [span.input] * len(span.places)
             offsets += span.columns.offsets[span.start : span.stop]
+            places += places_of(span.columns)[span.start : span.stop]
         pick = merged.pick
-        run = Run(list(pick(queues)), merged.keys, merged.values, merged.timestamps, merged.headers, pick(offsets))
+        run = Run(
+            list(pick(queues)),
+            merged.keys,
+            merged.values,
+            merged.timestamps,
+            merged.headers,
+            pick(offsets),
+            pick(places),
+        )
         return run if len(run) <= limit else run.head(limit)
 
     def _cut(self, run: Run, until_ms: int) -> Run:

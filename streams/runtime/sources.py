@@ -86,13 +86,21 @@ class SourceReader:
             is_readable = False
         if not is_readable:
             # Outside of the ``except`` block, so that later errors do not have this one as their context.
-            return self._one_by_one(block, headers)
+            return self._readable(block, headers)
         timestamps = self.extractor.block(values, block.timestamps)
         if timestamps is None or (timestamps and min(timestamps) < 0):
-            return self._one_by_one(block, headers)
+            return self._readable(block, headers)
         if timestamps:
             self.partition_time_ms = max(self.partition_time_ms, max(timestamps))
-        return [Batch(keys, values, timestamps, headers, block.offsets)], None
+        return [Batch(keys, values, timestamps, headers, block.offsets, lanes=block.lanes)], None
+
+    def _readable(self, block: Block, headers: Sequence[Headers] | None) -> tuple[list[Batch], Exception | None]:
+        batches, failure = self._one_by_one(block, headers)
+        if block.lanes is not None:
+            index_of = {offset: index for index, offset in enumerate(block.offsets)}
+            for batch in batches:
+                batch.lanes = block.lanes.pick(map(index_of.__getitem__, batch.offsets))
+        return batches, failure
 
     def _one_by_one(self, block: Block, headers: Sequence[Headers] | None) -> tuple[list[Batch], Exception | None]:
         has_headers = headers is not None

@@ -113,6 +113,7 @@ class Task:
         checkpoint = state.checkpoint
         self.operator_times = {name: StreamTime(time) for name, time in checkpoint.operator_times.items()}
         self.queues.stream_time_ms = checkpoint.stream_time_ms
+        self.outbox.place_ms = checkpoint.place_ms
         for partition, time in checkpoint.partition_times.items():
             if partition in self.queues.partitions:
                 self.queues[partition].partition_time_ms = time
@@ -337,6 +338,7 @@ class Task:
     def _execute(self, run: Run) -> int:
         size = len(run)
         values: Any = iter(run.values)
+        timestamps: Any = self.outbox.placed(run.timestamps, run.places)
         self.stop.clear()
         self._run, self._values, self._time_memo = run, values, (0, self.queues.stream_time_ms)
         try:
@@ -344,14 +346,14 @@ class Task:
                 self._item = None
                 entry_of = {queue: self.program.entries[self.inputs[queue.partition].source] for queue in self.queues}
                 entries = list(map(entry_of.__getitem__, run.queues))
-                self.program.run_mixed(entries, run.keys, values, run.timestamps, run.headers)
+                self.program.run_mixed(entries, run.keys, values, timestamps, run.headers)
             else:
                 self._item = self.inputs[run.queues.partition]
                 source = self._item.source
                 if run.headers is None:
-                    self.program.runs[source](run.keys, values, run.timestamps)
+                    self.program.runs[source](run.keys, values, timestamps)
                 else:
-                    self.program.runs_with_headers[source](run.keys, values, run.timestamps, run.headers)
+                    self.program.runs_with_headers[source](run.keys, values, timestamps, run.headers)
         except INTERRUPTIONS:
             raise
         except BaseException as error:
@@ -552,6 +554,7 @@ class Task:
             {name: time.ms for name, time in self.operator_times.items() if time.ms != NO_TIMESTAMP},
             self.punctuations.carried() if self.is_initialized else dict(self.initial.checkpoint.timers),
             {name: Content.of(store.spec) for name, store in self.stores.items() if store.spec.has_changelog},
+            place_ms=self.outbox.place_ms,
         )
 
     def uncarried_timers(self) -> list[str]:
