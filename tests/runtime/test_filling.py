@@ -36,16 +36,19 @@ def through(builder: StreamsBuilder) -> None:
 
 @pytest.mark.parametrize("settings", [{}, EXACTLY_ONCE], ids=["at least once", "exactly once"])
 def test_further_run_appends_after_the_existing_records(tmp_path, settings: dict[str, Any]):
-    """Existing records keep their offsets; the new records are those that a run over the new rows alone writes."""
-    half: dict[str, Rows] = {"words": WORDS[:70], "middle": MORE[:10]}
+    """Existing records keep their offsets; the new records are those that a run over the new rows alone writes.
+
+    The new rows are later than all others, so that their places do not depend on what the tasks have read before.
+    """
+    half: dict[str, Rows] = {"words": WORDS[:70], "middle": MORE[:28]}
     whole: dict[str, Rows] = {"words": WORDS, "middle": MORE}
-    rest: dict[str, Rows] = {"words": WORDS[70:], "middle": MORE[10:]}
+    rest: dict[str, Rows] = {"words": WORDS[70:], "middle": MORE[28:]}
 
     first = run(through, half, "middle", "out", state_dir=tmp_path, **settings)
     second = run(through, whole, "middle", "out", state_dir=tmp_path, num_stream_threads=2, **settings)
     third = run(through, whole, "middle", "out", state_dir=tmp_path, **settings)
 
-    assert list(map(count, first)) == [80, 80]
+    assert list(map(count, first)) == [98, 98]
     assert list(map(count, second)) == [160, 160]
     assert third == second
     alone = run(through, rest, "middle", "out", **settings)
