@@ -164,9 +164,7 @@ class SerializedStorage(Generic[S]):
     def _envelope(self, key: bytes, block: Block) -> Block:
         is_control = block.producer is not None and block.producer.is_control
         # Transaction markers are written by the broker, and the codec does not encode them.
-        plain = Block(
-            block.keys, block.values, block.timestamps, block.headers, range(len(block)), lanes=block.lanes
-        )
+        plain = Block(block.keys, block.values, block.timestamps, block.headers, range(len(block)), lanes=block.lanes)
         data = batch.encode(plain, 0) if is_control else self.serialization.encode(plain)
         return Block([key], [data], [max(block.timestamps)], compression=block.compression)
 

@@ -154,7 +154,7 @@ class IdleGroup:
     @property
     def is_at_end(self) -> bool:
         """Whether all known records of the group's sources have been processed."""
-        return all(not queue.size and queue.failure is None and queue.is_caught_up for queue in self.queues)
+        return all(queue.is_at_end for queue in self.queues)
 
     def due_ms(self) -> int | None:
         """Return the wall-clock time of the next advance of the group, or None if the group is not idle."""

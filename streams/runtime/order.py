@@ -69,9 +69,12 @@ def lowest_head(items: Iterable[T], head_ms: Callable[[T], int]) -> T | None:
     return min(items, key=head_ms, default=None)
 
 
-def certain(spans: "list[Span[T, C]]") -> "list[Span[T, C]]":
-    """Truncate spans to the records whose order no later record can change, and return the non-empty spans."""
-    bounds = [span.places[-1] for span in spans if span.is_open]
+def certain(spans: "list[Span[T, C]]", bounds: Iterable[int] = ()) -> "list[Span[T, C]]":
+    """Truncate spans to the records whose order no later record can change, and return the non-empty spans.
+
+    ``bounds`` are the lowest sort keys of the next records of inputs without a span.
+    """
+    bounds = [*bounds, *(span.places[-1] for span in spans if span.is_open)]
     if not bounds:
         return spans
     bound = min(bounds)

@@ -259,7 +259,9 @@ class Outbox:
         if chosen.count(chosen[0]) == len(chosen):
             # All records belong to one partition; this is usual if the key is unchanged.
             lanes = _lanes(lane, places)
-            return [(physical(topic, chosen[0]), Block(keys, values, timestamps, headers, range(len(keys)), lanes=lanes))]
+            return [
+                (physical(topic, chosen[0]), Block(keys, values, timestamps, headers, range(len(keys)), lanes=lanes))
+            ]
         blocks = []
         for partition, indexes in rows_by_number(chosen).items():
             # An additional index, so that the result is a tuple for a single record too.

@@ -8,14 +8,17 @@ I/O.  It implements KIP-353 and KIP-695 (idling), and KIP-258 (partition time).
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from streams.core.loops import head_places, rows_by_number
 from streams.core.metrics import Counter
 from streams.core.records import NO_TIMESTAMP, Headers, Lanes, TopicPartition, places_of
+from streams.runtime.batches import Batch, Drop
+from streams.runtime.lane_queue import PartitionLanes
 from streams.runtime.lateness import Disorder
 from streams.runtime.order import Span, certain, lowest_head, merge
 from streams.runtime.recording import OrderRecorder
@@ -29,37 +32,6 @@ _JOIN_BELOW = 256
 _head_ms: Callable[["PartitionQueue"], int] = attrgetter("head_ms")
 
 
-@frozen
-class Drop:
-    """A record that cannot be deserialized, to be dropped.
-
-    It is dropped when its position is reached, not when it is fetched, because records buffered after the position are
-    fetched again after a restart.
-    """
-
-    offset: int
-    #: Calls the handler and counts the record as dropped; returns the error if the task must fail.
-    effect: Callable[[], Exception | None]
-
-
-@define(eq=False)
-class Batch:
-    """Deserialized records of one partition, as columns of equal length; a batch may consist of drops only."""
-
-    keys: Sequence[Any]
-    values: Sequence[Any]
-    timestamps: Sequence[int]
-    headers: Sequence[Headers] | None
-    offsets: Sequence[int]
-    #: Drops directly after the last record; a run ends with them, so that dead letters are in the order of the records.
-    drops: Sequence[Drop] = ()
-    #: The lane and the place of each record, or None for a source, where places follow from the timestamps.
-    lanes: Lanes | None = None
-
-    def __len__(self) -> int:
-        return len(self.timestamps)
-
-
 @define(eq=False)
 class PartitionQueue:
     """Buffered records of one input partition."""
@@ -71,8 +43,8 @@ class PartitionQueue:
     #: Index of the next record within the first batch.
     start: int = 0
     size: int = 0
-    #: Next offset to process, or None until known.
-    position: int | None = None
+    #: Next offset to process, or None until known; with lanes, the one at which the task was opened.
+    _position: int | None = None
     #: Next offset to be buffered: after the position and the buffered records.
     fetched: int | None = None
     #: Log end offset known to the consumer, or None before the first fetch.
@@ -89,6 +61,30 @@ class PartitionQueue:
     failure: Exception | None = None
     #: Measures the disorder of the records, or None if not requested.
     disorder: Disorder | None = None
+    #: The lanes of a repartition partition, before whose records the order is not certain; None for other inputs.
+    lanes: PartitionLanes | None = None
+    #: Number of records that were dropped because they cannot be deserialized.
+    dropped: int = 0
+
+    @property
+    def position(self) -> int | None:
+        """The next offset to process, or None until known; with lanes, the lowest unprocessed offset."""
+        if self.lanes is None or self.fetched is None:
+            return self._position
+        unprocessed = chain.from_iterable(self._unprocessed())
+        return self.lanes.next_position(unprocessed, self.fetched)
+
+    @position.setter
+    def position(self, position: int | None) -> None:
+        self._position = position
+
+    def _unprocessed(self) -> Iterator[Iterable[int]]:
+        """Yield the offsets of the buffered records whose order is certain."""
+        start = self.start
+        for batch in self.batches:
+            yield batch.offsets[start:] if start else batch.offsets
+            yield (drop.offset for drop in batch.drops)
+            start = 0
 
     @property
     def head_ms(self) -> int:
@@ -106,6 +102,20 @@ class PartitionQueue:
         return not self.size and (self.is_ended or self.is_loop) and self.is_caught_up
 
     @property
+    def is_at_end(self) -> bool:
+        """Whether all known records are processed, and none of a lane is awaited."""
+        is_waiting = self.lanes is not None and (self.lanes.size or self.lanes.awaited is not None)
+        return not self.size and self.failure is None and self.is_caught_up and not is_waiting
+
+    @property
+    def bound_ms(self) -> int:
+        """The lowest place of the next record, as far as it is known."""
+        if self.size:
+            return self.head_ms
+        bound_ms = None if self.lanes is None else self.lanes.bound_ms
+        return self.partition_time_ms if bound_ms is None else bound_ms
+
+    @property
     def is_certain(self) -> bool:
         """Whether the partition's next record is known: buffered, impossible to deserialize, or certainly absent."""
         return self.size > 0 or self.failure is not None or self.is_drained
@@ -113,15 +123,30 @@ class PartitionQueue:
     @property
     def lag(self) -> int:
         """The number of unprocessed records up to the known end offset."""
-        return self.size + max(0, (self.end_offset or 0) - (self.fetched or 0))
+        uncertain = 0 if self.lanes is None else self.lanes.size
+        return self.size + uncertain + max(0, (self.end_offset or 0) - (self.fetched or 0))
 
     @property
     def waiting(self) -> int:
         """The number of records that were added and are not processed, including those to be dropped."""
-        return self.size + sum(len(batch.drops) for batch in self.batches)
+        uncertain = 0 if self.lanes is None else self.lanes.size
+        return self.size + uncertain + sum(len(batch.drops) for batch in self.batches)
 
     def add(self, batch: Batch) -> None:
         """Append a batch of records; a small batch is joined with the last batch in the queue."""
+        if self.lanes is None:
+            self._append(batch)
+        else:
+            self.lanes.add(batch)
+            self.merge()
+
+    def merge(self) -> None:
+        """Buffer the records of the lanes whose order has become certain."""
+        assert self.lanes is not None
+        while (batch := self.lanes.take()) is not None:
+            self._append(batch)
+
+    def _append(self, batch: Batch) -> None:
         if not len(batch):
             if self.batches:
                 self.batches[-1].drops = [*self.batches[-1].drops, *batch.drops]
@@ -154,9 +179,13 @@ class PartitionQueue:
         while count:
             batch = self.batches[0]
             left = len(batch) - self.start
+            stop = self.start + min(count, left)
+            if self.lanes is not None:
+                part = slice(self.start, stop)
+                self.lanes.processed(Lanes.of(batch).lanes[part], batch.offsets[part])
             if count < left:
-                self.start += count
-                self.position = batch.offsets[self.start - 1] + 1
+                self.start = stop
+                self.position = batch.offsets[stop - 1] + 1
                 return
             self.position = batch.offsets[-1] + 1
             self.batches.popleft()
@@ -177,6 +206,9 @@ class PartitionQueue:
                 self.start = self.size = 0
                 return
             self.position = drop.offset + 1
+            self.dropped += 1
+            if self.lanes is not None:
+                self.lanes.processed([drop.lane], [drop.offset])
 
 
 @define(eq=False)
@@ -232,9 +264,12 @@ class TaskQueues:
         max_idle_ms: int | None = 0,
         max_buffered: int = 1000,
         max_ahead_ms: int | None = None,
+        lanes: Mapping[TopicPartition, PartitionLanes] | None = None,
     ) -> None:
         self._queues = {partition: PartitionQueue(partition, index) for index, partition in enumerate(partitions)}
         self._ordered = list(self._queues.values())
+        for partition, own in (lanes or {}).items():
+            self._queues[partition].lanes = own
         self._max_idle_ms = max_idle_ms
         self._max_buffered = max_buffered
         self._max_ahead_ms = max_ahead_ms
@@ -317,11 +352,12 @@ class TaskQueues:
                 self.awaited = (blocking, now_ms)
             return None
         self.awaited = None
+        run: Run | None
         if chosen is not None:
             run = self._single(chosen, limit)
         else:
             run = self._single(filled[0], limit) if len(self._ordered) == 1 else self._mixed(filled, limit)
-        if until_stream_time_ms is not None:
+        if run is not None and until_stream_time_ms is not None:
             run = self._cut(run, until_stream_time_ms)
         return run
 
@@ -405,6 +441,9 @@ class TaskQueues:
         for queue in self._ordered:
             if queue.size or queue.is_loop or max_idle_ms == -1:
                 continue
+            if queue.lanes is not None and queue.lanes.awaited is not None:
+                # Earlier records of the other inputs need not wait (``_mixed``).
+                continue
             if not queue.is_caught_up:
                 return queue
             if max_idle_ms is None:
@@ -423,6 +462,8 @@ class TaskQueues:
         """Return whether the task must wait for this queue once it is empty."""
         if queue.is_loop:
             return False
+        if queue.lanes is not None and queue.lanes.awaited is not None:
+            return True
         if self._max_idle_ms is None:
             return not (queue.is_ended and queue.is_caught_up)
         if queue.failure is not None:
@@ -433,17 +474,19 @@ class TaskQueues:
         batch, start = queue.batches[0], queue.start
         stop = min(len(batch), start + limit)
         if start == 0 and stop == len(batch):
-            return Run(queue, batch.keys, batch.values, batch.timestamps, batch.headers, batch.offsets, places_of(batch))
+            return Run(
+                queue, batch.keys, batch.values, batch.timestamps, batch.headers, batch.offsets, places_of(batch)
+            )
         part = slice(start, stop)
         headers = None if batch.headers is None else batch.headers[part]
         timestamps = batch.timestamps[part]
         places = timestamps if batch.lanes is None else batch.lanes.places[part]
         return Run(queue, batch.keys[part], batch.values[part], timestamps, headers, batch.offsets[part], places)
 
-    def _mixed(self, filled: list[PartitionQueue], limit: int) -> Run:
+    def _mixed(self, filled: list[PartitionQueue], limit: int) -> Run | None:
         """Merge the records of several queues whose order is certain, and return them as a run.
 
-        The run has at most ``limit`` records.
+        The run has at most ``limit`` records.  It is None if the lanes of another queue may have an earlier record.
         """
         width = len(self._ordered)
         look = min(limit, _LOOK_AHEAD)
@@ -454,7 +497,14 @@ class TaskQueues:
             is_whole = stop == len(batch) and len(queue.batches) == 1 and not batch.drops
             places = head_places(places_of(batch)[start:stop], width, queue.index)
             spans.append(Span(queue, batch, start, places, not is_whole or self._must_wait(queue)))
-        spans = certain(spans)
+        bounds = (
+            bound_ms * width + queue.index
+            for queue in self._ordered
+            if not queue.size and queue.lanes is not None and (bound_ms := queue.lanes.bound_ms) is not None
+        )
+        spans = certain(spans, bounds)
+        if not spans:
+            return None
         if len(spans) == 1:
             return self._single(spans[0].input, len(spans[0].places))
         merged = merge(spans)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from streams.core.errors import ForeignFormatError, HandlerError, ProcessingError, StreamsError
 from streams.core.handlers import ErrorHandlerContext
@@ -22,8 +22,9 @@ from streams.core.records import NO_TIMESTAMP, Block, ConsumerRecord, Headers, T
 from streams.core.serde_pinned import KEY_TYPE_HEADER, VALUE_TYPE_HEADER
 from streams.core.serdes import PinnedSerde, Serde
 from streams.core.timestamps import Extractor
+from streams.runtime.batches import Batch, Drop
 from streams.runtime.handling import Handlers
-from streams.runtime.queues import Batch, Drop
+from streams.runtime.queues import PartitionQueue
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +101,7 @@ class SourceReader:
             index_of = {offset: index for index, offset in enumerate(block.offsets)}
             for batch in batches:
                 batch.lanes = block.lanes.pick(map(index_of.__getitem__, batch.offsets))
+                batch.drops = [evolve(drop, lane=block.lanes.lanes[index_of[drop.offset]]) for drop in batch.drops]
         return batches, failure
 
     def _one_by_one(self, block: Block, headers: Sequence[Headers] | None) -> tuple[list[Batch], Exception | None]:
@@ -180,9 +182,10 @@ class SourceReader:
                     return block.keys[index], block.values[index]
         return None, None
 
-    def forget_raw(self, position: int) -> None:
-        """Remove the kept blocks of raw records that end before ``position``."""
-        while self._raw and self._raw[0].offsets[-1] < position:
+    def forget_raw(self, queue: PartitionQueue) -> None:
+        """Remove the kept blocks of raw records that end before the position of their queue."""
+        position = queue.position if self._raw else None
+        while position is not None and self._raw and self._raw[0].offsets[-1] < position:
             self._raw.popleft()
 
     @property

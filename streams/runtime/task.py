@@ -187,6 +187,8 @@ class Task:
         """Set the next offset to process in a partition; must be called before any block of records is added."""
         queue = self.queues[partition]
         queue.position = queue.fetched = position
+        if queue.lanes is not None:
+            queue.lanes.start_at(position, self.initial.checkpoint.lanes.get(partition, {}))
 
     def record_order(self, recorder: OrderRecorder) -> None:
         """Record the order of processing with ``recorder`` from now on."""
@@ -212,8 +214,8 @@ class Task:
         batches, failure = reader.read(block)
         if queue.position is None:
             queue.position = block.offsets[0]
-        reader.forget_raw(queue.position)
-        before = queue.position
+        reader.forget_raw(queue)
+        dropped = queue.dropped
         # If a record at the head cannot be deserialized and its handler returns "fail", no later records are added.
         is_stopped = not all(self.queues.add(queue, batch) for batch in batches)
         if is_stopped:
@@ -226,7 +228,7 @@ class Task:
             queue.fetched = failure.offset if isinstance(failure, ProcessingError) else queue.fetched
             queue.failure = failure
         # Records that were dropped immediately have advanced the position.
-        self.is_dirty = self.is_dirty or queue.position != before
+        self.is_dirty = self.is_dirty or queue.dropped != dropped
 
     def note_end(self, partition: TopicPartition, end_offset: int, *, is_ended: bool = False) -> None:
         """Set the known end offset of a partition; ``is_ended`` means that this offset is final."""
@@ -291,8 +293,13 @@ class Task:
     @property
     def has_work(self) -> bool:
         """Whether the task may have unprocessed input, such as buffered records, calls in flight or open batches."""
-        is_at_end = all(not queue.size and queue.failure is None and queue.is_caught_up for queue in self.queues)
+        is_at_end = all(queue.is_at_end for queue in self.queues)
         return not (self.is_initialized and is_at_end) or self._holds_records
+
+    @property
+    def bound_ms(self) -> int:
+        """The lowest place of the records that the task may still write."""
+        return max(self.outbox.place_ms, min((queue.bound_ms for queue in self.queues), default=NO_TIMESTAMP))
 
     @property
     def _holds_records(self) -> bool:
@@ -554,6 +561,11 @@ class Task:
             {name: time.ms for name, time in self.operator_times.items() if time.ms != NO_TIMESTAMP},
             self.punctuations.carried() if self.is_initialized else dict(self.initial.checkpoint.timers),
             {name: Content.of(store.spec) for name, store in self.stores.items() if store.spec.has_changelog},
+            lanes={
+                queue.partition: queue.lanes.ahead_of(queue.position)
+                for queue in self.queues
+                if queue.lanes is not None and queue.position is not None
+            },
             place_ms=self.outbox.place_ms,
         )
 

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams import ProcessingError, TopicPartition
-from streams.runtime.queues import Batch, TaskQueues
+from streams.runtime.batches import Batch
+from streams.runtime.queues import TaskQueues
 
 LEFT, RIGHT = TopicPartition("left", 0), TopicPartition("right", 0)
 

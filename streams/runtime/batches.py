@@ -1,0 +1,56 @@
+"""Deserialized records of one input partition, as columns.  The module is pure and imports only ``core``."""
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any
+
+from attrs import define, frozen
+
+from streams.core.records import NO_LANE, Headers, Lanes
+
+
+@frozen
+class Drop:
+    """A record that cannot be deserialized, to be dropped.
+
+    It is dropped when its position is reached, not when it is fetched, because records buffered after the position are
+    fetched again after a restart.
+    """
+
+    offset: int
+    #: Calls the handler and counts the record as dropped; returns the error if the task must fail.
+    effect: Callable[[], Exception | None]
+    #: The lane of the record, if the records of its partition are merged by place.
+    lane: int = NO_LANE
+
+
+@define(eq=False)
+class Batch:
+    """Deserialized records of one partition, as columns of equal length; a batch may consist of drops only."""
+
+    keys: Sequence[Any]
+    values: Sequence[Any]
+    timestamps: Sequence[int]
+    headers: Sequence[Headers] | None
+    offsets: Sequence[int]
+    #: Drops directly after the last record; a run ends with them, so that dead letters are in the order of the records.
+    drops: Sequence[Drop] = ()
+    #: The lane and the place of each record, or None for a source, where places follow from the timestamps.
+    lanes: Lanes | None = None
+
+    def __len__(self) -> int:
+        return len(self.timestamps)
+
+    def pick(self, indexes: Sequence[int], drops: Sequence[Drop] = ()) -> "Batch":
+        """Return the records at these indexes, of which there must be one."""
+        # An additional index, so that the result is a tuple for a single record too.
+        pick = itemgetter(*indexes, indexes[0])
+        return Batch(
+            pick(self.keys)[:-1],
+            pick(self.values)[:-1],
+            pick(self.timestamps)[:-1],
+            None if self.headers is None else pick(self.headers)[:-1],
+            pick(self.offsets)[:-1],
+            drops,
+            None if self.lanes is None else self.lanes.pick(indexes),
+        )
