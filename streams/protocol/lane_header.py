@@ -2,10 +2,10 @@
 
 The header is on the first record of a batch, behind the headers of the record itself.  ``batch.encode`` adds it and
 ``batch.decode`` removes it, so that neither users nor operators see it, and splits and retries of a producer keep it.
-Its value has a version byte (1), and for each run of records of one lane zigzag varints: the number of records, the lane, the
-number of places that follow, which is that of the records or 0, and these places.  A place is the difference from what
-is expected: the higher one of the place before it in the run and the timestamp of the record.  Without places, all are
-as expected.  The module is pure.
+Its value has a version byte (1), and for each run of records of one lane zigzag varints: the number of records, the
+lane, the number of places that follow, which is that of the records or 0, and these places.  A place is the difference
+from what is expected: the higher one of the place before it in the run and the timestamp of the record.  Without
+places, all are as expected.  The module is pure.
 """
 
 from collections.abc import Iterable, Sequence

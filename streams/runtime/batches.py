@@ -6,7 +6,7 @@ from typing import Any
 
 from attrs import define, frozen
 
-from streams.core.records import NO_LANE, Headers, Lanes
+from streams.core.records import NO_LANE, NO_TIMESTAMP, Headers, Lanes
 
 
 @frozen
@@ -20,8 +20,9 @@ class Drop:
     offset: int
     #: Calls the handler and counts the record as dropped; returns the error if the task must fail.
     effect: Callable[[], Exception | None]
-    #: The lane of the record, if the records of its partition are merged by place.
+    #: The lane and the place of the record, if the records of its partition are merged by place.
     lane: int = NO_LANE
+    place_ms: int = NO_TIMESTAMP
 
 
 @define(eq=False)

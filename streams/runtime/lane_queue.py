@@ -107,7 +107,8 @@ class PartitionLanes:
         self.size += len(batch)
 
     def _keys(self, lane: Lane, batch: Batch) -> list[int]:
-        return head_places(Lanes.of(batch).places, self._width, lane.index)
+        places = Lanes.of(batch).places or [max(lane.reached_ms, drop.place_ms) for drop in batch.drops]
+        return head_places(places, self._width, lane.index)
 
     def _new_lane(self, number: int) -> Lane:
         """Add the lane of a task that the plan does not have: its records are taken, but nothing waits for it."""
@@ -148,20 +149,21 @@ class PartitionLanes:
         limits = [] if awaited is None else [self._bound(awaited)]
         for lane in waiting:
             batch, keys = lane.batches[0]
-            if not keys:
-                # A record that cannot be deserialized, and that is dropped.
-                return self._taken(lane, 0)
-            if len(lane.batches) > 1:
+            if len(lane.batches) > 1 or batch.drops:
                 limits.append(keys[-1])
         limit = min(limits, default=None)
         spans: list[Span[Lane, Batch]] = []
+        dropping: Lane | None = None
         for lane in waiting:
             batch, keys = lane.batches[0]
             stop = len(keys) if limit is None else bisect_right(keys, limit, lane.start)
-            if stop > lane.start:
+            if batch.drops:
+                dropping = lane if stop else dropping
+            elif stop > lane.start:
                 spans.append(Span(lane, batch, lane.start, keys[lane.start : stop]))
         if not spans:
-            return None
+            # No certain record is before the one to be dropped.
+            return None if dropping is None else self._taken(dropping, 0)
         if len(spans) == 1:
             return self._taken(spans[0].input, len(spans[0].places))
         merged = merge(spans)

@@ -118,7 +118,7 @@ class Outbox:
         self._rows.place = place_ms
 
     def placed(self, timestamps: Sequence[int], places: Sequence[int]) -> Iterable[int]:
-        """Return the timestamps of a run as an iterable that gives each output the place of the row that leads to it."""
+        """Return the timestamps of a run; as they are taken, each output gets the place of the row that leads to it."""
         return self._rows.over(timestamps, places) if self._merges else timestamps
 
     def append(

@@ -18,7 +18,7 @@ from streams.core.errors import ForeignFormatError, HandlerError, ProcessingErro
 from streams.core.handlers import ErrorHandlerContext
 from streams.core.marks import REMEDY
 from streams.core.metrics import DropReason
-from streams.core.records import NO_TIMESTAMP, Block, ConsumerRecord, Headers, TaskId, TopicPartition
+from streams.core.records import NO_TIMESTAMP, Block, ConsumerRecord, Headers, Lanes, TaskId, TopicPartition
 from streams.core.serde_pinned import KEY_TYPE_HEADER, VALUE_TYPE_HEADER
 from streams.core.serdes import PinnedSerde, Serde
 from streams.core.timestamps import Extractor
@@ -27,6 +27,10 @@ from streams.runtime.handling import Handlers
 from streams.runtime.queues import PartitionQueue
 
 logger = logging.getLogger(__name__)
+
+
+def _placed(drop: Drop, rows: Lanes, index: int) -> Drop:
+    return evolve(drop, lane=rows.lanes[index], place_ms=rows.places[index])
 
 
 def _empty(has_headers: bool) -> Batch:
@@ -101,7 +105,7 @@ class SourceReader:
             index_of = {offset: index for index, offset in enumerate(block.offsets)}
             for batch in batches:
                 batch.lanes = block.lanes.pick(map(index_of.__getitem__, batch.offsets))
-                batch.drops = [evolve(drop, lane=block.lanes.lanes[index_of[drop.offset]]) for drop in batch.drops]
+                batch.drops = [_placed(drop, block.lanes, index_of[drop.offset]) for drop in batch.drops]
         return batches, failure
 
     def _one_by_one(self, block: Block, headers: Sequence[Headers] | None) -> tuple[list[Batch], Exception | None]:
