@@ -201,6 +201,12 @@ class StreamsConfig:
     buffered_records_per_partition: int = whole(
         1000, "records", "Number of buffered records above which a partition is paused.", minimum=1
     )
+    repartition_patience_ms: int = whole(
+        60_000,
+        "ms",
+        "How long the reader of a repartition topic waits for a task that writes to it and does not move, before it "
+        "goes on without the records of this task; 0 = records are read as they come, as in Kafka Streams.",
+    )
     max_partition_ahead_ms: int = whole(
         -1,
         "ms",

@@ -155,6 +155,11 @@ def lane_of(task_id: TaskId) -> int:
     return task_id.sub_topology << _PARTITION_BITS | task_id.partition
 
 
+def task_of(lane: int) -> TaskId:
+    """Return the task that writes a lane."""
+    return TaskId(lane >> _PARTITION_BITS, lane & (1 << _PARTITION_BITS) - 1)
+
+
 @frozen(eq=False)
 class Lanes:
     """The lane and the place of each record of a block, as columns.

@@ -90,6 +90,7 @@ class Plans:
                 self._clock,
                 layout.partitions,
                 has_lanes=self._has_lanes,
+                is_in_step=not self._has_lanes,
                 grouper=self._grouper,
                 existing=Existing(layout.groups),
             )

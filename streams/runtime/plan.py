@@ -20,7 +20,9 @@ from streams.core.wrapping import ProcessorWrapper
 from streams.runtime.grouping import check_groups, kept_together, merged
 from streams.runtime.handling import Handlers, HandlerSettings
 from streams.runtime.idle import IdleLimits
+from streams.runtime.lane_queue import PartitionLanes
 from streams.runtime.lateness import Disorder
+from streams.runtime.offset_metadata import lanes_fit
 from streams.runtime.outbox import NewColumns, Outbox, TopicColumns
 from streams.runtime.punctuation import TimerHeap
 from streams.runtime.queues import TaskQueues
@@ -87,6 +89,8 @@ class ApplicationPlan:
     subs: list[SubTopology]
     groups: dict[TaskId, tuple[TopicPartition, ...]]
     has_lanes: bool = False
+    #: Whether repartition topics are read in step, by place: in a live run.
+    is_in_step: bool = False
     #: The producing tasks, in the order of their lanes, by topic that is stored as lanes; empty without ``has_lanes``.
     lanes: dict[str, list[TaskId]] = field(factory=dict)
     #: The through topics, whose first lane is for external records.
@@ -99,6 +103,7 @@ class ApplicationPlan:
     _read: dict[TaskId, tuple[TopicPartition, ...]] = field(factory=dict)
     #: The inputs to which tasks are restricted (``restrict``).
     _restricted: dict[TaskId, dict[TopicPartition, list[TopicPartition]]] = field(factory=dict)
+    _in_step: frozenset[str] | None = None
 
     @classmethod
     def make(
@@ -109,6 +114,7 @@ class ApplicationPlan:
         external: Mapping[str, int],
         *,
         has_lanes: bool = False,
+        is_in_step: bool = False,
         is_single_task: bool = False,
         grouper: PartitionGrouper | None = None,
         existing: Existing | None = None,
@@ -135,7 +141,7 @@ class ApplicationPlan:
             groups = {TaskId(sub.id, 0): () for sub in subs if not sub.is_global}
         for sub_id, count in existing.groups.items():
             groups = kept_together(groups, sub_id, count, partitions, grouper is None)
-        plan = cls(topology, config, clock, partitions, subs, groups, has_lanes)
+        plan = cls(topology, config, clock, partitions, subs, groups, has_lanes, is_in_step)
         check_groups(plan.groups)
         if has_lanes:
             plan._lay_lanes()
@@ -285,6 +291,40 @@ class ApplicationPlan:
         """Return whether the outputs of a sub-topology's tasks are merged in a repartition topic."""
         sub = next(sub for sub in self.subs if sub.id == sub_topology)
         return any(self.is_internal(topic) for topic in sub.sink_topics)
+
+    def in_step(self) -> frozenset[str]:
+        """Return the repartition topics whose records are read by place, as a bounded run reads them."""
+        if self._in_step is None:
+            topics = self.topology.internal_topics if self.is_in_step and self.why_not_in_step() is None else ()
+            self._in_step = frozenset(topic for topic in topics if self.why_out_of_step(topic) is None)
+        return self._in_step
+
+    def why_not_in_step(self) -> str | None:
+        """Return why no repartition topic of a live run is read by place, or None if they are."""
+        config = self.config
+        if not config.repartition_patience_ms:
+            return "repartition_patience_ms is 0"
+        if config.max_task_idle_ms < 0:
+            return "max_task_idle_ms is -1"
+        if config.flight_recorder:
+            return "the flight recorder records the order of offsets"
+        if config.group_protocol == "streams":
+            return "a group of the streams protocol may have members in Java"
+        return None
+
+    def why_out_of_step(self, topic: str) -> str | None:
+        """Return why a repartition topic of a live run is not read by place, or None if it is."""
+        writers = self.writers(topic)
+        cycles = self.cycles()
+        if any(task.sub_topology in cycles for task in writers):
+            return "its records come from a cycle, such as a foreign-key join, which would wait for itself"
+        if not lanes_fit(len(writers)):
+            return f"the positions of {len(writers)} writing tasks have no room in the metadata of an offset"
+        return None
+
+    def lane_numbers(self, topic: str) -> frozenset[int]:
+        """Return the lanes in each partition of a topic that is read in step."""
+        return frozenset(map(lane_of, self.writers(topic)))
 
     def partition_count(self, topic: str) -> int | None:
         """Return the partition count of a topic of the topology, or None if unknown."""
@@ -447,15 +487,23 @@ class ApplicationPlan:
             max_idle_ms=None if is_bounded else config.max_task_idle_ms,
             max_buffered=config.buffered_records_per_partition,
             max_ahead_ms=config.max_partition_ahead_ms if config.max_partition_ahead_ms >= 0 else None,
+            lanes={
+                item.partition: PartitionLanes(self.lane_numbers(item.topic))
+                for item in inputs
+                if item.topic in self.in_step()
+            },
         )
         lane = lane_of(task_id)
+        in_step = self.in_step()
         outbox = Outbox(
             task_id.partition,
             partitions_of,
             self.physical(task_id),
             self.is_internal,
             new_columns,
-            (lambda topic: lane if topic in self.lanes else None) if self.has_lanes else None,
+            (lambda topic: lane if topic in self.lanes or topic in in_step else None)
+            if self.has_lanes or in_step
+            else None,
         )
         program = self._program(task_id.sub_topology, has_cache=cache is not None)
         handlers = Handlers(self.handlers, metrics, outbox)

@@ -296,10 +296,10 @@ class Task:
         is_at_end = all(queue.is_at_end for queue in self.queues)
         return not (self.is_initialized and is_at_end) or self._holds_records
 
-    @property
-    def bound_ms(self) -> int:
-        """The lowest place of the records that the task may still write."""
-        return max(self.outbox.place_ms, min((queue.bound_ms for queue in self.queues), default=NO_TIMESTAMP))
+    def mark(self) -> tuple[int, bool]:
+        """Return the lowest place of the records that the task may still write, and whether it is at its end."""
+        bound_ms = min((queue.bound_ms for queue in self.queues), default=NO_TIMESTAMP)
+        return max(self.outbox.place_ms, bound_ms), not self.has_work
 
     @property
     def _holds_records(self) -> bool:

@@ -48,6 +48,10 @@ class TaskOwner(Protocol):
         """Close all tasks dirty after a commit that may have failed; they are reopened at their last commit."""
         ...
 
+    def opened(self, task: Task) -> None:
+        """Wait for the lanes of a task that is open and has its positions."""
+        ...
+
     def forget(self, task_id: TaskId) -> None:
         """Discard the data that the thread keeps for a task; called before the task's stores are closed."""
         ...
@@ -195,6 +199,7 @@ class TaskSet:
         # Accepted or repaired losses take effect with the next commit.
         task.is_dirty = task.wants_commit = has_lost
         self.active[task_id] = task
+        self.owner.opened(task)
         self.shared.metrics.counter(table.TASK_CREATED).value += 1
         if self.shared.environment.spans is not None:
             task.sampling = TaskSampling(self.shared.environment.spans, task_id, task.outbox, task.inputs)

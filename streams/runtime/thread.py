@@ -47,6 +47,9 @@ log = logging.getLogger(__name__)
 #: Time after the longest wait of a fetch within which brokers are expected to answer.
 _ANSWER_DELAY_MS = 1_000
 
+#: Time for which a stage processes records before marks, commits and polls have their turn.
+_PROCESS_NS = 100_000_000
+
 #: Number of heartbeat intervals after which a rebalance is requested if tasks are still withheld for their old owners.
 _FINAL_HEARTBEATS = 3
 
@@ -204,6 +207,7 @@ class StreamThread(RebalanceListener):
                     task.add(partition, block)
         self.call_loop.step()
         has_news = self._note_ends() | self.call_loop.take_news()
+        has_news |= self.waits.step(self.clock.monotonic_ms())
         self.restorer.poll(self._pace.restore_timeout_ms(is_paused=self.is_paused))
         self._look_after_warmups()
         try:
@@ -219,11 +223,16 @@ class StreamThread(RebalanceListener):
             self.restart(error)
             raise
         # What arrives in a pause, as the results of calls, is found when it ends: nothing announces it again.
-        is_resting = not processed and self._is_settled and not self.is_paused
+        is_resting = not processed and self._is_settled and not self.is_paused and not self._is_in_step
         if is_resting and not any(task.wants_commit for task in self.tasks.values()):
             self._pace.rest(self._next_commit_ms)
         self._pace.note_work(is_done=bool(processed or polled))
         return processed
+
+    @property
+    def _is_in_step(self) -> bool:
+        """Whether the thread waits for lanes, or others may wait for what its tasks have to say."""
+        return self.waits.is_waiting or self.committer.owes_progress
 
     def _poll(self, timeout_ms: int) -> dict[TopicPartition, list[Block]]:
         try:
@@ -235,9 +244,15 @@ class StreamThread(RebalanceListener):
     def _work(self) -> int:
         """Process available records, and commit if a commit is due."""
         processed = 0 if self.is_paused else self._process()
+        self.committer.note_progress(
+            self.tasks.values(), is_paused=self.is_paused, restored=self.restorer.restored
+        )
         self._pause_and_resume()
         self.schedule.end(self.stages, self)
-        self._commit_if_due([task for task in self.tasks.values() if task.wants_commit])
+        wanting = [task for task in self.tasks.values() if task.wants_commit]
+        if self.committer.progress_wants_commit:
+            wanting = list(self.tasks.values())
+        self._commit_if_due(wanting)
         return processed
 
     def announce(self) -> None:
@@ -287,6 +302,7 @@ class StreamThread(RebalanceListener):
         """Process buffered records, stage by stage, and send the outputs; return the number of processed records."""
         total, sensors = 0, self.sensors
         now, monotonic, start_ns = self.clock.now_ms(), self.clock.monotonic_ms(), self.clock.monotonic_ns()
+        end_ns = start_ns + _PROCESS_NS
         feeding = (task.task_id.sub_topology for task in self.tasks.values() if task.feeds_idle and task.has_work)
         busy = self.shared.upstream_work.note(self.name, feeding)
         for stage in self.stages:
@@ -298,6 +314,8 @@ class StreamThread(RebalanceListener):
                     self.try_commit(list(self.tasks.values()))
                 elif task.wants_commit:
                     self.try_commit([task])
+                if start_ns > end_ns:
+                    break
             for task in stage.tasks:
                 if task.is_initialized and task.punctuate(now) + self._close_idle(task, now, monotonic, busy):
                     self.send(stage, task)
@@ -401,8 +419,14 @@ class StreamThread(RebalanceListener):
         self.events.new_topic(topic, count)
         return count
 
+    def opened(self, task: Task) -> None:
+        """Wait for the lanes of a task that is open; other instances are asked how far the tasks are that write them."""
+        if self.waits.open(task) and self.shared.progress is not None:
+            self.shared.progress.ask()
+
     def forget(self, task_id: TaskId) -> None:
         """Discard the pending changes of a task that is closed, possibly without a commit."""
+        self.waits.close(task_id)
         self.committer.forget(task_id)
         self.uncommitted.forget([task_id])
 

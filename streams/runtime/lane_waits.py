@@ -1,0 +1,159 @@
+"""Which marks count for the lanes that a thread reads, and how long it waits for those that are behind.
+
+A mark says that a task writes nothing below a place from now on.  It counts for a partition when everything is read
+that was in the log when the mark was there: when the read position has passed the high watermark that was asked for
+afterwards.  A running fetch proves nothing, since its answer may be older than the mark.  With exactly-once, the mark
+is part of the transaction of the records; the read position passes the high watermark only when all transactions below
+it are decided.
+
+A lane is waited for while its task moves.  After ``repartition_patience_ms`` without movement the others go on, until
+the task moves again.  The module imports only ``clients``, ``core`` and ``protocol`` from outside ``runtime``.
+"""
+
+import logging
+from collections.abc import Mapping
+
+from attrs import define, field
+
+from streams.clients import Consumer
+from streams.core.metrics import Counter
+from streams.core.records import TaskId, TopicPartition, task_of
+from streams.protocol.messages import READ_UNCOMMITTED
+from streams.runtime.lane_queue import Lane, PartitionLanes
+from streams.runtime.progress import LaneProgress, ProgressBoard
+from streams.runtime.queues import PartitionQueue
+from streams.runtime.task import Task
+
+log = logging.getLogger(__name__)
+
+
+@define(eq=False)
+class _Reading:
+    """The lanes of one partition, and the marks that are to count for them."""
+
+    task_id: TaskId
+    queue: PartitionQueue
+    lanes: PartitionLanes
+    #: Version of the board when ``marks`` were taken.
+    version: int = -1
+    marks: Mapping[int, LaneProgress] = field(factory=dict)
+    #: The marks count when everything below this offset is read; None when they do.
+    end_offset: int | None = None
+    #: Monotonic time since which the awaited lane holds back others, or None if none does.
+    since_ms: int | None = None
+    #: Lanes that are not waited for any more, each with the time of the last movement of its task.
+    abandoned: dict[int, int] = field(factory=dict)
+
+
+@define(eq=False)
+class LaneWaits:
+    """The lanes of the partitions that one thread reads."""
+
+    _thread: str
+    _board: ProgressBoard
+    _consumer: Consumer
+    _patience_ms: int
+    #: Counts waits that ended without the records of a task.
+    _cut: Counter
+    _readings: dict[TopicPartition, _Reading] = field(factory=dict)
+    #: Monotonic time of the last warning.
+    _warned_ms: int | None = None
+
+    def open(self, task: Task) -> bool:
+        """Add the partitions of a task that are read in step; return whether there are any."""
+        for queue in task.queues:
+            if queue.lanes is not None:
+                self._readings[queue.partition] = _Reading(task.task_id, queue, queue.lanes)
+        return any(queue.lanes is not None for queue in task.queues)
+
+    def close(self, task_id: TaskId) -> None:
+        """Remove the partitions of a task."""
+        self._readings = {key: reading for key, reading in self._readings.items() if reading.task_id != task_id}
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a partition waits for a lane."""
+        return any(reading.lanes.awaited is not None for reading in self._readings.values())
+
+    def step(self, now_ms: int) -> bool:
+        """Let the marks count that do by now, and ask what others need; return whether any lane has changed.
+
+        ``now_ms`` is monotonic time.
+
+        Raises:
+            RequestTimeoutError: the brokers do not tell in time how far their logs are.
+        """
+        if not self._readings:
+            return False
+        version = self._board.version
+        asking = [reading for reading in self._readings.values() if reading.version != version and self._look(reading)]
+        if asking:
+            ends = self._consumer.end_offsets(
+                [reading.queue.partition for reading in asking], isolation_level=READ_UNCOMMITTED
+            )
+            for reading in asking:
+                reading.end_offset = ends[reading.queue.partition]
+        changed = [self._count(reading, now_ms) for reading in self._readings.values()]
+        if self.is_waiting:
+            self._board.wait_from(self._thread, version)
+        return any(changed)
+
+    def _look(self, reading: _Reading) -> bool:
+        """Take the marks of the board; return whether the end of the partition is needed before they count."""
+        version = self._board.version
+        marks = self._board.marks(reading.lanes.numbers)
+        for number, progress in marks.items():
+            if progress.state.is_awaited and reading.abandoned.get(number) != progress.moved_ms:
+                # Records may follow: this needs no proof.
+                reading.abandoned.pop(number, None)
+                reading.lanes.note(number, reading.lanes.lanes[number].reached_ms, is_open=True)
+        if reading.end_offset is not None:
+            # The marks from before count first: otherwise new ones could put this off for ever.
+            return False
+        reading.version = version
+        if reading.lanes.awaited is None or marks == reading.marks:
+            return False
+        reading.marks = marks
+        return True
+
+    def _count(self, reading: _Reading, now_ms: int) -> bool:
+        """Let marks count if everything is read that they speak of; otherwise end a wait that is too long."""
+        queue, lanes = reading.queue, reading.lanes
+        if reading.end_offset is not None and queue.fetched is not None and queue.fetched >= reading.end_offset:
+            reading.end_offset = reading.since_ms = None
+            for number, progress in reading.marks.items():
+                is_open = progress.state.is_awaited and number not in reading.abandoned
+                lanes.note(number, progress.place_ms, is_open=is_open)
+            queue.merge()
+            return True
+        awaited = lanes.awaited
+        if awaited is None or reading.end_offset is not None or not lanes.size:
+            # Records on the broker are read, however long that takes.
+            reading.since_ms = None
+            return False
+        if reading.since_ms is None:
+            reading.since_ms = now_ms
+        progress = reading.marks.get(awaited.number)
+        moved_ms = reading.since_ms if progress is None else max(reading.since_ms, progress.moved_ms)
+        if now_ms - moved_ms < self._patience_ms:
+            return False
+        self._abandon(reading, awaited, -1 if progress is None else progress.moved_ms, now_ms)
+        queue.merge()
+        return True
+
+    def _abandon(self, reading: _Reading, lane: Lane, moved_ms: int, now_ms: int) -> None:
+        reading.abandoned[lane.number] = moved_ms
+        reading.since_ms = None
+        reading.lanes.note(lane.number, lane.reached_ms, is_open=False)
+        self._cut.value += 1
+        if self._warned_ms is None or now_ms - self._warned_ms >= self._patience_ms:
+            self._warned_ms = now_ms
+            log.warning(
+                "%s: task %s has not moved for %d ms (repartition_patience_ms): %s is read on without its records, which "
+                "may be late when they come",
+                self._thread,
+                task_of(lane.number),
+                self._patience_ms,
+                reading.queue.partition,
+            )
+
