@@ -33,6 +33,7 @@ from streams.clients.errors import is_transient as is_transient
 from streams.clients.internal_topics import LANES_GROUP as LANES_GROUP
 from streams.clients.internal_topics import InternalTopic as InternalTopic
 from streams.clients.internal_topics import internal_topics as internal_topics
+from streams.clients.internal_topics import progress_topic as progress_topic
 from streams.clients.metadata import MetadataCache as MetadataCache
 from streams.clients.metrics_push import MetricsPush as MetricsPush
 from streams.clients.msk import msk_iam as msk_iam

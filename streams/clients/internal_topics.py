@@ -3,6 +3,7 @@
 ``<application id>-<store>-changelog`` and ``<application id>-<name>-repartition`` may also belong to an
 application with a longer id, for example to ``shop-eu`` instead of ``shop``.  If a group with the longer id exists,
 the topic belongs to it.  Generated names are unambiguous, since no application id contains them.
+``<application id>-progress`` exists only here: how far the tasks are that write to repartition topics.
 Of the other packages, this module imports only ``core``.
 """
 
@@ -22,11 +23,19 @@ LANES_GROUP = "-lanes"
 
 @frozen
 class InternalTopic:
-    """A topic created by an application; ``store`` is set for changelog topics, and ``topic`` for all others."""
+    """A topic created by an application.
+
+    ``store`` is set for changelog topics, ``topic`` for those that the topology reads, neither for the progress topic.
+    """
 
     name: str
     store: str | None = None
     topic: str | None = None
+
+
+def progress_topic(application_id: str) -> str:
+    """Return the name of the topic to which the threads of an application write how far their tasks are."""
+    return f"{application_id}-progress"
 
 
 def internal_topics(application_id: str, topics: Iterable[str], groups: Iterable[str]) -> list[InternalTopic]:
@@ -43,6 +52,9 @@ def internal_topics(application_id: str, topics: Iterable[str], groups: Iterable
     found = []
     for name in sorted(topics):
         rest = name.removeprefix(prefix)
+        if name == progress_topic(application_id):
+            found.append(InternalTopic(name))
+            continue
         if rest == name or (name.startswith(longer) and not is_generated(rest)):
             continue
         topic = rest.removesuffix(LANES)

@@ -320,6 +320,18 @@ class Producer:
         """Whether records are queued or requests are in flight."""
         return self._driver.has_outstanding
 
+    @property
+    def last_sequence(self) -> int:
+        """The number of the newest batch; pass it to ``has_acknowledged`` to ask about everything sent so far."""
+        return self._accumulator.last_sequence
+
+    def has_acknowledged(self, sequence: int) -> bool:
+        """Return whether all batches up to number ``sequence`` are acknowledged, without waiting.
+
+        It is False from the failure of a record, which was not written, until ``flush`` raises its error.
+        """
+        return self._driver.has_acknowledged(sequence)
+
     def flush(self, timeout_ms: int | None = None) -> None:
         """Wait until all records sent so far are acknowledged.
 

@@ -143,6 +143,11 @@ class SenderDriver:
         sequence = self._accumulator.last_sequence
         self._await(sequence, timeout_ms, partial(self._is_settled, sequence))
 
+    def has_acknowledged(self, sequence: int) -> bool:
+        """Return whether all batches up to number ``sequence`` are acknowledged; false after an untaken failure."""
+        with self._lock:
+            return self._is_settled(sequence) and self._failure is None
+
     def await_delivery(self, delivery: Delivery, timeout_ms: int | None) -> None:
         """Drive the sender until a delivery is done or the timeout (default: delivery plus request timeout) expires."""
         self._await(delivery.sequence, timeout_ms, delivery.done)

@@ -12,15 +12,18 @@ from typing import TypeAlias
 from attrs import define, evolve, field
 
 from streams.clients import Consumer, Delivery, Producer
+from streams.core.clock import Clock
 from streams.core.metrics import Stopwatch
 from streams.core.records import Block, TaskId, TopicPartition
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.runtime.plan import ApplicationPlan
+from streams.runtime.progress_records import ProgressRecord, progress_partition
 from streams.runtime.purge import Purger
 from streams.runtime.recording import block_of, recorder_topic
 from streams.runtime.refusals import Refusals
 from streams.runtime.restore import changelog_position
 from streams.runtime.task import Task
+from streams.runtime.thread_progress import MarkedTask, ThreadProgress
 
 #: Changes of a store: its task, its name, and the changelog records.
 _Changes: TypeAlias = tuple[Task, str, Block]
@@ -39,10 +42,13 @@ class Committer:
     plan: ApplicationPlan
     #: Measures the duration of commits.
     _measured: Stopwatch
+    _clock: Clock
     is_exactly_once: bool
     _refusals: Refusals
     #: Deletes consumed records of repartition topics after commits; with None these records are kept.
     _purger: Purger | None = None
+    #: Says how far the tasks are; None if no topic is read in step.
+    progress: ThreadProgress | None = None
     producer: Producer = field(init=False)
     #: Whether the producer is initialized, so that no transaction of an earlier producer is open.
     _is_initialized: bool = False
@@ -97,7 +103,7 @@ class Committer:
                 the commit can be retried.
             MemberFencedError, TransactionError: other members may already own the tasks, which must be closed dirty.
         """
-        if tasks:
+        if tasks or (self.is_exactly_once and self.progress is not None and self.progress.has_waiting):
             with self._measured:
                 self._commit(tasks)
 
@@ -117,10 +123,13 @@ class Committer:
         if self.is_exactly_once:
             self._begin()
             offsets = self._offsets_of(tasks)
+            self._enclose_progress()
             self.producer.send_offsets_to_transaction(offsets, self._consumer.group_metadata)
             # This waits until all outputs and changelog records are acknowledged; their offsets are used below.
             self.producer.commit_transaction()
             self._has_begun = False
+            if self.progress is not None:
+                self.progress.committed(self._clock.monotonic_ms())
         else:
             self.flush()
             offsets = self._offsets_of(tasks)
@@ -138,11 +147,15 @@ class Committer:
         self._ask_about_refusals()
 
     def forget(self, task_id: TaskId) -> None:
-        """Discard the unconfirmed changelog records of a task that is closed without a commit."""
+        """Discard the unconfirmed changelog records, and the marks, of a task that is closed."""
         self._changes.pop(task_id, None)
+        if self.progress is not None:
+            self.progress.forget(task_id)
 
     def abort(self) -> None:
         """Abort the open transaction, if any, including all records since the last commit."""
+        if self.progress is not None:
+            self.progress.aborted()
         if self._has_begun:
             self._has_begun = False
             self.producer.abort_transaction()
@@ -151,14 +164,23 @@ class Committer:
         """Replace a producer that was fenced or whose transaction state is unknown."""
         for _ in self._refusals.handled():
             pass  # Rejected records to be retried are reprocessed.
+        if self.progress is not None:
+            self.progress.aborted()
         old, self.producer = self.producer, self._new_producer()
         self._is_initialized = self._has_begun = False
         old.abandon()
 
     @property
     def has_outstanding(self) -> bool:
-        """Whether the producer has records that are not acknowledged yet."""
-        return self.producer.has_outstanding
+        """Whether records are not acknowledged yet, or the progress of tasks is to be sent soon."""
+        return self.producer.has_outstanding or (
+            self.progress is not None and self.progress.wait_ms(self._clock.monotonic_ms()) is not None
+        )
+
+    @property
+    def wants_commit(self) -> bool:
+        """Whether to commit before a commit is due, since a task has come to its end; only with exactly-once."""
+        return self.progress is not None and self.progress.wants_commit(self._clock.monotonic_ms())
 
     def poll(self) -> None:
         """Send due requests, call production handlers for rejected records, and purge, but do not commit."""
@@ -168,13 +190,57 @@ class Committer:
         if self._purger is not None:
             self._purger.poll()
 
+    def note_progress(
+        self,
+        tasks: Iterable[MarkedTask],
+        *,
+        is_paused: bool = False,
+        restored: Callable[[TaskId], int | None] = lambda _: None,
+    ) -> None:
+        """Note how far the tasks are, whose outputs must have been sent; it does not wait for what was sent.
+
+        With at-least-once this sends what is due and whose records are acknowledged; with exactly-once it is sent with
+        the next commit.  ``restored`` returns the number of records that a task has restored, or None if it does not.
+        """
+        if self.progress is None:
+            return
+        now_ms = self._clock.monotonic_ms()
+        self.progress.note(
+            tasks,
+            self._consumer.group_metadata.generation_id,
+            self.producer.last_sequence,
+            now_ms,
+            is_paused=is_paused,
+            restored=restored,
+        )
+        if not self.is_exactly_once:
+            record = self.progress.take(self._has_written, now_ms)
+            if record is not None:
+                self._send_progress(record)
+
     def close(self) -> None:
         """Close the purger and the producer."""
+        if self.progress is not None:
+            self.progress.close()
         if self._purger is not None:
             self._purger.close()
         self.producer.close()
 
     # --- internals ------------------------------------------------------------------------
+
+    def _has_written(self, sequence: int) -> bool:
+        """Return whether everything up to a batch is acknowledged; rejected records may still be sent again."""
+        return self._refusals.is_empty and self.producer.has_acknowledged(sequence)
+
+    def _enclose_progress(self) -> None:
+        """Send the progress of tasks in the transaction with the outputs that it speaks of."""
+        record = None if self.progress is None else self.progress.enclose(self._clock.monotonic_ms())
+        if record is not None:
+            self._send_progress(record)
+
+    def _send_progress(self, record: ProgressRecord) -> None:
+        partition = progress_partition(self.plan.config.application_id)
+        self.producer.send_block(partition, record.block(self._clock.now_ms()))
 
     def _ask_about_refusals(self) -> None:
         """Call production handlers for rejected records, and wait until the resulting dead letters are acknowledged."""

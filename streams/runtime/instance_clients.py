@@ -15,10 +15,13 @@ from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
 from streams.core.errors import ConfigError
 from streams.core.metrics import Metric, Metrics, Scope
-from streams.core.threads import SystemThreads, copied
+from streams.core.threads import SystemThreads, Threads, copied
 from streams.protocol.transport import Cluster
 from streams.runtime.assignment import TaskAssignment
 from streams.runtime.homes import StateHome
+from streams.runtime.progress import ProgressBoard
+from streams.runtime.progress_reader import ProgressReader
+from streams.runtime.progress_records import progress_partition
 from streams.runtime.purge import Purger
 
 _C = TypeVar("_C", Consumer, Producer)
@@ -58,6 +61,26 @@ class InstanceClients:
                 clock=self._clock,
             )
         )
+
+    def progress_reader(
+        self, board: ProgressBoard, on_failure: Callable[[BaseException], None], threads: Threads
+    ) -> ProgressReader:
+        """Return the reader of the progress topic."""
+        name = self.name("progress")
+        consumer = self._recorded(
+            Consumer(
+                self._cluster,
+                settings=self._consumer_settings,
+                client_id=name,
+                auto_offset_reset="none",
+                # Whoever deletes the topic is told so.
+                allow_auto_create_topics=False,
+                clock=self._clock,
+            )
+        )
+        partition = progress_partition(self._config.application_id)
+        producer = self.producer(name, None)
+        return ProgressReader(name, partition, board, consumer, producer, self._clock, on_failure, threads)
 
     def consumer(self, name: str, number: int, assignment: TaskAssignment) -> Consumer:
         """Return the consumer of a stream thread, which is a member of the application's group."""

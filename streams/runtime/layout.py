@@ -2,7 +2,8 @@
 
 Partition counts may grow while an application runs.  The number of stateless tasks grows with them.  Existing state
 stays divided into as many groups as its changelog has partitions, and a new partition joins the group that already has
-its keys.  The module imports only ``core``, ``protocol`` and ``topology`` from outside ``runtime``.
+its keys.  The module imports only ``clients``, ``core``, ``protocol`` and ``topology``
+from outside ``runtime``.
 """
 
 import logging
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from attrs import define, field
 
+from streams.clients import progress_topic
 from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
 from streams.core.errors import TopologyError
@@ -41,7 +43,10 @@ class Plans:
             TopologyError: a source topic is missing.
         """
         prefix = f"{self._config.application_id}-"
-        own = (*(f"{prefix}{name}" for name in self._topology.internal_topics),)
+        own = (
+            *(f"{prefix}{name}" for name in self._topology.internal_topics),
+            progress_topic(self._config.application_id),
+        )
         # Patterns do not match the application's own internal topics.
         others = {
             topic: count

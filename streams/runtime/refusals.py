@@ -37,6 +37,11 @@ class Refusals:
     is_exactly_once: bool
     _waiting: deque[Refusal] = field(factory=deque)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether all rejected records have been handled."""
+        return not self._waiting
+
     def add(self, task: Task, partition: TopicPartition, block: Block, error: BrokerError) -> None:
         """Add a block of records that the broker has rejected, or has not acknowledged in time."""
         self._waiting.append(Refusal(task, partition, block, error))

@@ -151,6 +151,11 @@ class Restorer:
         """Return whether a store of the task is still being restored."""
         return any(item.task_id == task_id and item.end is not None for item in self._open.values())
 
+    def restored(self, task_id: TaskId) -> int | None:
+        """Return how many changelog offsets of a task are restored so far, or None if none is being restored."""
+        stores = [item for item in self._open.values() if item.task_id == task_id and item.end is not None]
+        return sum(item.position - item.start for item in stores) if stores else None
+
     @property
     def is_idle(self) -> bool:
         """Whether no store is being restored."""

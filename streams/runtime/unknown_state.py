@@ -96,7 +96,7 @@ class _Survey:
         topology = self.plan.topology
         if item.store is not None:
             return item.store not in topology.stores
-        return item.topic not in topology.internal_topics
+        return item.topic is not None and item.topic not in topology.internal_topics
 
     def _search_topics(self) -> None:
         application_id = self.plan.config.application_id

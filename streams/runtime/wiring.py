@@ -50,6 +50,7 @@ class ThreadFactory:
             partial(clients.producer, name, number),
             self._plan,
             shared.metrics.stopwatch(table.COMMITTED),
+            shared.environment.clock,
             config.is_exactly_once,
             Refusals(config.producer.max_request_bytes, config.is_exactly_once),
             clients.purger(name) if self._plan.repartition_topics() else None,
