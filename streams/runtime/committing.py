@@ -218,6 +218,17 @@ class Committer:
             if record is not None:
                 self._send_progress(record)
 
+    @property
+    def owes_progress(self) -> bool:
+        """Whether the tasks have something to say that is not sent yet."""
+        progress = self.progress
+        return progress is not None and (progress.has_waiting or progress.wait_ms(self._clock.monotonic_ms()) is not None)
+
+    @property
+    def progress_wants_commit(self) -> bool:
+        """Whether something is to be said at once, which needs a commit."""
+        return self.progress is not None and self.progress.wants_commit(self._clock.monotonic_ms())
+
     def close(self) -> None:
         """Close the purger and the producer."""
         if self.progress is not None:

@@ -18,6 +18,8 @@ from streams.runtime.bounded import BoundedProgress, BoundedSchedule
 from streams.runtime.homes import MemoryHome, StateHome
 from streams.runtime.idle import UpstreamWork
 from streams.runtime.layout import Plans
+from streams.runtime.progress import ProgressBoard
+from streams.runtime.progress_reader import ProgressReader
 from streams.runtime.sampling import SpanSource
 from streams.runtime.schedule import LiveSchedule, Schedule
 
@@ -57,6 +59,10 @@ class SharedParts:
     bounded: BoundedProgress | None
     endpoint: Callable[[], str]
     upstream_work: UpstreamWork
+    #: How far the tasks of the application are that write to repartition topics.
+    board: ProgressBoard
+    #: Reads the progress topic; None if no topic is read in step.
+    progress: ProgressReader | None
 
     @property
     def schedule(self) -> Schedule:

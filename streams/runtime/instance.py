@@ -31,6 +31,8 @@ from streams.runtime.life import Life, State
 from streams.runtime.listeners import InstanceListeners
 from streams.runtime.memberships import GroupMembership, LeaderMembership, membership_of
 from streams.runtime.plan import ApplicationPlan, InternalTopicPlan
+from streams.runtime.progress import ProgressBoard
+from streams.runtime.progress_reader import ProgressReader
 from streams.runtime.provisioning import Provisioner
 from streams.runtime.schemas import check_schemas
 from streams.runtime.supervisor import Supervisor
@@ -75,6 +77,8 @@ class Instance:
     _plan: ApplicationPlan | None = field(init=False, default=None)
     _plans: Plans = field(init=False)
     _upstream_work: UpstreamWork = field(init=False, factory=UpstreamWork)
+    _board: ProgressBoard = field(init=False, factory=ProgressBoard)
+    _progress: ProgressReader | None = field(init=False, default=None)
     _clients: InstanceClients = field(init=False)
     _provisioner: Provisioner = field(init=False)
     _membership: GroupMembership = field(init=False)
@@ -147,6 +151,7 @@ class Instance:
             if self.bounds is not None:
                 self.supervisor.bounded = self.bounds(plan)
             self._views = self._open_globals(plan)
+            self._read_progress(plan)
             self.supervisor.start(self.config.num_stream_threads)
             self._watch_iterations()
             self.life.notify()
@@ -192,7 +197,8 @@ class Instance:
 
     @property
     def _is_in_own_thread(self) -> bool:
-        return self.pool.is_current or (self._globals is not None and self._globals.is_current)
+        others = [part for part in (self._globals, self._progress) if part is not None]
+        return self.pool.is_current or any(part.is_current for part in others)
 
     @property
     def state(self) -> State:
@@ -325,6 +331,13 @@ class Instance:
         self._globals.start(name)
         return views
 
+    def _read_progress(self, plan: ApplicationPlan) -> None:
+        if plan.in_step():
+            reader = self._clients.progress_reader(self._board, self.supervisor.fail, self.environment.threads)
+            self._progress = reader
+            reader.open()
+            reader.start()
+
     def _watch_iterations(self) -> None:
         limit_ms, threads = self.config.watchdog_ms, self.environment.threads
         if limit_ms:
@@ -343,6 +356,8 @@ class Instance:
             self.bounded,
             lambda: self.endpoint,
             self._upstream_work,
+            self._board,
+            self._progress,
         )
         events = ThreadEvents(self.supervisor.settle, self.supervisor.on_shutdown, self._on_new_topic)
         factory = ThreadFactory(
@@ -380,6 +395,9 @@ class Instance:
         if self._globals is not None:
             self._globals.close()
             self._globals = None
+        if self._progress is not None:
+            self._progress.close()
+            self._progress = None
         if self._is_locked:
             self._is_locked = False
             self.home.unlock()

@@ -18,6 +18,7 @@ from streams.runtime.layout import Plans, check_groups
 from streams.runtime.losses import check_inputs
 from streams.runtime.plan import ApplicationPlan, InternalTopicPlan
 from streams.runtime.provisioning import Provisioner
+from streams.runtime.progress_records import PROGRESS_CONFIG, progress_partition
 from streams.runtime.recording import recorder_config, recorder_topic
 from streams.runtime.sharing import SharingRules
 from streams.topology import PartitionGrouper, Topology
@@ -50,8 +51,8 @@ class LeaderMembership:
 
     def prepare(self, plan: ApplicationPlan, known: Mapping[str, int]) -> None:
         """Create the missing internal topics, and check the existing ones."""
-        recorder = () if self._is_bounded else _recorder_topics(self._config)
-        self._provisioner.provide([*plan.internal_topics(), *recorder], known)
+        own = () if self._is_bounded else _own_topics(self._config, plan)
+        self._provisioner.provide([*plan.internal_topics(), *own], known)
 
     def assignment(self, plan: ApplicationPlan) -> StreamsAssignor:
         """Return the assignor of a new thread, which may become the leader."""
@@ -78,7 +79,7 @@ class BrokerMembership:
     def prepare(self, plan: ApplicationPlan, known: Mapping[str, int]) -> None:
         """Check the existing internal topics; the broker creates the missing ones when the first member joins."""
         existing = [topic for topic in plan.internal_topics() if topic.name in known]
-        self._provisioner.provide([*existing, *_recorder_topics(self._config)], known)
+        self._provisioner.provide([*existing, *_own_topics(self._config, plan)], known)
         _check_committed(plan, self._provisioner)
 
     def assignment(self, plan: ApplicationPlan) -> BrokerAssignment:
@@ -115,12 +116,15 @@ def membership_of(
     return BrokerMembership(config, plans, provisioner)
 
 
-def _recorder_topics(config: StreamsConfig) -> Sequence[InternalTopicPlan]:
-    """Return the topic of the flight recorder if it is enabled."""
-    if not config.flight_recorder:
-        return ()
-    frames = recorder_config(config.flight_recorder_retention_ms)
-    return (InternalTopicPlan(recorder_topic(config.application_id), 1, frames),)
+def _own_topics(config: StreamsConfig, plan: ApplicationPlan) -> Sequence[InternalTopicPlan]:
+    """Return the topics without records of users: of the flight recorder, and of the progress of tasks."""
+    topics = []
+    if config.flight_recorder:
+        frames = recorder_config(config.flight_recorder_retention_ms)
+        topics.append(InternalTopicPlan(recorder_topic(config.application_id), 1, frames))
+    if plan.in_step():
+        topics.append(InternalTopicPlan(progress_partition(config.application_id).topic, 1, PROGRESS_CONFIG))
+    return topics
 
 
 def _check_committed(plan: ApplicationPlan, provisioner: Provisioner, *, is_bounded: bool = False) -> None:

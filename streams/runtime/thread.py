@@ -32,6 +32,7 @@ from streams.runtime.call_queue import CallQueue
 from streams.runtime.committing import Committer
 from streams.runtime.environment import SharedParts, ThreadEvents
 from streams.runtime.facts import MemberFacts, PartitionLayout
+from streams.runtime.lane_waits import LaneWaits
 from streams.runtime.pace import Pace
 from streams.runtime.patience import Patience
 from streams.runtime.restore import Restorer
@@ -67,6 +68,7 @@ class StreamThread(RebalanceListener):
     committer: Committer
     task_set: TaskSet
     events: ThreadEvents
+    waits: LaneWaits
     config: StreamsConfig = field(init=False)
     clock: Clock = field(init=False)
     consumer: Consumer = field(init=False)
@@ -596,6 +598,7 @@ class StreamThread(RebalanceListener):
         for part in (self.consumer, self.committer, self.restorer, self.shared.metrics):
             part.close()
         self.shared.upstream_work.forget(self.name)
+        self.shared.board.leave(self.name)
         self._calls.close(ClientClosedError(f"thread {self.name} has ended"))
 
     def _abandon(self) -> None:

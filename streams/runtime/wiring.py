@@ -15,12 +15,14 @@ from streams.runtime.assignment import TaskAssignment
 from streams.runtime.committing import Committer
 from streams.runtime.environment import SharedParts, ThreadEvents
 from streams.runtime.instance_clients import InstanceClients
+from streams.runtime.lane_waits import LaneWaits
 from streams.runtime.losses import LossGuard
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.refusals import Refusals
 from streams.runtime.restore import RestoreListener, Restorer
 from streams.runtime.task_set import TaskSet
 from streams.runtime.thread import StreamThread
+from streams.runtime.thread_progress import ThreadProgress
 from streams.state import RecordCache
 
 #: Factor for the records per poll of a restorer: changelog batches are large, and it is slow to split them.
@@ -54,6 +56,7 @@ class ThreadFactory:
             config.is_exactly_once,
             Refusals(config.producer.max_request_bytes, config.is_exactly_once),
             clients.purger(name) if self._plan.repartition_topics() else None,
+            ThreadProgress(name, shared.board, config.is_exactly_once) if shared.progress is not None else None,
         )
         restorer = Restorer(
             clients.reader(f"{name}-restore"),
@@ -64,7 +67,15 @@ class ThreadFactory:
         losses = LossGuard(name, config, restorer, partial(clients.producer, f"{name}-rebuild", None))
         cache = RecordCache(config.cache_max_bytes) if config.cache_max_bytes else None
         task_set = TaskSet(name, self._plan, shared, consumer, restorer, losses, cache)
-        thread = StreamThread(name, shared, assignment, committer, task_set, self._events)
+        waits = LaneWaits(
+            name,
+            shared.board,
+            consumer,
+            config.repartition_patience_ms,
+            shared.metrics.counter(table.PATIENCE_ENDED),
+        )
+        thread = StreamThread(name, shared, assignment, committer, task_set, self._events, waits)
+        shared.board.listen(name, thread.wake)
         consumer.reset_by_topic(self._plan.topology.offset_reset)
         consumer.subscribe(_subscription(self._plan), thread)
         return thread

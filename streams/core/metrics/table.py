@@ -97,6 +97,9 @@ THREAD_STATE = _sensor(
 )
 TASKS_RESTORED = _ours(Scope.THREAD, counted("restored-tasks", "tasks restored"))
 TAKEN_OVER = _ours(Scope.THREAD, counted("standby-takeover", "tasks taken over from a standby"))
+PATIENCE_ENDED = _ours(
+    Scope.THREAD, counted("repartition-wait-ended", "waits for a task upstream that ended without its records")
+)
 FENCED = _ours(Scope.THREAD, counted("fenced", "times the thread was out of the group"))
 LAST_POLL = _sensor(
     Scope.THREAD, value("last-poll-seconds-ago", "time since the last iteration of the poll loop began", "s"), origin=""
