@@ -114,13 +114,14 @@ def test_force_removes_members(broker, admin):
 
 
 def test_topics_of_an_application_with_a_longer_id_stay(broker, admin):
-    for name in ("shop-sums-changelog", "shop-eu-sums-changelog", "shop-by-key-repartition", "shop-orders"):
+    own = ("shop-sums-changelog", "shop-by-key-repartition", "shop-progress")
+    for name in (*own, "shop-eu-sums-changelog", "shop-eu-progress", "shop-orders"):
         broker.create_topic(name)
     admin.alter_offsets("shop-eu", {TopicPartition("words", 0): 0})
 
     ResetPlan.of(admin, "shop", FROM_START).execute(admin)
 
-    assert admin.list_topics() == ["shop-eu-sums-changelog", "shop-orders", "sums", "words"]
+    assert admin.list_topics() == ["shop-eu-progress", "shop-eu-sums-changelog", "shop-orders", "sums", "words"]
 
 
 @pytest.mark.parametrize(

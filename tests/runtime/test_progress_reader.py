@@ -1,5 +1,6 @@
 """Marks on their way from a thread over the progress topic to the board of another instance."""
 
+import re
 from contextlib import suppress
 from functools import partial
 
@@ -158,6 +159,20 @@ def test_process_that_was_stopped_for_longer_than_records_are_kept_asks_again(br
     write(broker, ProgressRecord("far", 1, {LANE: Mark(8, AT_END)}))
     turn(reader)
     assert seen(reader) == (8, AT_END)
+
+
+def test_patterns_of_sources_do_not_match_the_topic():
+    """Otherwise the application would read what it writes."""
+
+    def everything(builder: StreamsBuilder) -> None:
+        builder.stream(re.compile("app-.*"), key=str, value=str).to(Topic("out", key=str, value=str))
+
+    config = StreamsConfig.of(application_id="app")
+    plans = Plans(build_topology(everything, config), config, SystemClock())
+    assert plans.layout({"app-orders": 1, AT.topic: 1, "app-eu-progress": 1}).partitions.keys() == {
+        "app-orders",
+        "app-eu-progress",
+    }
 
 
 # --- the whole way ------------------------------------------------------------------------

@@ -1,7 +1,11 @@
 """What a thread says about its tasks, and when; times are those of a virtual clock."""
 
+from collections import deque
+
 import pytest
 from attrs import define
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streams import EmbeddedBroker, Producer, RecordTooLargeError, TopicPartition
 from streams.core.records import Block, TaskId, lane_of
@@ -319,3 +323,51 @@ def test_end_wants_a_commit_but_a_place_does_not():
     thread.progress.enclose(thread.now_ms)
     thread.progress.committed(thread.now_ms)
     assert not thread.progress.wants_commit(thread.now_ms + COMMIT_INTERVAL_MS)
+
+
+# --- never too early ----------------------------------------------------------------------
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), st.integers(0, 20)),
+        st.tuples(st.just("acknowledge"), st.integers(1, 3)),
+        st.tuples(st.just("turn"), st.integers(0, 30)),
+        st.tuples(st.just("end"), st.booleans()),
+        st.tuples(st.just("rebalance"), st.just(0)),
+        st.tuples(st.just("question"), st.just(0)),
+    ),
+    max_size=60,
+)
+
+
+@given(steps)
+def test_nothing_is_written_below_a_place_that_was_shown(steps):
+    """Whatever the order of records, acknowledgements, rebalances and questions: nothing is missing below a mark."""
+    task = Upstream()
+    thread = Thread(task)
+    unacknowledged = deque()
+    sequence = acknowledged = 0
+    for step, number in steps:
+        if step == "write":
+            # The next input has a place that is not lower; the record with this place is sent.
+            task.place_ms += number
+            sequence += 1
+            unacknowledged.append(task.place_ms)
+        elif step == "acknowledge":
+            for _ in range(min(number, len(unacknowledged))):
+                unacknowledged.popleft()
+                acknowledged += 1
+        elif step == "turn":
+            thread.now_ms += number
+            thread.progress.note(thread.tasks, thread.generation, sequence, thread.now_ms)
+            reached = acknowledged
+            record = thread.progress.take(lambda wanted: wanted <= reached, thread.now_ms)  # noqa: B023
+            least_ms = min(unacknowledged, default=task.place_ms)
+            for mark in [*(record.marks.values() if record else ()), *filter(None, [thread.seen()])]:
+                assert mark[0] <= least_ms
+        elif step == "end":
+            task.is_at_end = number
+        elif step == "rebalance":
+            thread.generation += 1
+        else:
+            thread.board.answer()

@@ -153,3 +153,10 @@ def test_a_bounded_run_is_refused_too(tmp_path):
     run(counting(source=NUMBERS), {"numbers": rows}, state_dir=tmp_path)
     with pytest.raises(StreamsError, match=f"'{FIRST}' is left over"):
         run(counting(source=NUMBERS, filtered=True), {"numbers": rows}, state_dir=tmp_path)
+
+
+def test_the_progress_topic_is_never_left_over(life, caplog):
+    """It has no state, whether the topology still writes to it or not."""
+    life.broker.create_topic("app-progress", 1)
+    life.run(counting("totals"), (clicks, "ann", 1, 0), unknown_state="fail")
+    assert "does not know" not in said(caplog)
