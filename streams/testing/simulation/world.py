@@ -367,7 +367,7 @@ class World:
                 for queue in task.queues:
                     owners[queue.partition] = owners.get(queue.partition, 0) + 1
                     log = machine.topics.log(queue.partition)
-                    if queue.size or (queue.fetched or 0) < log.high_watermark:
+                    if queue.waiting or (queue.fetched or 0) < log.high_watermark:
                         return (
                             f"task {task.task_id} of {owner.name} is at {queue.position} of {queue.partition}, "
                             f"which ends at {log.high_watermark}"
