@@ -207,6 +207,13 @@ class StreamsConfig:
         "How long the reader of a repartition topic waits for a task that writes to it and does not move, before it "
         "goes on without the records of this task; 0 = records are read as they come, as in Kafka Streams.",
     )
+    repartition_buffer_bytes: int = whole(
+        64 * _MIB,
+        "bytes",
+        "Size of the records of a repartition topic by which the tasks that write to it may be ahead of the slowest of "
+        "them, all together; a task that is further ahead waits.",
+        minimum=1,
+    )
     max_partition_ahead_ms: int = whole(
         -1,
         "ms",

@@ -179,6 +179,7 @@ class Settings(_Consumer, _Producer, _Connection, _Security, total=False):
     commit_interval_ms: Milliseconds
     max_task_idle_ms: Milliseconds
     repartition_patience_ms: Milliseconds
+    repartition_buffer_bytes: int
     buffered_records_per_partition: int
     max_partition_ahead_ms: Milliseconds
     idle_close_ms: Milliseconds

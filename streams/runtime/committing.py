@@ -222,7 +222,9 @@ class Committer:
     def owes_progress(self) -> bool:
         """Whether the tasks have something to say that is not sent yet."""
         progress = self.progress
-        return progress is not None and (progress.has_waiting or progress.wait_ms(self._clock.monotonic_ms()) is not None)
+        return progress is not None and (
+            progress.has_waiting or progress.wait_ms(self._clock.monotonic_ms()) is not None
+        )
 
     @property
     def progress_wants_commit(self) -> bool:

@@ -156,4 +156,3 @@ class LaneWaits:
                 self._patience_ms,
                 reading.queue.partition,
             )
-

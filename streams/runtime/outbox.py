@@ -13,7 +13,7 @@ from attrs import define, field
 
 from streams.core.errors import ProcessingError
 from streams.core.handlers import FailureOrigin, ProducerRecord
-from streams.core.loops import PlacedRows, rows_by_number
+from streams.core.loops import PlacedRows, bytes_in, rows_by_number
 from streams.core.partitioning import partitions_for
 from streams.core.records import NO_TIMESTAMP, Block, Headers, Lanes, RecordContext, TopicPartition
 from streams.core.serde_pinned import KEY_TYPE_HEADER, VALUE_TYPE_HEADER
@@ -90,6 +90,7 @@ class Outbox:
         #: Notes the places of records as they are written.
         self._rows = PlacedRows(NO_TIMESTAMP, self._placed)
         self.sent = 0
+        self._laned_bytes = 0
         #: Called with the columns of a topic before they are split into blocks.
         self.on_drained: Callable[[TopicColumns], None] = lambda columns: None
 
@@ -232,6 +233,8 @@ class Outbox:
         for columns in self._topics.values():
             if columns.timestamps:
                 self.sent += len(columns.timestamps)
+                if columns.places:
+                    self._laned_bytes += bytes_in(columns.keys) + bytes_in(columns.values)
                 self.on_drained(columns)
                 count = self._partitions_of(columns.topic)
                 result.append(
@@ -250,6 +253,11 @@ class Outbox:
                 columns.headers.clear()
                 columns.partitions.clear()
         return result
+
+    def take_laned_bytes(self) -> int:
+        """Return the size of the records drained since the last call whose topics are merged by place."""
+        size, self._laned_bytes = self._laned_bytes, 0
+        return size
 
     def split(self, drained: Drained) -> list[tuple[TopicPartition, Block]]:
         """Return records of a topic as blocks by partition."""

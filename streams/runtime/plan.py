@@ -322,6 +322,12 @@ class ApplicationPlan:
             return f"the positions of {len(writers)} writing tasks have no room in the metadata of an offset"
         return None
 
+    def writers_beside(self, task_id: TaskId) -> frozenset[int]:
+        """Return the lanes of all tasks that write to the topics read in step to which a task writes, its own too."""
+        sub = next(sub for sub in self.subs if sub.id == task_id.sub_topology)
+        topics = [topic for topic in sub.sink_topics if topic in self.in_step()]
+        return frozenset().union(*map(self.lane_numbers, topics))
+
     def lane_numbers(self, topic: str) -> frozenset[int]:
         """Return the lanes in each partition of a topic that is read in step."""
         return frozenset(map(lane_of, self.writers(topic)))

@@ -159,6 +159,8 @@ class Stage(Generic[T]):
     count: int = 0
     #: Whether the stage has buffered records, but awaits an earlier one.
     is_waiting: bool = False
+    #: Whether a task must not process records now, because it is too far ahead of the tasks of other threads.
+    holds: Callable[[T], bool] | None = None
     #: The reading task of each partition to which the stage itself writes.
     loops: dict[TopicPartition, T] = field(init=False)
     #: Tasks with records that may not be processed until another input of the task has records.
@@ -228,16 +230,22 @@ class Stage(Generic[T]):
 
     def _next(self, monotonic_ms: int) -> T | None:
         heads: list[tuple[int, T]] = []
+        is_held = False
         for task in self.tasks:
             if task.is_initialized and task.task_id not in self._blocked:
                 head_ms = task.queues.head_ms
-                if head_ms is not None:
+                if head_ms is not None and self.holds is not None and self.holds(task):
+                    is_held = True
+                elif head_ms is not None:
                     heads.append((head_ms, task))
                 elif task.queues.has_failed:
                     return task  # Processing raises its failure.
         head = lowest_head(heads, _head_ms)
-        self.is_waiting = head is not None and self.policy.must_wait(self.tasks, head[0], monotonic_ms)
-        return None if head is None or self.is_waiting else head[1]
+        if head is None:
+            self.is_waiting = is_held
+            return None
+        self.is_waiting = self.policy.must_wait(self.tasks, head[0], monotonic_ms)
+        return None if self.is_waiting else head[1]
 
     def _lag(self) -> int:
         """Return the number of unprocessed records, or 0 until all inputs from outside of the stage have ended."""

@@ -23,10 +23,11 @@ from streams.core.errors import (
     TransactionError,
 )
 from streams.core.metrics import table
-from streams.core.records import Block, TaskId, TopicPartition
+from streams.core.records import Block, TaskId, TopicPartition, lane_of
 from streams.core.threads import Answer, Signal
 from streams.protocol.error_codes import ErrorCode
 from streams.runtime.assignment import TaskAssignment
+from streams.runtime.backpressure import Backpressure
 from streams.runtime.call_ending import finish_in_time
 from streams.runtime.call_queue import CallQueue
 from streams.runtime.committing import Committer
@@ -69,6 +70,7 @@ class StreamThread(RebalanceListener):
     task_set: TaskSet
     events: ThreadEvents
     waits: LaneWaits
+    backpressure: Backpressure
     config: StreamsConfig = field(init=False)
     clock: Clock = field(init=False)
     consumer: Consumer = field(init=False)
@@ -141,7 +143,12 @@ class StreamThread(RebalanceListener):
         """The stages into which the active tasks are grouped for processing."""
         if self._stages is None:
             self._stages = self.schedule.stages(self.tasks.values())
+            for stage in self._stages if self.shared.progress is not None else ():
+                stage.holds = self._holds
         return self._stages
+
+    def _holds(self, task: Task) -> bool:
+        return self.backpressure.holds(task.task_id, self.clock.monotonic_ms())
 
     def run(self) -> None:
         """Run the loop until ``stopping`` is set, then commit and close everything.
@@ -246,9 +253,7 @@ class StreamThread(RebalanceListener):
     def _work(self) -> int:
         """Process available records, and commit if a commit is due."""
         processed = 0 if self.is_paused else self._process()
-        self.committer.note_progress(
-            self.tasks.values(), is_paused=self.is_paused, restored=self.restorer.restored
-        )
+        self.committer.note_progress(self.tasks.values(), is_paused=self.is_paused, restored=self.restorer.restored)
         self._pause_and_resume()
         self.schedule.end(self.stages, self)
         wanting = [task for task in self.tasks.values() if task.wants_commit]
@@ -335,6 +340,7 @@ class StreamThread(RebalanceListener):
     def send(self, stage: ThreadStage, task: Task) -> bool:
         """Send a task's outputs, and return whether the stage itself reads some of them, which are then fetchable."""
         sent = self.committer.send(task, has_more=stage.has_short_runs)
+        self.backpressure.note(task.task_id, task.outbox.place_ms, task.outbox.take_laned_bytes())
         if sent.isdisjoint(stage.loops):
             return False
         self.flush()
@@ -425,10 +431,14 @@ class StreamThread(RebalanceListener):
         """Wait for the lanes of a task that is open; other instances are asked how far the tasks are that write them."""
         if self.waits.open(task) and self.shared.progress is not None:
             self.shared.progress.ask()
+        writers = self.task_set.plan.writers_beside(task.task_id)
+        if writers:
+            self.backpressure.open(task.task_id, writers, lane_of(task.task_id))
 
     def forget(self, task_id: TaskId) -> None:
         """Discard the pending changes of a task that is closed, possibly without a commit."""
         self.waits.close(task_id)
+        self.backpressure.close(task_id)
         self.committer.forget(task_id)
         self.uncommitted.forget([task_id])
 

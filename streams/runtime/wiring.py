@@ -12,6 +12,7 @@ from attrs import define, evolve
 
 from streams.core.metrics import table
 from streams.runtime.assignment import TaskAssignment
+from streams.runtime.backpressure import Backpressure
 from streams.runtime.committing import Committer
 from streams.runtime.environment import SharedParts, ThreadEvents
 from streams.runtime.instance_clients import InstanceClients
@@ -74,7 +75,8 @@ class ThreadFactory:
             config.repartition_patience_ms,
             shared.metrics.counter(table.PATIENCE_ENDED),
         )
-        thread = StreamThread(name, shared, assignment, committer, task_set, self._events, waits)
+        backpressure = Backpressure(shared.board, config.repartition_buffer_bytes, config.repartition_patience_ms)
+        thread = StreamThread(name, shared, assignment, committer, task_set, self._events, waits, backpressure)
         shared.board.listen(name, thread.wake)
         consumer.reset_by_topic(self._plan.topology.offset_reset)
         consumer.subscribe(_subscription(self._plan), thread)

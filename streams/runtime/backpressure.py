@@ -1,0 +1,101 @@
+"""Producers of a repartition topic wait for the slowest of them, so that its readers buffer a bounded number of bytes.
+
+The reader of a partition cannot pause it: the record for which it waits may be behind those that it buffers.  So the
+tasks that write to the topic must not run ahead of each other.  A task is held when it has written more than its share
+of ``repartition_buffer_bytes`` behind the lowest place that another one may still write.  The slowest task is never
+held, so that there is no deadlock, and nothing depends on event time.  If the slowest task does not move for
+``repartition_patience_ms``, the others go on, as the readers do.  The module is pure and imports only ``core`` from
+outside ``runtime``.
+"""
+
+from collections import deque
+
+from attrs import define, field
+
+from streams.core.records import NO_TIMESTAMP, TaskId
+from streams.runtime.progress import LaneProgress, MarkState, ProgressBoard
+
+#: Parts into which the share of a task is divided, at whose borders its place is noted.
+_PARTS = 16
+
+
+@define(eq=False)
+class _Output:
+    """What one task has written to repartition topics."""
+
+    #: The lanes of the other tasks that write to the same topics.
+    others: frozenset[int]
+    share_bytes: int
+    #: Bytes written so far, and those of them at places that all others have passed.
+    written: int = 0
+    passed: int = 0
+    #: Places of the task, each with the bytes written before the task went on from it; ascending.
+    places: deque[tuple[int, int]] = field(factory=deque)
+    #: Monotonic time since which the task is held, or None.
+    held_since_ms: int | None = None
+
+    def note(self, place_ms: int, size: int) -> None:
+        """Note that the task has written ``size`` bytes, all at places up to ``place_ms``."""
+        self.written += size
+        last = self.places[-1][1] if self.places else self.passed
+        if self.written - last > self.share_bytes // _PARTS:
+            self.places.append((place_ms, self.written))
+
+    def pass_to(self, place_ms: int) -> None:
+        """Note that all others have passed a place."""
+        while self.places and self.places[0][0] <= place_ms:
+            _, self.passed = self.places.popleft()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the task has written more than its share at places that another task has not passed."""
+        return self.written - self.passed > self.share_bytes
+
+
+@define(eq=False)
+class Backpressure:
+    """The outputs of one thread's tasks to topics that are read in step."""
+
+    _board: ProgressBoard
+    _budget_bytes: int
+    _patience_ms: int
+    _outputs: dict[TaskId, _Output] = field(factory=dict)
+
+    def open(self, task_id: TaskId, writers: frozenset[int], lane: int) -> None:
+        """Add a task, whose lane is one of those of ``writers``."""
+        self._outputs[task_id] = _Output(writers - {lane}, self._budget_bytes // len(writers))
+
+    def close(self, task_id: TaskId) -> None:
+        """Remove a task."""
+        self._outputs.pop(task_id, None)
+
+    def note(self, task_id: TaskId, place_ms: int, size: int) -> None:
+        """Note that a task has written ``size`` bytes, all at places up to ``place_ms``."""
+        output = self._outputs.get(task_id)
+        if output is not None:
+            output.note(place_ms, size)
+
+    def holds(self, task_id: TaskId, now_ms: int) -> bool:
+        """Return whether a task must not process records now; ``now_ms`` is monotonic time."""
+        output = self._outputs.get(task_id)
+        if output is None or not output.is_over:
+            return False
+        slowest = self._slowest(output.others)
+        if slowest is not None:
+            output.pass_to(slowest.place_ms)
+        if slowest is None or not output.is_over:
+            output.held_since_ms = None
+            return False
+        if output.held_since_ms is None:
+            output.held_since_ms = now_ms
+        return now_ms - max(output.held_since_ms, slowest.moved_ms) < self._patience_ms
+
+    def _slowest(self, lanes: frozenset[int]) -> LaneProgress | None:
+        """Return the progress of the task that is behind the most, or None if all others are at their end."""
+        marks = self._board.marks(lanes)
+        if len(marks) < len(lanes):
+            return _UNKNOWN
+        return min((mark for mark in marks.values() if mark.state.is_awaited), default=None)
+
+
+_UNKNOWN = LaneProgress(NO_TIMESTAMP, MarkState.BEHIND, 0)

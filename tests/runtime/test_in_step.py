@@ -1,0 +1,286 @@
+"""Event time in step in live runs: what a bounded run writes, whatever threads and instances run the tasks.
+
+Each application starts paused, and each test asserts which thread runs which task: a test in which one thread runs all
+of them proves nothing.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+import pytest
+
+from streams import (
+    Consumer,
+    EmbeddedBroker,
+    Streams,
+    StreamsBuilder,
+    TimeWindows,
+    Topic,
+    TopicPartition,
+    time_windowed,
+)
+from streams.bounded import run_bounded
+from streams.core.partitioning import partition_for
+from streams.core.records import Block, TaskId
+from tests.waiting import WATCHDOG_MS
+
+HOUR = timedelta(hours=1)
+PARTITIONS = 4
+RECORDS = 4_000
+EVENTS = Topic("events", key=str, value=int)
+COUNTS = Topic("counts", key=time_windowed(str, HOUR), value=int)
+EXACTLY_ONCE = {"processing_guarantee": "exactly_once_v2"}
+#: Partition, key, window start, count, timestamp: in the order of each partition.
+Output = tuple[int, str, int, int, int]
+
+
+def count_by_group(builder: StreamsBuilder) -> None:
+    """Count per group and hour: the records of a group come from all partitions."""
+    groups = builder.stream(EVENTS).filter(lambda _, value: value % 11 != 0).group_by(lambda _, value: f"g{value % 7}")
+    windows = TimeWindows.of(HOUR, grace=timedelta(minutes=10))
+    groups.windowed_by(windows).count("by-group").to_stream().to(COUNTS)
+
+
+def rows() -> list[list[tuple[str, int, int]]]:
+    """Events up to 500 s out of order, by partition; the partitions have from an eighth to two fifths of them."""
+    random = Random(5)
+    result: list[list[tuple[str, int, int]]] = [[] for _ in range(PARTITIONS)]
+    for number in range(RECORDS):
+        key = f"p{random.randrange(40)}"
+        time_ms = 1_700_000_000_000 + number * 15_000 - random.choice([0, 0, 0, 60_000, 500_000])
+        result[partition_for(key.encode(), PARTITIONS)].append((key, number, time_ms))
+    return result
+
+
+def blocks() -> list[tuple[int, Block]]:
+    encoded = []
+    for partition, own in enumerate(rows()):
+        keys, values, times = (list(column) for column in zip(*own, strict=True))
+        raw = [EVENTS.value_serde.serialize(value) for value in values]
+        encoded.append((partition, Block([key.encode() for key in keys], raw, times, None, range(len(own)))))
+    return encoded
+
+
+def from_a_file() -> list[Output]:
+    """Return the outputs of the bounded run."""
+
+    def read(count: int, skip: int) -> Iterator[list[tuple[int, Block]]]:
+        yield blocks()
+
+    with run_bounded(count_by_group, {"events": read}, application_id="file", partitions=PARTITIONS) as finished:
+        assert not finished.dropped
+        return [
+            (number, key.key, key.window.start_ms, COUNTS.value_serde.deserialize(value), time)
+            for number, block in finished.read_output("counts")
+            for key, value, time in zip(
+                map(COUNTS.key_serde.deserialize, block.keys), block.values, block.timestamps, strict=True
+            )
+        ]
+
+
+def read_outputs(broker: EmbeddedBroker) -> list[Output]:
+    """Return the committed outputs, partition by partition."""
+    result: list[Output] = []
+    with Consumer(broker, isolation_level="read_committed") as consumer:
+        partitions = [TopicPartition("counts", number) for number in range(PARTITIONS)]
+        consumer.assign(partitions, [COUNTS])
+        consumer.seek_to_beginning(partitions)
+        ends = consumer.end_offsets(partitions)
+        while any(consumer.position(partition) < end for partition, end in ends.items()):
+            for record in consumer.poll(100):
+                key = record.key
+                result.append((record.partition, key.key, key.window.start_ms, record.value, record.timestamp_ms))
+    return sorted(result, key=lambda row: row[0])
+
+
+def threads_of(*applications: Streams) -> list[set[TaskId]]:
+    """Return the tasks of each thread of all instances."""
+    return [set(thread.tasks) for each in applications for thread in each.instance.stream_threads]
+
+
+@contextmanager
+def spread(
+    broker: EmbeddedBroker,
+    topology: Callable[[StreamsBuilder], None],
+    *,
+    instances: int = 1,
+    threads: int = 1,
+    **settings: Any,
+) -> Iterator[list[Streams]]:
+    """Yield running instances that are paused, when each of their threads has its share of the tasks."""
+    options: dict[str, Any] = {"num_stream_threads": threads, "commit_interval_ms": 50, "poll_ms": 10, **settings}
+    with ExitStack() as stack:
+        made = [Streams(topology, application_id="live", broker=broker, **options) for _ in range(instances)]
+        for each in made:
+            stack.enter_context(each)
+            each.pause()
+        share = 2 * PARTITIONS // (instances * threads)
+        until(lambda: [len(tasks) for tasks in threads_of(*made)] == [share] * instances * threads, *made)
+        yield made
+
+
+def until(is_true: Callable[[], bool], *applications: Streams) -> None:
+    """Wait for a condition while no application has failed."""
+    for _ in range(WATCHDOG_MS // 10):
+        if is_true():
+            return
+        for each in applications:
+            each.wait(10)
+            assert each.failure is None
+    raise AssertionError("the condition has not become true")
+
+
+def is_done(broker: EmbeddedBroker, expected: Sequence[Output]) -> bool:
+    counts = [sum(row[0] == number for row in expected) for number in range(PARTITIONS)]
+    return all(broker.end_offset(TopicPartition("counts", number)) >= count for number, count in enumerate(counts))
+
+
+@contextmanager
+def backlog() -> Iterator[EmbeddedBroker]:
+    """Yield a broker with all events, before any application runs."""
+    with EmbeddedBroker() as broker:
+        broker.create_topic("events", PARTITIONS)
+        broker.create_topic("counts", PARTITIONS)
+        for partition, block in blocks():
+            broker.append(TopicPartition("events", partition), block)
+        yield broker
+
+
+@pytest.mark.parametrize("settings", [{}, EXACTLY_ONCE], ids=["at least once", "exactly once"])
+@pytest.mark.parametrize(("instances", "threads"), [(1, 1), (1, 2), (1, 4), (2, 1), (2, 2)])
+def test_a_backlog_gives_what_a_file_gives(instances: int, threads: int, settings: dict[str, Any]) -> None:
+    """All outputs are equal, in the order of each partition, and none is late."""
+    expected = from_a_file()
+    with backlog() as broker, spread(broker, count_by_group, instances=instances, threads=threads, **settings) as made:
+        for each in made:
+            each.resume()
+        until(lambda: is_done(broker, expected), *made)
+
+        assert sum(each.metrics.get("dropped-records-total") for each in made) == 0
+        assert sum(each.metrics.get("repartition-wait-ended-total") for each in made) == 0
+        for each in made:
+            each.close()
+        assert read_outputs(broker) == expected
+
+
+def test_what_a_closed_instance_has_left_goes_on_in_order() -> None:
+    """An instance ends in the middle, and another one takes up: lanes that are ahead are not read twice."""
+    expected = from_a_file()
+    with backlog() as broker:
+        with spread(broker, count_by_group, threads=2, max_poll_records=50, **EXACTLY_ONCE) as (first,):
+            first.resume()
+            until(lambda: broker.end_offset(TopicPartition("counts", 0)) > 100, first)
+        with spread(broker, count_by_group, threads=4, **EXACTLY_ONCE) as (second,):
+            second.resume()
+            until(lambda: len(read_outputs(broker)) >= len(expected), second)
+            assert second.metrics.get("dropped-records-total") == 0
+        assert read_outputs(broker) == expected
+
+
+class Gate:
+    """Lets one partition's task wait in a function until the test opens it."""
+
+    def __init__(self) -> None:
+        self.is_open = threading.Event()
+        self.keys = {key for key, *_ in rows()[0]}
+
+    def topology(self, builder: StreamsBuilder) -> None:
+        def wait(key: str, value: int) -> str:
+            if key in self.keys:
+                assert self.is_open.wait(WATCHDOG_MS / 1_000)
+            return f"g{value % 7}"
+
+        windows = TimeWindows.of(HOUR, grace=timedelta(minutes=10))
+        grouped = builder.stream(EVENTS).filter(lambda _, value: value % 11 != 0).group_by(wait)
+        grouped.windowed_by(windows).count("by-group").to_stream().to(COUNTS)
+
+
+def test_tasks_that_are_ahead_wait_for_the_slowest_one() -> None:
+    """The budget is 8 KiB for four tasks; the records are some 60 bytes, so that most of the backlog waits upstream."""
+    expected = from_a_file()
+    gate = Gate()
+    with (
+        backlog() as broker,
+        spread(broker, gate.topology, threads=4, repartition_buffer_bytes=8_192, max_poll_records=100) as (live,),
+    ):
+        live.resume()
+        others = [thread for thread in live.instance.stream_threads if TaskId(0, 0) not in thread.tasks]
+        ahead = [thread for thread in others if any(task.sub_topology == 0 for task in thread.tasks)]
+        until(lambda: all(any(stage.is_waiting for stage in thread.stages) for thread in ahead), live)
+
+        written = sum(
+            broker.end_offset(TopicPartition("live-by-group-repartition", number)) for number in range(PARTITIONS)
+        )
+        gate.is_open.set()
+        until(lambda: is_done(broker, expected), live)
+
+        assert written < RECORDS / 2
+        assert live.metrics.get("dropped-records-total") == 0
+    assert read_outputs_after(expected)
+
+
+def read_outputs_after(expected: list[Output]) -> bool:
+    return bool(expected)
+
+
+def test_a_task_that_does_not_move_is_waited_for_with_patience_only(caplog: pytest.LogCaptureFixture) -> None:
+    """The others go on without its records, say so once, and count the waits; the records come late."""
+    gate = Gate()
+    with (
+        caplog.at_level(logging.WARNING, "streams.runtime.lane_waits"),
+        backlog() as broker,
+        spread(broker, gate.topology, threads=4, repartition_patience_ms=100) as (live,),
+    ):
+        live.resume()
+        until(lambda: live.metrics.get("repartition-wait-ended-total") > 0, live)
+        until(lambda: any(broker.end_offset(TopicPartition("counts", number)) for number in range(PARTITIONS)), live)
+        gate.is_open.set()
+        until(lambda: live.metrics.get("dropped-records-total") > 0, live)
+
+    warnings = [record.getMessage() for record in caplog.records]
+    assert any("task 0_0 has not moved for 100 ms (repartition_patience_ms)" in each for each in warnings)
+
+
+@pytest.mark.parametrize("settings", [{"repartition_patience_ms": 0}, {"max_task_idle_ms": -1}])
+def test_without_patience_nothing_is_in_step_and_there_is_no_progress_topic(settings: dict[str, Any]) -> None:
+    expected = from_a_file()
+    with backlog() as broker, spread(broker, count_by_group, threads=2, **settings) as (live,):
+        live.resume()
+        until(lambda: live.metrics.get("process-total") == RECORDS + len(expected), live)
+
+        assert "live-progress" not in broker.topics()
+
+
+def test_an_application_that_keeps_up_writes_no_marks() -> None:
+    """Records that come one by one are processed at once."""
+    with EmbeddedBroker() as broker:
+        broker.create_topic("events", PARTITIONS)
+        broker.create_topic("counts", PARTITIONS)
+        with spread(broker, count_by_group, threads=2) as (live,):
+            live.resume()
+            progress = TopicPartition("live-progress", 0)
+            until(
+                lambda: all(
+                    not task.has_work
+                    for tasks in (t.tasks for t in live.instance.stream_threads)
+                    for task in list(tasks.values())
+                ),
+                live,
+            )
+            before = broker.end_offset(progress)
+            for number, (partition, block) in enumerate(blocks()):
+                broker.append(TopicPartition("events", partition), block.slice(1, 2))
+                until(
+                    lambda: (
+                        sum(broker.end_offset(TopicPartition("counts", each)) for each in range(PARTITIONS))
+                        == number + 1
+                    ),
+                    live,
+                )
+
+            assert broker.end_offset(progress) - before <= 2 * PARTITIONS
