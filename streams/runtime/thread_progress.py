@@ -98,7 +98,7 @@ class ThreadProgress:
             self._generation = generation
             self._board.note(self.member, generation, self._shown, now_ms)
             self._owes_all = True
-        if self._answered != self._board.asked:
+        if self.is_asked:
             self._answered = self._board.asked
             self._owes_all = True
         changes: dict[int, Mark] = {}
@@ -115,6 +115,11 @@ class ThreadProgress:
             self._waiting[-1][1].update(changes)
         else:
             self._waiting.append((sequence, changes))
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether another instance has asked since the last call of ``note``, so that a thread at rest must call it."""
+        return self._answered != self._board.asked
 
     def close(self) -> None:
         """Leave the board, because the thread has ended."""

@@ -11,6 +11,7 @@ from streams import (
     EmbeddedBroker,
     ForeignFormatError,
     Producer,
+    Streams,
     StreamsBuilder,
     StreamsConfig,
     SystemClock,
@@ -281,3 +282,23 @@ def test_thread_of_the_reader_wakes_those_that_wait(broker, reader_of):
     write(broker, ProgressRecord("far", 1, {LANE: Mark(5, BEHIND)}))
     waiting.until(lambda: woken)
     assert seen(reader) == (5, BEHIND)
+
+
+def test_instances_that_rest_answer_too(broker):
+    """Nobody is behind, so nobody says anything unless asked."""
+
+    def ends(streams):
+        """Return for which tasks an instance knows that they are at their end."""
+        lanes = [lane_of(TaskId(0, number)) for number in range(2)]
+        return [row.state is AT_END for row in streams.instance._board.marks(lanes).values()]
+
+    def has_half(streams):
+        return [len(thread.tasks) for thread in streams.instance.stream_threads] == [2]
+
+    settings = {"application_id": "app", "broker": broker, "heartbeat_interval_ms": 50}
+    with Streams(regrouping, **settings) as one, Streams(regrouping, **settings) as two:
+        waiting.until(lambda: has_half(one) and has_half(two))
+        waiting.until(lambda: ends(one) == ends(two) == [True, True])
+        for _ in range(3):
+            two.instance._progress.ask()
+            waiting.until(lambda: ends(two) == [True, True])
