@@ -8,4 +8,5 @@ from contextlib import suppress
 from streams.core.plain_loops import *  # noqa: F403
 
 with suppress(ImportError):  # Installed without a C compiler.
-    from streams.core.compiled_loops import *  # noqa: F403
+    # Its class is another type than the plain one, with the same methods.
+    from streams.core.compiled_loops import *  # type: ignore[assignment]  # noqa: F403

@@ -177,11 +177,6 @@ class Committer:
             self.progress is not None and self.progress.wait_ms(self._clock.monotonic_ms()) is not None
         )
 
-    @property
-    def wants_commit(self) -> bool:
-        """Whether to commit before a commit is due, since a task has come to its end; only with exactly-once."""
-        return self.progress is not None and self.progress.wants_commit(self._clock.monotonic_ms())
-
     def poll(self) -> None:
         """Send due requests, call production handlers for rejected records, and purge, but do not commit."""
         if self.has_outstanding:
@@ -219,16 +214,20 @@ class Committer:
                 self._send_progress(record)
 
     @property
+    def is_asked(self) -> bool:
+        """Whether another instance has asked for the progress of the tasks; ``note_progress`` answers."""
+        return self.progress is not None and self.progress.is_asked
+
+    @property
     def owes_progress(self) -> bool:
         """Whether the tasks have something to say that is not sent yet."""
-        progress = self.progress
-        return progress is not None and (
-            progress.has_waiting or progress.wait_ms(self._clock.monotonic_ms()) is not None
+        return self.progress is not None and (
+            self.progress.has_waiting or self.progress.wait_ms(self._clock.monotonic_ms()) is not None
         )
 
     @property
     def progress_wants_commit(self) -> bool:
-        """Whether something is to be said at once, which needs a commit."""
+        """Whether to commit before a commit is due, since a task has come to its end; only with exactly-once."""
         return self.progress is not None and self.progress.wants_commit(self._clock.monotonic_ms())
 
     def close(self) -> None:

@@ -113,7 +113,6 @@ class PartitionLanes:
     def _new_lane(self, number: int) -> Lane:
         """Add the lane of a task that the plan does not have: its records are taken, but nothing waits for it."""
         lane = self.lanes[number] = Lane(number, 0, is_open=False)
-        self._width = len(self.lanes)
         for index, (_, own) in enumerate(sorted(self.lanes.items())):
             own.index = index
             own.batches = deque((batch, self._keys(own, batch)) for batch, _ in own.batches)

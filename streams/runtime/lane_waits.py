@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 class _Reading:
     """The lanes of one partition, and the marks that are to count for them."""
 
-    task_id: TaskId
+    task: Task
     queue: PartitionQueue
     lanes: PartitionLanes
     #: Version of the board when ``marks`` were taken.
@@ -63,12 +63,12 @@ class LaneWaits:
         """Add the partitions of a task that are read in step; return whether there are any."""
         for queue in task.queues:
             if queue.lanes is not None:
-                self._readings[queue.partition] = _Reading(task.task_id, queue, queue.lanes)
+                self._readings[queue.partition] = _Reading(task, queue, queue.lanes)
         return any(queue.lanes is not None for queue in task.queues)
 
     def close(self, task_id: TaskId) -> None:
         """Remove the partitions of a task."""
-        self._readings = {key: reading for key, reading in self._readings.items() if reading.task_id != task_id}
+        self._readings = {key: reading for key, reading in self._readings.items() if reading.task.task_id != task_id}
 
     @property
     def is_waiting(self) -> bool:
@@ -94,9 +94,8 @@ class LaneWaits:
             for reading in asking:
                 reading.end_offset = ends[reading.queue.partition]
         changed = [self._count(reading, now_ms) for reading in self._readings.values()]
-        if self.is_waiting:
-            self._board.wait_from(self._thread, version)
-        return any(changed)
+        has_changed = self.is_waiting and not self._board.wait_from(self._thread, version)
+        return has_changed or any(changed)
 
     def _look(self, reading: _Reading) -> bool:
         """Take the marks of the board; return whether the end of the partition is needed before they count."""
@@ -127,8 +126,8 @@ class LaneWaits:
             queue.merge()
             return True
         awaited = lanes.awaited
-        if awaited is None or reading.end_offset is not None or not lanes.size:
-            # Records on the broker are read, however long that takes.
+        if awaited is None or reading.end_offset is not None or not (lanes.size or reading.task.queues.size):
+            # Nothing waits; or there are records on the broker, which are read, however long that takes.
             reading.since_ms = None
             return False
         if reading.since_ms is None:

@@ -36,10 +36,10 @@ class MarkState(IntEnum):
     @property
     def is_awaited(self) -> bool:
         """Whether readers wait for records of the task."""
-        return self in (MarkState.BEHIND, MarkState.RESTORING)
+        return self is not MarkState.AT_END
 
 
-class Mark(NamedTuple):
+class TaskMark(NamedTuple):
     """What a task says: the lowest place that it may still write (epoch milliseconds, -1: any), and its state.
 
     ``restored`` is the number of records that a task has restored so far, so that a long restoration shows movement.
@@ -49,7 +49,7 @@ class Mark(NamedTuple):
     state: MarkState
     restored: int = 0
 
-    def says_more_than(self, other: "Mark | None") -> bool:
+    def says_more_than(self, other: "TaskMark | None") -> bool:
         """Return whether readers learn something from this mark after ``other``: the place of an end tells nothing."""
         if other is None or self.state is not other.state:
             return True
@@ -73,7 +73,7 @@ class _Entry:
     """The newest mark of one task."""
 
     generation: int
-    mark: Mark
+    mark: TaskMark
     #: The highest place of all marks; a new owner that repeats records says a lower one.
     place_ms: int
     moved_ms: int
@@ -86,9 +86,6 @@ class _Entry:
         """Return what counts of the mark in a generation of the group."""
         state = self.mark.state
         if not state.is_awaited and not (self.is_current and self.generation >= generation):
-            state = MarkState.BEHIND
-        elif state is MarkState.PAUSED and self.is_own:
-            # All threads of an instance are paused together, so one that reads has been resumed just before this one.
             state = MarkState.BEHIND
         return LaneProgress(self.place_ms, state, self.moved_ms)
 
@@ -161,7 +158,7 @@ class ProgressBoard:
         """The number of threads of the application that have said something in this generation of the group."""
         return len(self._members)
 
-    def note(self, thread: str, generation: int, marks: Mapping[int, Mark], now_ms: int) -> None:
+    def note(self, thread: str, generation: int, marks: Mapping[int, TaskMark], now_ms: int) -> None:
         """Add marks of a thread of this instance; ``now_ms`` is monotonic, here and below."""
         self._add(thread, generation, marks, now_ms, is_own=True)
 
@@ -198,14 +195,14 @@ class ProgressBoard:
             wakes = list(self._wakes.values())
         _call(wakes)
 
-    def add(self, member: str, generation: int, marks: Mapping[int, Mark], now_ms: int) -> None:
+    def add(self, member: str, generation: int, marks: Mapping[int, TaskMark], now_ms: int) -> None:
         """Add marks from the progress topic; those of the instance's own threads are on the board already."""
         if member not in self._wakes:
             self._add(member, generation, marks, now_ms, is_own=False)
 
     # --- inside ---------------------------------------------------------------------------
 
-    def _add(self, member: str, generation: int, marks: Mapping[int, Mark], now_ms: int, *, is_own: bool) -> None:
+    def _add(self, member: str, generation: int, marks: Mapping[int, TaskMark], now_ms: int, *, is_own: bool) -> None:
         with self._lock:
             before = self._version
             if generation > self._generation:

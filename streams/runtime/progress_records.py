@@ -16,7 +16,7 @@ from streams.core.errors import ForeignFormatError
 from streams.core.marks import Format
 from streams.core.records import Block, TopicPartition
 from streams.core.varints import read_varint, varint
-from streams.runtime.progress import NO_GENERATION, Mark, MarkState
+from streams.runtime.progress import NO_GENERATION, MarkState, TaskMark
 
 #: Records are of use only to those that read them at once, so an hour is long.
 PROGRESS_CONFIG: Final = {
@@ -42,7 +42,7 @@ class ProgressRecord:
 
     member: str
     generation: int = NO_GENERATION
-    marks: Mapping[int, Mark] = field(factory=dict)
+    marks: Mapping[int, TaskMark] = field(factory=dict)
     question: int = 0
 
     def encode(self) -> bytes:
@@ -81,7 +81,7 @@ class ProgressRecord:
         member = data[place : place + size].decode()
         generation, place = read_varint(data, place + size)
         question, place = read_varint(data, place)
-        marks: dict[int, Mark] = {}
+        marks: dict[int, TaskMark] = {}
         lane = place_ms = 0
         while place < len(data):
             step, place = read_varint(data, place)
@@ -92,7 +92,7 @@ class ProgressRecord:
             restored = 0
             if state == MarkState.RESTORING:
                 restored, place = read_varint(data, place)
-            marks[lane] = Mark(place_ms, MarkState(state), restored)
+            marks[lane] = TaskMark(place_ms, MarkState(state), restored)
         return cls(member, generation, marks, question)
 
 

@@ -510,11 +510,11 @@ class TaskQueues:
         merged = merge(spans)
         queues: list[PartitionQueue] = []
         offsets: list[int] = []
-        places: list[int] = []
+        row_places: list[int] = []
         for span in spans:
             queues += [span.input] * len(span.places)
             offsets += span.columns.offsets[span.start : span.stop]
-            places += places_of(span.columns)[span.start : span.stop]
+            row_places += places_of(span.columns)[span.start : span.stop]
         pick = merged.pick
         run = Run(
             list(pick(queues)),
@@ -523,7 +523,7 @@ class TaskQueues:
             merged.timestamps,
             merged.headers,
             pick(offsets),
-            pick(places),
+            pick(row_places),
         )
         return run if len(run) <= limit else run.head(limit)
 

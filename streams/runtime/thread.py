@@ -216,7 +216,7 @@ class StreamThread(RebalanceListener):
                     task.add(partition, block)
         self.call_loop.step()
         has_news = self._note_ends() | self.call_loop.take_news()
-        has_news |= self.waits.step(self.clock.monotonic_ms())
+        has_news |= self.waits.step(self.clock.monotonic_ms()) | self.committer.is_asked
         self.restorer.poll(self._pace.restore_timeout_ms(is_paused=self.is_paused))
         self._look_after_warmups()
         try:

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from attrs import define, field
 
 from streams.core.records import TaskId, lane_of
-from streams.runtime.progress import NO_GENERATION, Mark, MarkState, ProgressBoard
+from streams.runtime.progress import NO_GENERATION, MarkState, ProgressBoard, TaskMark
 from streams.runtime.progress_records import ProgressRecord
 
 #: Shortest time between two records of a thread, unless a task comes to its end.
@@ -54,15 +54,15 @@ class ThreadProgress:
     _is_exactly_once: bool
     _generation: int = NO_GENERATION
     #: The last mark of each task that is to be said, by lane.
-    _noted: dict[int, Mark] = field(factory=dict)
+    _noted: dict[int, TaskMark] = field(factory=dict)
     #: Marks that wait for the acknowledgement of what was sent before: the producer's last sequence, and marks.
-    _waiting: deque[tuple[int, dict[int, Mark]]] = field(factory=deque)
+    _waiting: deque[tuple[int, dict[int, TaskMark]]] = field(factory=deque)
     #: Marks in the open transaction.
-    _enclosed: dict[int, Mark] = field(factory=dict)
+    _enclosed: dict[int, TaskMark] = field(factory=dict)
     #: The marks that count, as on the board.
-    _shown: dict[int, Mark] = field(factory=dict)
+    _shown: dict[int, TaskMark] = field(factory=dict)
     #: Those that the progress topic lacks.
-    _unpublished: dict[int, Mark] = field(factory=dict)
+    _unpublished: dict[int, TaskMark] = field(factory=dict)
     #: Whether a task has come to an end, or is paused, which is said at once.
     _is_urgent: bool = False
     #: Whether all marks are to be said again: the group has a new generation, or another instance has asked.
@@ -98,10 +98,10 @@ class ThreadProgress:
             self._generation = generation
             self._board.note(self.member, generation, self._shown, now_ms)
             self._owes_all = True
-        if self._answered != self._board.asked:
+        if self.is_asked:
             self._answered = self._board.asked
             self._owes_all = True
-        changes: dict[int, Mark] = {}
+        changes: dict[int, TaskMark] = {}
         for task in tasks:
             if task.regroups:
                 lane = lane_of(task.task_id)
@@ -115,6 +115,11 @@ class ThreadProgress:
             self._waiting[-1][1].update(changes)
         else:
             self._waiting.append((sequence, changes))
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether another instance has asked since the last call of ``note``, so that a thread at rest must call it."""
+        return self._answered != self._board.asked
 
     def close(self) -> None:
         """Leave the board, because the thread has ended."""
@@ -133,7 +138,7 @@ class ThreadProgress:
 
     def take(self, has_acknowledged: Callable[[int], bool], now_ms: int) -> ProgressRecord | None:
         """Show the marks whose records are acknowledged, and return the record for the topic that is due, or None."""
-        changes: dict[int, Mark] = {}
+        changes: dict[int, TaskMark] = {}
         while self._waiting and has_acknowledged(self._waiting[0][0]):
             changes |= self._waiting.popleft()[1]
         if changes:
@@ -193,27 +198,27 @@ class ThreadProgress:
 
     # --- inside ---------------------------------------------------------------------------
 
-    def _mark_of(self, task: MarkedTask, lane: int, now_ms: int, is_paused: bool, restored: int | None) -> Mark:
+    def _mark_of(self, task: MarkedTask, lane: int, now_ms: int, is_paused: bool, restored: int | None) -> TaskMark:
         """Return what is to be said about a task now, which may be what was said before."""
         place_ms, is_at_end = task.mark()
         before = self._noted.get(lane)
         if is_paused:
-            return Mark(place_ms, MarkState.PAUSED)
+            return TaskMark(place_ms, MarkState.PAUSED)
         if restored is not None:
             is_soon = now_ms - self._restored_at.get(lane, now_ms - _RESTORED_MS) < _RESTORED_MS
             if before is not None and before.state is MarkState.RESTORING and is_soon:
                 return before
             self._restored_at[lane] = now_ms
-            return Mark(place_ms, MarkState.RESTORING, restored)
+            return TaskMark(place_ms, MarkState.RESTORING, restored)
         if is_at_end:
             self._behind_since.pop(lane, None)
-            return Mark(place_ms, MarkState.AT_END)
+            return TaskMark(place_ms, MarkState.AT_END)
         if before is None or before.state is not MarkState.AT_END:
-            return Mark(place_ms, MarkState.BEHIND)
+            return TaskMark(place_ms, MarkState.BEHIND)
         behind_ms = now_ms - self._behind_since.setdefault(lane, now_ms)
-        return before if behind_ms < _BEHIND_MS else Mark(place_ms, MarkState.BEHIND)
+        return before if behind_ms < _BEHIND_MS else TaskMark(place_ms, MarkState.BEHIND)
 
-    def _hold(self, marks: Mapping[int, Mark], now_ms: int) -> None:
+    def _hold(self, marks: Mapping[int, TaskMark], now_ms: int) -> None:
         """Show at once that tasks are behind again, with their old places: that readers wait is never wrong."""
         held = {
             lane: mark._replace(place_ms=self._shown[lane].place_ms)
@@ -225,11 +230,11 @@ class ThreadProgress:
             if not self._is_exactly_once:
                 self._unpublished |= held
 
-    def _show(self, marks: Mapping[int, Mark], now_ms: int) -> None:
+    def _show(self, marks: Mapping[int, TaskMark], now_ms: int) -> None:
         self._shown |= marks
         self._board.note(self.member, self._generation, marks, now_ms)
 
-    def _published(self, marks: Mapping[int, Mark], now_ms: int) -> ProgressRecord:
+    def _published(self, marks: Mapping[int, TaskMark], now_ms: int) -> ProgressRecord:
         """Return a record with marks, and begin the interval until the next one."""
         least_ms = COMMIT_INTERVAL_MS if self._is_exactly_once else INTERVAL_MS
         self._next_ms = now_ms + max(least_ms, 1_000 * self._board.member_count // _RECORDS_PER_S)
@@ -238,5 +243,5 @@ class ThreadProgress:
         return ProgressRecord(self.member, self._generation, dict(marks))
 
 
-def _is_urgent(marks: Mapping[int, Mark]) -> bool:
+def _is_urgent(marks: Mapping[int, TaskMark]) -> bool:
     return any(not mark.state.is_awaited for mark in marks.values())

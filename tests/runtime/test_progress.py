@@ -1,7 +1,7 @@
 """The board: what readers of lanes may rely on, from what tasks have said."""
 
 from streams.core.records import TaskId, lane_of
-from streams.runtime.progress import LaneProgress, Mark, MarkState, ProgressBoard
+from streams.runtime.progress import LaneProgress, MarkState, ProgressBoard, TaskMark
 
 LANE = lane_of(TaskId(0, 1))
 OTHER = lane_of(TaskId(0, 2))
@@ -24,7 +24,7 @@ def seen(board: ProgressBoard, lane: int = LANE) -> tuple[int, MarkState] | None
 
 def test_task_that_has_said_nothing_is_unknown():
     board = answered()
-    board.add("far", 1, {LANE: Mark(10, BEHIND)}, 5)
+    board.add("far", 1, {LANE: TaskMark(10, BEHIND)}, 5)
 
     assert board.marks([LANE, OTHER]) == {LANE: LaneProgress(10, BEHIND, 5)}
 
@@ -32,22 +32,22 @@ def test_task_that_has_said_nothing_is_unknown():
 def test_places_never_fall_within_and_across_generations():
     """A new owner that repeats records says a lower place; what was promised before stays true."""
     board = answered()
-    board.add("far", 1, {LANE: Mark(50, BEHIND)}, 0)
-    board.add("far", 1, {LANE: Mark(40, BEHIND)}, 1)
+    board.add("far", 1, {LANE: TaskMark(50, BEHIND)}, 0)
+    board.add("far", 1, {LANE: TaskMark(40, BEHIND)}, 1)
     assert seen(board) == (50, BEHIND)
 
-    board.add("new", 2, {LANE: Mark(20, BEHIND)}, 2)
+    board.add("new", 2, {LANE: TaskMark(20, BEHIND)}, 2)
     assert seen(board) == (50, BEHIND)
 
-    board.add("new", 2, {LANE: Mark(60, BEHIND)}, 3)
+    board.add("new", 2, {LANE: TaskMark(60, BEHIND)}, 3)
     assert seen(board) == (60, BEHIND)
 
 
 def test_marks_of_an_older_generation_of_the_task_are_ignored():
     """A thread that was stopped, and does not know yet that its task has moved."""
     board = answered()
-    board.add("new", 2, {LANE: Mark(20, BEHIND)}, 0)
-    board.add("zombie", 1, {LANE: Mark(90, AT_END)}, 1)
+    board.add("new", 2, {LANE: TaskMark(20, BEHIND)}, 0)
+    board.add("zombie", 1, {LANE: TaskMark(90, AT_END)}, 1)
 
     assert seen(board) == (20, BEHIND)
 
@@ -55,16 +55,16 @@ def test_marks_of_an_older_generation_of_the_task_are_ignored():
 def test_end_counts_only_behind_the_own_question():
     """A backlog may have grown since."""
     board = ProgressBoard()
-    board.add("far", 1, {LANE: Mark(10, AT_END)}, 0)
+    board.add("far", 1, {LANE: TaskMark(10, AT_END)}, 0)
     assert seen(board) == (10, BEHIND)
 
     board.ask()
-    board.add("far", 1, {LANE: Mark(10, AT_END)}, 1)
+    board.add("far", 1, {LANE: TaskMark(10, AT_END)}, 1)
     assert seen(board) == (10, BEHIND)
 
     board.hear()
     assert seen(board) == (10, BEHIND)
-    board.add("far", 1, {LANE: Mark(10, AT_END)}, 2)
+    board.add("far", 1, {LANE: TaskMark(10, AT_END)}, 2)
     assert seen(board) == (10, AT_END)
 
     board.ask()
@@ -74,7 +74,7 @@ def test_end_counts_only_behind_the_own_question():
 def test_end_of_an_own_task_counts_at_once():
     board = ProgressBoard()
     board.ask()
-    board.note("here", 1, {LANE: Mark(10, AT_END)}, 0)
+    board.note("here", 1, {LANE: TaskMark(10, AT_END)}, 0)
 
     assert seen(board) == (10, AT_END)
 
@@ -82,32 +82,32 @@ def test_end_of_an_own_task_counts_at_once():
 def test_end_of_an_older_generation_is_to_be_said_again():
     """Its task may have moved, or its thread may be dead."""
     board = answered()
-    board.add("far", 1, {LANE: Mark(10, AT_END), OTHER: Mark(10, BEHIND)}, 0)
+    board.add("far", 1, {LANE: TaskMark(10, AT_END), OTHER: TaskMark(10, BEHIND)}, 0)
     version = board.version
 
     board.note("here", 2, {}, 1)
     assert (seen(board), seen(board, OTHER)) == ((10, BEHIND), (10, BEHIND))
     assert board.version > version
 
-    board.add("far", 2, {LANE: Mark(10, AT_END)}, 2)
+    board.add("far", 2, {LANE: TaskMark(10, AT_END)}, 2)
     assert seen(board) == (10, AT_END)
 
 
 def test_closed_task_keeps_its_place_and_loses_its_end_until_its_new_owner_speaks():
     board = answered()
-    board.note("here", 1, {LANE: Mark(10, AT_END)}, 0)
+    board.note("here", 1, {LANE: TaskMark(10, AT_END)}, 0)
     board.close(LANE)
     assert seen(board) == (10, BEHIND)
 
-    board.add("far", 1, {LANE: Mark(10, AT_END)}, 1)
+    board.add("far", 1, {LANE: TaskMark(10, AT_END)}, 1)
     assert seen(board) == (10, AT_END)
 
 
 def test_task_of_another_instance_that_is_paused_is_not_awaited():
     """One of this instance is: whoever reads here has been resumed just before it."""
     board = answered()
-    board.add("far", 1, {LANE: Mark(10, PAUSED)}, 0)
-    board.note("here", 1, {OTHER: Mark(10, PAUSED)}, 0)
+    board.add("far", 1, {LANE: TaskMark(10, PAUSED)}, 0)
+    board.note("here", 1, {OTHER: TaskMark(10, PAUSED)}, 0)
 
     assert (seen(board), seen(board, OTHER)) == ((10, PAUSED), (10, BEHIND))
 
@@ -117,12 +117,12 @@ def test_patience_sees_movement_of_place_state_and_restoration_only():
     moved = []
     for now_ms, (generation, mark) in enumerate(
         [
-            (1, Mark(10, RESTORING, 0)),
-            (1, Mark(10, RESTORING, 0)),
-            (1, Mark(10, RESTORING, 5)),
-            (1, Mark(10, BEHIND)),
-            (2, Mark(10, BEHIND)),
-            (2, Mark(5, BEHIND)),
+            (1, TaskMark(10, RESTORING, 0)),
+            (1, TaskMark(10, RESTORING, 0)),
+            (1, TaskMark(10, RESTORING, 5)),
+            (1, TaskMark(10, BEHIND)),
+            (2, TaskMark(10, BEHIND)),
+            (2, TaskMark(5, BEHIND)),
         ]
     ):
         board.add("far", generation, {LANE: mark}, now_ms)
@@ -133,12 +133,12 @@ def test_patience_sees_movement_of_place_state_and_restoration_only():
 
 def test_version_tells_whether_to_look_again():
     board = answered()
-    board.add("far", 1, {LANE: Mark(10, BEHIND)}, 0)
+    board.add("far", 1, {LANE: TaskMark(10, BEHIND)}, 0)
     version = board.version
 
-    board.add("far", 1, {LANE: Mark(10, BEHIND)}, 5)
+    board.add("far", 1, {LANE: TaskMark(10, BEHIND)}, 5)
     assert board.version == version
-    board.add("far", 1, {LANE: Mark(11, BEHIND)}, 6)
+    board.add("far", 1, {LANE: TaskMark(11, BEHIND)}, 6)
     assert board.version > version
 
 
@@ -148,8 +148,8 @@ def test_waiting_threads_are_woken_once_by_a_change():
     board.listen("other", lambda: woken.append("other"))
     assert board.wait_from("reader", board.version)
 
-    board.add("far", 1, {LANE: Mark(10, BEHIND)}, 0)
-    board.add("far", 1, {LANE: Mark(11, BEHIND)}, 1)
+    board.add("far", 1, {LANE: TaskMark(10, BEHIND)}, 0)
+    board.add("far", 1, {LANE: TaskMark(11, BEHIND)}, 1)
     assert woken == ["reader"]
 
     assert not board.wait_from("reader", board.version - 1)
@@ -170,9 +170,9 @@ def test_own_records_are_not_read_back():
     """What a thread says later is on the board already."""
     board = answered()
     board.listen("here", lambda: None)
-    board.note("here", 1, {LANE: Mark(20, BEHIND)}, 0)
+    board.note("here", 1, {LANE: TaskMark(20, BEHIND)}, 0)
 
-    board.add("here", 1, {LANE: Mark(10, AT_END)}, 1)
+    board.add("here", 1, {LANE: TaskMark(10, AT_END)}, 1)
 
     assert seen(board) == (20, BEHIND)
 

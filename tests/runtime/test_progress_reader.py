@@ -11,6 +11,7 @@ from streams import (
     EmbeddedBroker,
     ForeignFormatError,
     Producer,
+    Streams,
     StreamsBuilder,
     StreamsConfig,
     SystemClock,
@@ -23,7 +24,7 @@ from streams.core.records import Block, TaskId, lane_of
 from streams.core.threads import SystemThreads
 from streams.runtime.committing import Committer
 from streams.runtime.layout import Plans
-from streams.runtime.progress import Mark, MarkState, ProgressBoard
+from streams.runtime.progress import MarkState, ProgressBoard, TaskMark
 from streams.runtime.progress_reader import ProgressReader
 from streams.runtime.progress_records import PROGRESS_CONFIG, ProgressRecord, progress_partition
 from streams.runtime.refusals import Refusals
@@ -97,7 +98,7 @@ def seen(reader):
 
 
 def test_history_is_not_read(broker, reader_of):
-    write(broker, ProgressRecord("far", 1, {LANE: Mark(5, AT_END)}))
+    write(broker, ProgressRecord("far", 1, {LANE: TaskMark(5, AT_END)}))
     reader = reader_of("one")
     turn(reader)
     assert seen(reader) is None
@@ -105,13 +106,13 @@ def test_history_is_not_read(broker, reader_of):
 
 def test_end_counts_if_it_was_said_behind_the_question(broker, reader_of):
     reader = reader_of("one")
-    write(broker, ProgressRecord("far", 1, {LANE: Mark(5, AT_END)}))
+    write(broker, ProgressRecord("far", 1, {LANE: TaskMark(5, AT_END)}))
     reader.board.ask()
     turn(reader)
     assert seen(reader) == (5, BEHIND)
 
     ask(reader)
-    write(broker, ProgressRecord("far", 1, {LANE: Mark(5, AT_END)}))
+    write(broker, ProgressRecord("far", 1, {LANE: TaskMark(5, AT_END)}))
     turn(reader)
     assert seen(reader) == (5, AT_END)
 
@@ -148,15 +149,15 @@ def test_process_that_was_stopped_for_longer_than_records_are_kept_asks_again(br
     reader = reader_of("one")
     ask(reader)
     turn(reader)
-    write(broker, ProgressRecord("far", 1, {LANE: Mark(5, AT_END)}))
-    write(broker, ProgressRecord("far", 1, {LANE: Mark(6, AT_END)}))
+    write(broker, ProgressRecord("far", 1, {LANE: TaskMark(5, AT_END)}))
+    write(broker, ProgressRecord("far", 1, {LANE: TaskMark(6, AT_END)}))
     broker.delete_records(AT, broker.end_offset(AT))
     question = reader._wanted
-    write(broker, ProgressRecord("far", 1, {LANE: Mark(7, AT_END)}))
+    write(broker, ProgressRecord("far", 1, {LANE: TaskMark(7, AT_END)}))
 
     waiting.until(lambda: reader._question > question, partial(_quiet_turn, reader))
     turn(reader)
-    write(broker, ProgressRecord("far", 1, {LANE: Mark(8, AT_END)}))
+    write(broker, ProgressRecord("far", 1, {LANE: TaskMark(8, AT_END)}))
     turn(reader)
     assert seen(reader) == (8, AT_END)
 
@@ -278,6 +279,26 @@ def test_thread_of_the_reader_wakes_those_that_wait(broker, reader_of):
     reader.start()
     assert reader.board.wait_from("thread", version)
 
-    write(broker, ProgressRecord("far", 1, {LANE: Mark(5, BEHIND)}))
+    write(broker, ProgressRecord("far", 1, {LANE: TaskMark(5, BEHIND)}))
     waiting.until(lambda: woken)
     assert seen(reader) == (5, BEHIND)
+
+
+def test_instances_that_rest_answer_too(broker):
+    """Nobody is behind, so nobody says anything unless asked."""
+
+    def ends(streams):
+        """Return for which tasks an instance knows that they are at their end."""
+        lanes = [lane_of(TaskId(0, number)) for number in range(2)]
+        return [row.state is AT_END for row in streams.instance._board.marks(lanes).values()]
+
+    def has_half(streams):
+        return [len(thread.tasks) for thread in streams.instance.stream_threads] == [2]
+
+    settings = {"application_id": "app", "broker": broker, "heartbeat_interval_ms": 50}
+    with Streams(regrouping, **settings) as one, Streams(regrouping, **settings) as two:
+        waiting.until(lambda: has_half(one) and has_half(two))
+        waiting.until(lambda: ends(one) == ends(two) == [True, True])
+        for _ in range(3):
+            two.instance._progress.ask()
+            waiting.until(lambda: ends(two) == [True, True])

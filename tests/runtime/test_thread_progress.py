@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streams import EmbeddedBroker, Producer, RecordTooLargeError, TopicPartition
 from streams.core.records import Block, TaskId, lane_of
-from streams.runtime.progress import Mark, MarkState, ProgressBoard
+from streams.runtime.progress import MarkState, ProgressBoard, TaskMark
 from streams.runtime.thread_progress import COMMIT_INTERVAL_MS, INTERVAL_MS, ThreadProgress
 
 ONE, TWO = TaskId(0, 1), TaskId(0, 2)
@@ -53,7 +53,7 @@ class Thread:
 
 def test_first_mark_is_published_at_once():
     task = Upstream(place_ms=70)
-    assert Thread(task).turn() == {lane_of(ONE): Mark(70, BEHIND)}
+    assert Thread(task).turn() == {lane_of(ONE): TaskMark(70, BEHIND)}
 
 
 def test_only_changes_are_published_and_at_most_once_per_interval():
@@ -64,7 +64,7 @@ def test_only_changes_are_published_and_at_most_once_per_interval():
     one.place_ms = 10
     assert thread.turn(INTERVAL_MS - 1) is None
     assert thread.progress.wait_ms(thread.now_ms) == 1
-    assert thread.turn(1) == {lane_of(ONE): Mark(10, BEHIND)}
+    assert thread.turn(1) == {lane_of(ONE): TaskMark(10, BEHIND)}
     assert thread.turn(INTERVAL_MS) is None
     assert thread.progress.wait_ms(thread.now_ms) is None
 
@@ -85,7 +85,7 @@ def test_end_is_published_at_once():
     thread.turn()
 
     task.place_ms, task.is_at_end = 10, True
-    assert thread.turn(1) == {lane_of(ONE): Mark(10, AT_END)}
+    assert thread.turn(1) == {lane_of(ONE): TaskMark(10, AT_END)}
 
 
 def test_task_that_keeps_up_says_nothing():
@@ -111,7 +111,7 @@ def test_task_that_stays_behind_says_so():
 
     task.place_ms, task.is_at_end = 5, False
     assert thread.turn(30) is None
-    assert thread.turn(10) == {lane_of(ONE): Mark(5, BEHIND)}
+    assert thread.turn(10) == {lane_of(ONE): TaskMark(5, BEHIND)}
 
 
 def test_tasks_that_do_not_regroup_say_nothing():
@@ -124,16 +124,16 @@ def test_paused_and_restoring_tasks():
     task = Upstream()
     thread = Thread(task)
     restored = {ONE: 100}
-    assert thread.turn(restored=restored.get) == {lane_of(ONE): Mark(0, RESTORING, 100)}
+    assert thread.turn(restored=restored.get) == {lane_of(ONE): TaskMark(0, RESTORING, 100)}
 
     restored[ONE] = 200
     assert thread.turn(999, restored=restored.get) is None
-    assert thread.turn(1, restored=restored.get) == {lane_of(ONE): Mark(0, RESTORING, 200)}
+    assert thread.turn(1, restored=restored.get) == {lane_of(ONE): TaskMark(0, RESTORING, 200)}
 
-    assert thread.turn(1, is_paused=True) == {lane_of(ONE): Mark(0, PAUSED)}
+    assert thread.turn(1, is_paused=True) == {lane_of(ONE): TaskMark(0, PAUSED)}
     task.place_ms = 9
     assert thread.turn(100, is_paused=True) is None
-    assert thread.turn(100) == {lane_of(ONE): Mark(9, BEHIND)}
+    assert thread.turn(100) == {lane_of(ONE): TaskMark(9, BEHIND)}
 
 
 def test_new_generation_is_answered_by_all_marks():
@@ -144,7 +144,7 @@ def test_new_generation_is_answered_by_all_marks():
     thread.generation = 2
     assert thread.turn(1) is None
     assert thread.seen() == (0, AT_END)
-    assert thread.turn(INTERVAL_MS) == {lane_of(ONE): Mark(0, AT_END), lane_of(TWO): Mark(5, BEHIND)}
+    assert thread.turn(INTERVAL_MS) == {lane_of(ONE): TaskMark(0, AT_END), lane_of(TWO): TaskMark(5, BEHIND)}
 
 
 def test_questions_are_answered_once_per_interval():
@@ -154,7 +154,7 @@ def test_questions_are_answered_once_per_interval():
     for _ in range(5):
         thread.board.answer()
         assert thread.turn(1) is None
-    assert thread.turn(INTERVAL_MS) == {lane_of(ONE): Mark(0, AT_END)}
+    assert thread.turn(INTERVAL_MS) == {lane_of(ONE): TaskMark(0, AT_END)}
     assert thread.turn(INTERVAL_MS) is None
 
 
@@ -225,9 +225,9 @@ def test_mark_waits_until_what_was_sent_before_is_acknowledged(broker):
         producer.flush()
         task.place_ms = 20
         producer.send_block(OUT, Block([None], [b"y"], [20], offsets=range(1)), has_more=True)
-        assert dict(turn().marks) == {lane_of(ONE): Mark(10, BEHIND)}
+        assert dict(turn().marks) == {lane_of(ONE): TaskMark(10, BEHIND)}
         producer.flush()
-        assert dict(turn().marks) == {lane_of(ONE): Mark(20, BEHIND)}
+        assert dict(turn().marks) == {lane_of(ONE): TaskMark(20, BEHIND)}
 
 
 def test_mark_of_records_that_have_failed_does_not_count(broker):
@@ -259,7 +259,7 @@ def test_mark_of_a_transaction_counts_after_its_commit():
     note(thread)
     assert thread.progress.has_waiting
     record = thread.progress.enclose(thread.now_ms)
-    assert dict(record.marks) == {lane_of(ONE): Mark(3, BEHIND)}
+    assert dict(record.marks) == {lane_of(ONE): TaskMark(3, BEHIND)}
     assert thread.seen() is None
 
     thread.progress.committed(thread.now_ms)
@@ -287,7 +287,7 @@ def test_abort_takes_the_mark_back():
     task.place_ms = 4
     note(thread)
     record = thread.progress.enclose(thread.now_ms)
-    assert dict(record.marks) == {lane_of(ONE): Mark(4, BEHIND)}
+    assert dict(record.marks) == {lane_of(ONE): TaskMark(4, BEHIND)}
 
 
 def test_task_that_falls_behind_is_awaited_before_the_commit():
