@@ -132,11 +132,11 @@ class LaneWaits:
             return False
         if reading.since_ms is None:
             reading.since_ms = now_ms
-        progress = reading.marks.get(awaited.number)
-        moved_ms = reading.since_ms if progress is None else max(reading.since_ms, progress.moved_ms)
+        said = reading.marks.get(awaited.number)
+        moved_ms = reading.since_ms if said is None else max(reading.since_ms, said.moved_ms)
         if now_ms - moved_ms < self._patience_ms:
             return False
-        self._abandon(reading, awaited, -1 if progress is None else progress.moved_ms, now_ms)
+        self._abandon(reading, awaited, -1 if said is None else said.moved_ms, now_ms)
         queue.merge()
         return True
 
