@@ -413,7 +413,7 @@ class ApplicationPlan:
             node = self.topology.nodes[name]
             if isinstance(node, SourceNode):
                 for topic in sub.source_topics:
-                    if topic in node.topics or (node.pattern is not None and node.pattern.fullmatch(topic)):
+                    if node.reads(topic):
                         result[topic] = name
         return result
 

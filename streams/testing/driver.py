@@ -43,7 +43,7 @@ from streams.runtime import (
 from streams.state import RecordCache, open_store
 from streams.testing.outputs import ReadRecords
 from streams.testing.reference_order import TIMERS, ReferenceOrder, TopicOrder
-from streams.topology import Topology, sub_topologies
+from streams.topology import Topology, reader_of, sub_topologies
 from streams.why import Question, Recorder, Story, Trace, answer, targets_of
 
 K = TypeVar("K")
@@ -431,22 +431,20 @@ class TopologyTestDriver:
 
     def _match_pattern(self, topic: str) -> bool:
         """Add a topic to the tasks of the source whose pattern it matches; return whether there is such a source."""
-        for node in self.topology.sources():
-            if node.pattern is not None and node.pattern.fullmatch(topic):
-                opened = {task.task_id: task for task in self._tasks}
-                for task_id in self._plan.add_tasks(
-                    node.name, self._counts.setdefault(topic, self._default_partitions)
-                ):
-                    if task_id not in opened:
-                        opened[task_id] = self._open(task_id)
-                        self._tasks.append(opened[task_id])
-                        self._stage.take_in(opened[task_id])
-                    partition = TopicPartition(topic, task_id.partition)
-                    self._plan.add_input(opened[task_id], node, topic)
-                    opened[task_id].note_end(partition, 0, is_ended=True)
-                    self._reader[partition] = opened[task_id]
-                return True
-        return False
+        source = reader_of(topic, self.topology.sources())
+        if source is None or source.pattern is None:
+            return False
+        opened = {task.task_id: task for task in self._tasks}
+        for task_id in self._plan.add_tasks(source.name, self._counts.setdefault(topic, self._default_partitions)):
+            if task_id not in opened:
+                opened[task_id] = self._open(task_id)
+                self._tasks.append(opened[task_id])
+                self._stage.take_in(opened[task_id])
+            partition = TopicPartition(topic, task_id.partition)
+            self._plan.add_input(opened[task_id], source, topic)
+            opened[task_id].note_end(partition, 0, is_ended=True)
+            self._reader[partition] = opened[task_id]
+        return True
 
     def _append(self, partition: TopicPartition, row: Row) -> None:
         """Append a record to a topic, and add it to the task that reads it."""
@@ -531,7 +529,7 @@ class TopologyTestDriver:
         known |= {self._plan.physical_topic(name) for name in self._counts}
         known |= {self._plan.changelog(store) for store in self.topology.stores}
         known |= {self.config.errors_dead_letter_queue_topic_name} - {""}
-        if topic in known or any(node.pattern and node.pattern.fullmatch(topic) for node in self.topology.sources()):
+        if topic in known or reader_of(topic, self.topology.sources()) is not None:
             return
         handlers = (
             self.config.deserialization_handler,

@@ -15,6 +15,7 @@ from streams.topology.graph import RepartitionTopic as RepartitionTopic
 from streams.topology.graph import SinkNode as SinkNode
 from streams.topology.graph import SourceNode as SourceNode
 from streams.topology.graph import Topology as Topology
+from streams.topology.graph import reader_of as reader_of
 from streams.topology.operator import BatchingNode as BatchingNode
 from streams.topology.operator import CallingNode as CallingNode
 from streams.topology.operator import Cancellable as Cancellable

@@ -41,6 +41,29 @@ class SourceNode:
     #: 0 = never, None = the setting ``idle_close_ms``.
     idle_close_ms: int | None = None
 
+    def reads(self, topic: str) -> bool:
+        """Return whether this source reads a topic, which it has by name or whose name its pattern matches."""
+        return topic in self.topics or (self.pattern is not None and self.pattern.fullmatch(topic) is not None)
+
+
+def reader_of(topic: str, sources: Iterable[SourceNode]) -> SourceNode | None:
+    """Return the source that reads a topic, None if there is none.
+
+    Raises:
+        TopologyError: two sources would read the topic, because their patterns overlap (KAFKA-3443).
+    """
+    readers = [source for source in sources if source.reads(topic)]
+    if len(readers) > 1:
+        both = " and ".join(
+            f"{repr(source.pattern.pattern) if source.pattern else 'the name'} of source {source.name!r}"
+            for source in readers
+        )
+        raise TopologyError(
+            f"topic {topic!r} is matched by {both}, but a topic has one source; change the patterns so that one "
+            "of them matches it, or read both as one stream with a pattern that matches all topics"
+        )
+    return readers[0] if readers else None
+
 
 @frozen
 class ProcessorNode:
@@ -320,16 +343,16 @@ class Topology:
 
     def offset_reset(self, topic: str) -> str | None:
         """Return the reset policy of a topic's source; None if it has none of its own."""
-        readers = (
-            node
-            for node in self.sources()
-            if topic in node.topics or (node.pattern is not None and node.pattern.fullmatch(topic))
-        )
-        return next((node.offset_reset for node in readers), None)
+        source = reader_of(topic, self.sources())
+        return None if source is None else source.offset_reset
 
     def sources(self) -> list[SourceNode]:
         """Return the source nodes in the order in which they were added."""
         return [node for node in self.nodes.values() if isinstance(node, SourceNode)]
+
+    def all_sources(self) -> list[SourceNode]:
+        """Return the source nodes, and those of the global stores."""
+        return [*self.sources(), *(store.source for store in self.global_stores.values())]
 
     def sinks(self) -> list[SinkNode]:
         """Return the sink nodes in the order in which they were added."""
@@ -355,8 +378,7 @@ class Topology:
             raise TopologyError(f"node {name!r}: its parent {parent!r} is a sink, which forwards nothing")
 
     def _check_topics(self, source: SourceNode) -> None:
-        others = [*self.sources(), *(store.source for store in self.global_stores.values())]
-        for other in others:
+        for other in self.all_sources():
             both = set(source.topics) & set(other.topics)
             if both:
                 raise TopologyError(

@@ -14,7 +14,7 @@ from attrs import frozen
 from streams.core.errors import TopologyError
 from streams.core.records import TaskId, TopicPartition
 from streams.core.topic import is_generated
-from streams.topology.graph import ProcessorNode, SinkNode, SourceNode, Topology
+from streams.topology.graph import ProcessorNode, SinkNode, SourceNode, Topology, reader_of
 from streams.topology.operator import StoreNaming
 
 
@@ -35,7 +35,11 @@ class SubTopology:
 
 
 def sub_topologies(topology: Topology, topics: Iterable[str] = ()) -> list[SubTopology]:
-    """Split the graph into sub-topologies; patterns are matched against the existing ``topics``."""
+    """Split the graph into sub-topologies; patterns are matched against the existing ``topics``.
+
+    Raises:
+        TopologyError: two patterns match a topic.
+    """
     groups = _Groups()
     for node in topology.nodes.values():
         groups.add(node.name)
@@ -53,7 +57,8 @@ def sub_topologies(topology: Topology, topics: Iterable[str] = ()) -> list[SubTo
     members: dict[str, list[str]] = defaultdict(list)
     for name in topology.nodes:
         members[groups.root(name)].append(name)
-    result = [_sub_topology(topology, ids[root], names, list(topics)) for root, names in members.items()]
+    matched = _matched(topology, topics)
+    result = [_sub_topology(topology, ids[root], names, matched) for root, names in members.items()]
     for store in topology.global_stores.values():
         names = (store.source.name, store.processor.name)
         sub_id = ids[groups.root(names[0])]
@@ -61,14 +66,24 @@ def sub_topologies(topology: Topology, topics: Iterable[str] = ()) -> list[SubTo
     return sorted(result, key=lambda sub: sub.id)
 
 
-def _sub_topology(topology: Topology, sub_id: int, names: list[str], existing: list[str]) -> SubTopology:
+def _matched(topology: Topology, existing: Iterable[str]) -> dict[str, list[str]]:
+    """Return the existing topics that patterns match, in the order of their names, by the names of the sources."""
+    patterns = [source for source in topology.sources() if source.pattern is not None]
+    matched: dict[str, list[str]] = defaultdict(list)
+    for topic in sorted(existing) if patterns else ():
+        source = reader_of(topic, patterns)
+        if source is not None:
+            matched[source.name].append(topic)
+    return matched
+
+
+def _sub_topology(topology: Topology, sub_id: int, names: list[str], matched: Mapping[str, list[str]]) -> SubTopology:
     sources: dict[str, None] = {}
     sinks: dict[str, None] = {}
     for name in names:
         node = topology.nodes[name]
         if isinstance(node, SourceNode):
-            matched = [topic for topic in sorted(existing) if node.pattern and node.pattern.fullmatch(topic)]
-            sources.update(dict.fromkeys([*node.topics, *matched]))
+            sources.update(dict.fromkeys([*node.topics, *matched.get(name, ())]))
         elif isinstance(node, SinkNode) and node.topic is not None:
             sinks[node.topic] = None
     inside = set(names)
@@ -139,9 +154,9 @@ def refuse_generated_names(topology: Topology) -> None:
 
 def unmatched_patterns(topology: Topology, known: Iterable[str]) -> list[SourceNode]:
     """Return the sources whose patterns do not match any topic yet."""
-    patterns = [(source, source.pattern) for source in topology.sources() if source.pattern is not None]
+    patterns = [source for source in topology.sources() if source.pattern is not None]
     names = list(known)
-    return [source for source, pattern in patterns if not any(map(pattern.fullmatch, names))]
+    return [source for source in patterns if not any(map(source.reads, names))]
 
 
 def resolve_partitions(
@@ -242,10 +257,9 @@ def _topics_of(topology: Topology, source: str, known: Iterable[str]) -> tuple[s
     node = topology.nodes[source]
     if not isinstance(node, SourceNode):
         return ()
-    pattern = node.pattern
-    if pattern is None:
+    if node.pattern is None:
         return node.topics
-    return tuple(topic for topic in known if topic not in topology.internal_topics and pattern.fullmatch(topic))
+    return tuple(topic for topic in known if topic not in topology.internal_topics and node.reads(topic))
 
 
 class PartitionGrouper(Protocol):

@@ -22,7 +22,7 @@ from streams.testing.simulation.faults import Fault
 from streams.testing.simulation.outcome import Expectation, OrderDependenceError, Outcome
 from streams.testing.simulation.report import SimulationError, SimulationReport, Verdict
 from streams.testing.simulation.world import LoggedRecord, World
-from streams.topology import Topology, sub_topologies
+from streams.topology import Topology, reader_of, sub_topologies
 
 #: Number of seeds from which on every kind of event must have occurred at least once.
 _MANY = 50
@@ -178,11 +178,10 @@ def _prepared(
             if name not in built.internal_topics:
                 declared = built.topics.get(name)
                 counts[name] = (declared.partitions if declared is not None else None) or partitions
-    patterns = [node.pattern for node in built.sources() if node.pattern is not None]
-    read = {name for node in built.sources() for name in node.topics}
-    read |= {name for store in built.global_stores.values() for name in store.source.topics}
+    sources = built.all_sources()
+    read = {name for source in sources for name in source.topics}
     for topic in inputs:
-        if topic.name not in read and not any(pattern.fullmatch(topic.name) for pattern in patterns):
+        if reader_of(topic.name, sources) is None:
             raise TopologyError(f"the topology does not read topic {topic.name!r}; {meant(topic.name, read)}")
         counts.setdefault(topic.name, topic.partitions or partitions)
     # The broker of a streams group refuses to assign tasks when inputs of state have grown.
