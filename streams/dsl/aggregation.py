@@ -10,12 +10,13 @@ from typing import Any
 
 from attrs import Factory, evolve, field, frozen
 
+from streams.core.arguments import NOT_GIVEN
 from streams.core.serdes import LONG
 from streams.core.windows import SlidingWindows
 from streams.dsl.early_results import with_early_results
 from streams.dsl.functions import check_function, result_type
 from streams.dsl.logical import LogicalNode
-from streams.dsl.materialized import NOT_GIVEN, StoreArguments, key_value
+from streams.dsl.materialized import StoreArguments, key_value
 from streams.dsl.nodes import LogicalOperator
 from streams.dsl.operators import (
     COUNT,

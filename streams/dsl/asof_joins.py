@@ -10,12 +10,13 @@ from typing import Any, Generic, Literal, Required, TypedDict, TypeVar
 
 from typing_extensions import TypeForm
 
+from streams.core.arguments import NOT_GIVEN
 from streams.core.errors import TopologyError
 from streams.core.serdes import Serde
 from streams.dsl.functions import matching_form, result_type
 from streams.dsl.join_arguments import JoinArguments
 from streams.dsl.logical import LogicalNode
-from streams.dsl.materialized import NOT_GIVEN, Materialized, once, to_ms
+from streams.dsl.materialized import Materialized, once, to_ms
 from streams.dsl.names import check_name
 from streams.dsl.nodes import LogicalOperator
 from streams.dsl.operators import WAITING_LEFT, AsOf, AsOfLeft, AsOfRight, JoinKind, buffer_spec

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, TypeVar, Unpack, cast, get_args, overload
 from attrs import evolve, frozen
 from typing_extensions import TypeForm
 
+from streams.core.arguments import NOT_GIVEN
 from streams.core.config import StreamsConfig
 from streams.core.errors import TopologyError
 from streams.core.migrations import Migration
@@ -29,7 +30,7 @@ from streams.dsl import optimize
 from streams.dsl.functions import check_function
 from streams.dsl.global_table import GlobalKTable
 from streams.dsl.logical import LogicalGlobalStore, LogicalGraph, LogicalNode, LogicalStore
-from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreOptions, key_value, store_name, to_ms
+from streams.dsl.materialized import SAME_AS_NAME, StoreOptions, key_value, store_name, to_ms
 from streams.dsl.migrating import add_migrations
 from streams.dsl.nodes import LogicalGlobalTable, LogicalOperator, LogicalSource, LogicalTableSource
 from streams.dsl.operators import TableSource

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from attrs import Factory, define, field
 
+from streams.core.arguments import NOT_GIVEN
 from streams.core.errors import TopologyError
 from streams.core.records import Windowed
 from streams.core.windower import Windower
@@ -17,7 +18,7 @@ from streams.core.windows import CountWindows, SessionWindows, SlidingWindows, T
 from streams.dsl.aggregation import AGGREGATOR_FORM, MERGER_FORM, aggregate_variable
 from streams.dsl.functions import check_function
 from streams.dsl.logical import LogicalGraph, LogicalNode
-from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreArguments, StoreOptions, WindowStoreOptions
+from streams.dsl.materialized import SAME_AS_NAME, StoreArguments, StoreOptions, WindowStoreOptions
 from streams.dsl.names import check_name
 from streams.dsl.nodes import LogicalOperator
 from streams.dsl.operators import Fold, OwnAggregates

@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from streams.core.arguments import NOT_GIVEN
 from streams.core.errors import TopologyError
 from streams.dsl.functions import check_function, matching_form, result_type
 from streams.dsl.join_arguments import JoinArguments
 from streams.dsl.logical import LogicalNode
-from streams.dsl.materialized import NOT_GIVEN, to_ms
+from streams.dsl.materialized import to_ms
 from streams.dsl.names import check_name
 from streams.dsl.nodes import LogicalOperator, LogicalStreamTableJoin
 from streams.dsl.operators import (

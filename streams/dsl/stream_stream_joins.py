@@ -9,12 +9,13 @@ from typing import Any
 
 from attrs import frozen
 
+from streams.core.arguments import NOT_GIVEN
 from streams.core.errors import TopologyError
 from streams.core.windows import JoinWindows
 from streams.dsl.functions import result_type
 from streams.dsl.join_arguments import JoinArguments
 from streams.dsl.logical import LogicalGraph, LogicalNode
-from streams.dsl.materialized import NOT_GIVEN, Materialized, once
+from streams.dsl.materialized import Materialized, once
 from streams.dsl.names import Names, check_name
 from streams.dsl.nodes import LogicalOperator, LogicalStreamStreamJoin
 from streams.dsl.operators import JoinBuffer, JoinKind, StreamSelfJoin, StreamStreamJoin, unmatched_store

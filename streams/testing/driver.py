@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
-from streams.core.arguments import checked_count, checked_headers, checked_row, checked_time
+from streams.core.arguments import NOT_GIVEN, InputRow, checked_count, checked_headers, checked_row, checked_time
 from streams.core.calls import BlockingLoop, CallLoop, SteppedLoop
 from streams.core.clock import VirtualClock
 from streams.core.config import StreamsConfig
@@ -112,29 +112,34 @@ class TopologyTestDriver:
         topic: Topic[K, V],
         value: V | None,
         *,
-        key: K | None = None,
+        key: K | None = NOT_GIVEN,
         timestamp_ms: int | None = None,
         headers: Headers = (),
         partition: int | None = None,
     ) -> None:
         """Send one record, and process it and all resulting records.
 
+        ``key`` defaults to that of ``Topic(key_from=...)``, which ``key=None`` suppresses, or else to None.
         ``timestamp_ms`` defaults to the time of the virtual clock, and ``partition`` to the partition that the
         default partitioner chooses (0 for records without a key).
 
         Raises:
             UnknownTopicError: the topology does not read the topic.
             TopologyError: ``topic`` is a name; use ``pipe_bytes`` instead.
-            SerializationError: the key or value does not fit the topic's types, the headers are no pairs of text and
-                bytes, or ``timestamp_ms`` is no int.
+            SerializationError: ``key_from`` failed, the key or value does not fit the topic's types, the headers are no
+                pairs of text and bytes, or ``timestamp_ms`` is no int.
             ProcessingError: user code failed.
         """
         topic = typed_topic(topic, "pipe()")
-        raw_key, raw_value = topic.key_serde.serialize(key), topic.value_serde.serialize(value)
+        raw_key = topic.key_serde.serialize(topic.key_of(value, key))
+        raw_value = topic.value_serde.serialize(value)
         self.pipe_bytes(topic.name, raw_key, raw_value, timestamp_ms, headers, partition)
 
-    def pipe_all(self, topic: Topic[K, V], rows: Iterable[tuple[K | None, V | None, int]]) -> None:
-        """Send records, given as (key, value, timestamp_ms), one by one; it raises the same errors as ``pipe``."""
+    def pipe_all(self, topic: Topic[K, V], rows: Iterable[InputRow[K | None, V | None]]) -> None:
+        """Send records one by one, given as (key, value, timestamp_ms), (key, value) or (value,).
+
+        What is left out has the defaults of ``pipe``, which raises the same errors.
+        """
         for row in rows:
             key, value, timestamp_ms = checked_row(row, "pipe_all()", SerializationError)
             self.pipe(topic, value, key=key, timestamp_ms=timestamp_ms)

@@ -29,7 +29,6 @@ from streams.topology.operator import Process as Process
 from streams.topology.operator import PunctuationType as PunctuationType
 from streams.topology.operator import StoreNaming as StoreNaming
 from streams.topology.operator import StreamTime as StreamTime
-from streams.topology.processors import UNSET as UNSET
 from streams.topology.processors import Processor as Processor
 from streams.topology.processors import ProcessorContext as ProcessorContext
 from streams.topology.processors import ProcessorOperator as ProcessorOperator

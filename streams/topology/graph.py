@@ -10,6 +10,7 @@ from typing import Any
 
 from attrs import Factory, define, frozen
 
+from streams.core.arguments import NOT_GIVEN
 from streams.core.errors import TopologyError
 from streams.core.offset_reset import OffsetReset, policy_of
 from streams.core.serdes import Serde
@@ -18,7 +19,7 @@ from streams.core.topic import Sink, Topic, agreed, check_topic_name, topic_name
 from streams.core.user_code import is_same, refuse_unawaited, refuse_unawaited_methods
 from streams.state import StoreSpec
 from streams.topology.operator import Operator
-from streams.topology.processors import UNSET, ProcessorOperator, ProcessorSupplier, StoreBuilder, serde_of
+from streams.topology.processors import ProcessorOperator, ProcessorSupplier, StoreBuilder, serde_of
 
 #: Chooses the partition of a record: (topic, key, value, number of partitions) -> partition or None.
 Partitioner = Callable[[str, Any, Any, int], int | None]
@@ -153,8 +154,8 @@ class Topology:
         self,
         name: str,
         *topics: str | Topic[Any, Any] | re.Pattern[str],
-        key: Any = UNSET,
-        value: Any = UNSET,
+        key: Any = NOT_GIVEN,
+        value: Any = NOT_GIVEN,
         timestamp: Extractor | ExtractorName | None = None,
         offset_reset: OffsetReset | None = None,
     ) -> "Topology":
@@ -176,7 +177,7 @@ class Topology:
             assert first is not None
             for what, form in (("key", key), ("value", value)):
                 serde, other = getattr(first, f"{what}_serde"), getattr(topic, f"{what}_serde")
-                if form is UNSET and serde.name != other.name:
+                if form is NOT_GIVEN and serde.name != other.name:
                     raise TopologyError(
                         f"source {name!r}: the {what}s of {first.name!r} and {topic.name!r} have different types, "
                         f"{serde.name!r} and {other.name!r}; add a source for each"
@@ -197,8 +198,8 @@ class Topology:
                 name,
                 names,
                 patterns[0] if patterns else None,
-                first.key_serde if first and key is UNSET else serde_of(key),
-                first.value_serde if first and value is UNSET else serde_of(value),
+                first.key_serde if first and key is NOT_GIVEN else serde_of(key),
+                first.value_serde if first and value is NOT_GIVEN else serde_of(value),
                 timestamp,
                 policy_of(offset_reset, f"source {name!r}"),
             )
@@ -220,8 +221,8 @@ class Topology:
         name: str,
         topic: str | Sink[Any, Any] | Callable[..., str],
         *parents: str,
-        key: Any = UNSET,
-        value: Any = UNSET,
+        key: Any = NOT_GIVEN,
+        value: Any = NOT_GIVEN,
         partitioner: Partitioner | None = None,
     ) -> "Topology":
         """Add a sink that writes the records of its parents to a topic, or to the topic that a function returns."""
@@ -241,8 +242,8 @@ class Topology:
             SinkNode(
                 name,
                 declared.name if declared else topic if isinstance(topic, str) else None,
-                declared.key_serde if declared and key is UNSET else serde_of(key, name),
-                declared.value_serde if declared and value is UNSET else serde_of(value, name),
+                declared.key_serde if declared and key is NOT_GIVEN else serde_of(key, name),
+                declared.value_serde if declared and value is NOT_GIVEN else serde_of(value, name),
                 parents,
                 topic if callable(topic) and declared is None else None,
                 partitioner,

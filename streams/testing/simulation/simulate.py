@@ -9,15 +9,16 @@ from typing import Any, Unpack
 
 from attrs import evolve, frozen
 
-from streams.core.arguments import checked_count, checked_row
+from streams.core.arguments import InputRow, checked_count, checked_row, checked_time
 from streams.core.config import StreamsConfig, setting_name
 from streams.core.errors import ConfigError, TopologyError
-from streams.core.records import TopicPartition
+from streams.core.records import NO_TIMESTAMP, TopicPartition
 from streams.core.settings import Settings
+from streams.core.timestamps import FromValue
 from streams.core.topic import Topic, TopicLike, meant, topic_names, typed_topic
 from streams.dsl import TopologySource, build_topology
 from streams.runtime import tuned_collector
-from streams.testing.simulation.conditions import Conditions, Scenario, in_order_of_topics, tagged
+from streams.testing.simulation.conditions import Conditions, Row, Scenario, in_order_of_topics, tagged
 from streams.testing.simulation.faults import Fault
 from streams.testing.simulation.outcome import Expectation, OrderDependenceError, Outcome
 from streams.testing.simulation.report import SimulationError, SimulationReport, Verdict
@@ -63,7 +64,7 @@ class _Simulation:
 
 def simulate(
     topology: TopologySource,
-    inputs: Mapping[Topic[Any, Any], Iterable[tuple[Any, Any, int]]],
+    inputs: Mapping[Topic[Any, Any], Iterable[InputRow[Any, Any]]],
     *,
     seeds: Iterable[int],
     partitions: int = 2,
@@ -75,11 +76,14 @@ def simulate(
     """Run a topology in many simulated worlds with faults, and check its results.
 
     Each seed is a separate world in virtual time: one or two brokers, three machines that run the application, and a
-    producer that writes the ``inputs`` ((key, value, timestamp_ms) by topic).  Connections are slow, reset, and
+    producer that writes the ``inputs``, by topic.  Connections are slow, reset, and
     silently lost; machines crash (synced data survives), stall, restart and are cut off by network partitions; threads
     are added and removed, processing is paused, partitions are added, leaders and coordinators move, the metadata of
     brokers is stale, and brokers crash.  After ``storm_ms`` milliseconds of virtual time the faults stop, and the group
     must become stable.
+
+    An input is a row of (key, value, timestamp_ms).  In (key, value) the time is that of ``Topic(timestamp=...)``, and
+    in (value,) the key is that of ``Topic(key_from=...)``, if any, as well.
 
     At every step, the simulation checks that a partition has one owner per generation, that committed offsets never
     decrease, that removed members cannot commit, that partitions stay in their partition groups, and that no thread
@@ -105,8 +109,10 @@ def simulate(
     Raises:
         SimulationError: a seed failed, a kind of event did not occur in many seeds, or the topology is not
             deterministic, or depends on the order of arrival outside of ``may_depend_on_order``.
-        ConfigError: there are no seeds or no inputs, a seed or another number is out of range, or an input is no row of
-            key, value and time.
+        ConfigError: there are no seeds or no inputs, a seed or another number is out of range, or an input is no such
+            row, or its time is left out and its topic declares none.
+        SerializationError: ``key_from`` of a topic failed.
+        InvalidTimestampError: ``timestamp`` of a topic failed, or there is no value for it.
         TopologyError: an input is not a ``Topic`` or is not read by the topology, or a name in ``may_depend_on_order``
             is unknown.
     """
@@ -150,9 +156,23 @@ def _report(simulation: _Simulation, seeds: Iterable[int]) -> SimulationReport:
     return report
 
 
+def _written(topic: Topic[Any, Any], row: object) -> Row:
+    """Return a row as it is written, with the key and the time that the topic declares where it leaves them out."""
+    key, value, time_ms = checked_row(row, "simulate()", ConfigError)
+    if time_ms is None:
+        if topic.timestamp is None:
+            raise ConfigError(
+                f"simulate() got {row!r:.100} without a time for topic {topic.name!r}, which declares none; give "
+                "(key, value, timestamp_ms), or Topic(timestamp=...)"
+            )
+        time_ms = FromValue(topic.name, topic.timestamp).one(None, value, NO_TIMESTAMP, NO_TIMESTAMP)
+        checked_time(time_ms, f"timestamp of topic {topic.name!r}", ConfigError)
+    return topic, topic.key_of(value, key), value, time_ms
+
+
 def _prepared(
     topology: TopologySource,
-    inputs: Mapping[Topic[Any, Any], Iterable[tuple[Any, Any, int]]],
+    inputs: Mapping[Topic[Any, Any], Iterable[InputRow[Any, Any]]],
     partitions: int,
     storm_ms: int,
     rest_ms: int,
@@ -161,9 +181,7 @@ def _prepared(
 ) -> _Simulation:
     for topic in inputs:
         typed_topic(topic, "an input of simulate()")
-    rows = [
-        (topic, *checked_row(row, "simulate()", ConfigError)) for topic, records in inputs.items() for row in records
-    ]
+    rows = [_written(topic, row) for topic, records in inputs.items() for row in records]
     if not rows:
         raise ConfigError(
             "simulate() got no inputs; pass for example inputs={topic: [(key, value, timestamp_ms), ...]}"
