@@ -87,7 +87,7 @@ class StreamAggregation:
         key, wanted = overridden(group.key, arguments.key, group.name), arguments.store_name(name)
         materialized = windowing.store(group.graph, wanted, prefix, key, value, arguments.options)
         full_name = value.node = group.graph.names.given(name, prefix)
-        parent, sources = group.partitioned_by_key(materialized.store)
+        parent = group.partitioned_by_key(materialized.store)
         state = SourceState(materialized)
         content = LogicalOperator(lambda: windowing.operator(state, fold), state.specs)
         node = LogicalNode(
@@ -98,8 +98,8 @@ class StreamAggregation:
             window_ms=windowing.window_ms,
         )
         group.graph.add(parent, node)
-        self.side.attach([node], sources)
-        table = TableRef(group.graph, node, windowing.table_key(key), value, sources, state)
+        self.side.attach([node])
+        table = TableRef(group.graph, node, windowing.table_key(key), value, state)
         return table if windowing.early is None else with_early_results(table, windowing, name)
 
 
@@ -152,7 +152,7 @@ class TableAggregation:
         content = LogicalOperator(operator, state.specs)
         node = LogicalNode(full_name, content, is_output_versioned=materialized.is_versioned)
         group.graph.add(repartition, node)
-        return TableRef(group.graph, node, key, value, frozenset((repartition.name,)), state)
+        return TableRef(group.graph, node, key, value, state)
 
 
 def count_variable(node: str) -> SerdeVariable:

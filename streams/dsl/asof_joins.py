@@ -87,7 +87,6 @@ def join_latest(
         left = stream.repartitioned_for_join(stream.name if base is None else f"{base}-left", key, value)
     if other.needs_repartition:
         right = other.repartitioned_for_join(other.name if base is None else f"{base}-right", other_key, other_value)
-    sources = graph.copartition(left.sources | right.sources)
     left_name = names.suffixed(base, "-left", "KSTREAM-ASOFLEFT-")
     right_name = names.suffixed(base, "-right", "KSTREAM-ASOFRIGHT-")
     merge_name = names.suffixed(base, "-merge", "KSTREAM-MERGE-")
@@ -121,9 +120,9 @@ def join_latest(
     node = LogicalNode(merge_name, LogicalOperator(PassThrough))
     graph.add((one, two), node)
     result = annotated(result_type(joiner), merge_name)
-    joined = left.at(node, key, result, needs_repartition=False, sources=sources)
+    joined = left.at(node, key, result, needs_repartition=False)
     joined.side = SideOutputs(left.at(node, key, joint(value, other_value, merge_name)), has_late=True)
-    joined.side.attach([one, two], sources)
+    joined.side.attach([one, two])
     return joined
 
 

@@ -136,7 +136,7 @@ class StreamsBuilder:
         content.idle_close_ms = None if idle_close is None else to_ms(idle_close, "idle_close of stream")
         source.declare(self._graph)
         node = self._graph.add(self._graph.root, LogicalNode(full_name, content))
-        return KStream(StreamRef(self._graph, node, content.key, content.value, frozenset((full_name,))))
+        return KStream(StreamRef(self._graph, node, content.key, content.value))
 
     @overload
     def table(
@@ -212,8 +212,8 @@ class StreamsBuilder:
         content = LogicalTableSource(source_name, topics, process, lambda: state.store)
         node = LogicalNode(full_name, content, is_output_versioned=materialized.is_versioned)
         self._graph.add(self._graph.root, node)
-        rows = StreamRef(self._graph, node, topics.key, topics.value, frozenset((source_name,)))
-        table = TableRef(self._graph, node, topics.key, topics.value, rows.sources, state)
+        rows = StreamRef(self._graph, node, topics.key, topics.value)
+        table = TableRef(self._graph, node, topics.key, topics.value, state)
         table.side = SideOutputs.at(node, rows)
         return KTable(table)
 

@@ -128,7 +128,6 @@ def merge(stream: StreamRef, other: StreamRef | Any, name: str | None) -> Stream
         joint(stream.key, other.key, full_name),
         joint(stream.value, other.value, full_name),
         needs_repartition=stream.needs_repartition or other.needs_repartition,
-        sources=stream.sources | other.sources,
     )
 
 
@@ -275,7 +274,7 @@ def to_table(stream: StreamRef, name: str | None, arguments: StoreArguments) -> 
     state = SourceState(materialized, materialized.is_needed)
     content = LogicalOperator(lambda: ToTable(state.store, state.send_old), state.specs)
     node = stream.add(full_name, content, is_output_versioned=materialized.is_versioned)
-    table = TableRef(graph, node, *types, stream.sources, state)
+    table = TableRef(graph, node, *types, state)
     table.side = SideOutputs.at(node, stream.at(node, *types, needs_repartition=False))
     return table
 

@@ -207,7 +207,7 @@ def to_stream(table: TableRef, mapper: Callable[..., Any] | None, name: str | No
     graph = table.graph
     full_name = graph.names.given(name, "KTABLE-TOSTREAM-")
     node = graph.add(table.node, LogicalNode(full_name, LogicalOperator(lambda: TableToStream(tombstones))))
-    stream = StreamRef(graph, node, table.key, table.value, table.sources)
+    stream = StreamRef(graph, node, table.key, table.value)
     return stream if mapper is None else stream_operators.select_key(stream, mapper, None, "to_stream")
 
 
@@ -291,5 +291,5 @@ def group_by(table: TableRef, mapper: Callable[..., Any], name: str | None, key:
     table.state.enable_old(True)
     keys = declared_or_annotated(key, key_type, full_name)
     grouped = GroupedTableRef(graph, node, keys, declared_or_annotated(value, value_type, full_name), name)
-    grouped.side = SideOutputs.at(node, StreamRef(graph, node, table.key, table.value, table.sources))
+    grouped.side = SideOutputs.at(node, StreamRef(graph, node, table.key, table.value))
     return grouped

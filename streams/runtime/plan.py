@@ -126,7 +126,7 @@ class ApplicationPlan:
             refuse_generated_names(topology)
         subs = sub_topologies(topology, external)
         existing = existing or Existing()
-        partitions = resolve_partitions(topology, subs, external, later=existing.later)
+        partitions = resolve_partitions(topology, subs, external, groups=existing.groups, later=existing.later)
         if is_single_task:
             subs = merged(subs)
         groups = (grouper or SamePartitionGrouper()).groups(subs, partitions)

@@ -1,6 +1,8 @@
 """The processor graph, its sub-topologies and descriptions, and the programs that are compiled from the graph."""
 
 from streams.topology.compile import CompiledSubTopology as CompiledSubTopology
+from streams.topology.copartitioning import copartitions as copartitions
+from streams.topology.copartitioning import joined_sources as joined_sources
 from streams.topology.describe import GlobalStoreDescription as GlobalStoreDescription
 from streams.topology.describe import NodeDescription as NodeDescription
 from streams.topology.describe import SubTopologyDescription as SubTopologyDescription

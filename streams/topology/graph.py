@@ -132,8 +132,6 @@ class Topology:
     store_users: dict[str, list[str]] = Factory(dict)
     global_stores: dict[str, GlobalStore] = Factory(dict)
     internal_topics: dict[str, RepartitionTopic] = Factory(dict)
-    #: Groups of source names whose topics must have equal partition counts.
-    copartitioned: list[frozenset[str]] = Factory(list)
     #: Store name -> source topic that serves as the changelog of the store (optimized tables).
     source_changelogs: dict[str, str] = Factory(dict)
     #: Names of all nodes, including the nodes of global stores, in the order in which they were added.
@@ -317,10 +315,6 @@ class Topology:
             TopologyError: the topic was declared before, with another type, function or partition count.
         """
         self.topics[topic.name] = agreed(self.topics.get(topic.name, topic), topic)
-
-    def require_copartitioning(self, sources: Iterable[str]) -> None:
-        """Require equal partition counts for the topics of the given source nodes."""
-        self.copartitioned.append(frozenset(sources))
 
     def add_node(self, node: Node) -> None:
         """Add a node downstream of its parents.

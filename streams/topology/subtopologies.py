@@ -14,6 +14,7 @@ from attrs import frozen
 from streams.core.errors import TopologyError
 from streams.core.records import TaskId, TopicPartition
 from streams.core.topic import is_generated
+from streams.topology.copartitioning import Copartition, copartitions
 from streams.topology.graph import ProcessorNode, SinkNode, SourceNode, Topology, reader_of
 from streams.topology.operator import StoreNaming
 
@@ -160,7 +161,12 @@ def unmatched_patterns(topology: Topology, known: Iterable[str]) -> list[SourceN
 
 
 def resolve_partitions(
-    topology: Topology, subs: Iterable[SubTopology], known: Mapping[str, int], *, later: int | None = None
+    topology: Topology,
+    subs: Iterable[SubTopology],
+    known: Mapping[str, int],
+    *,
+    groups: Mapping[int, int] | None = None,
+    later: int | None = None,
 ) -> dict[str, int]:
     """Return the partition count of every source, sink and repartition topic.
 
@@ -170,11 +176,16 @@ def resolve_partitions(
     ``later``, the count for topics that a pattern matches later. If neither count is known, the topic has no count and
     no tasks.
 
+    ``groups`` has the number of partition groups of each sub-topology with existing state. Co-partitioned topics may
+    have grown one after the other: then their counts are different multiples of that number.
+
     Raises:
         TopologyError: a source topic is missing, or topics that must be co-partitioned have different partition counts.
     """
     counts = dict(known)
     subs = [sub for sub in subs if not sub.is_global]
+    joint = copartitions(topology)
+    kept = {store: groups[sub.id] for sub in subs for store in sub.stores if groups and sub.id in groups}
     for internal in topology.internal_topics.values():
         if internal.partitions is not None:
             counts[internal.name] = internal.partitions
@@ -201,16 +212,21 @@ def resolve_partitions(
         ]
         for name, count in complete or resolved[:1]:
             counts[name] = count
-        if not resolved and not _resolve_waiting(topology, counts, known, open_topics, later):
+        if not resolved and not _resolve_waiting(topology, joint, counts, known, open_topics, later):
             break
         open_topics = [name for name in open_topics if name not in counts]
-        _copartition(topology, counts)
-    _copartition(topology, counts)
+        _copartition(topology, joint, counts, kept)
+    _copartition(topology, joint, counts, kept)
     return counts
 
 
 def _resolve_waiting(
-    topology: Topology, counts: dict[str, int], known: Mapping[str, int], open_topics: list[str], later: int | None
+    topology: Topology,
+    joint: Iterable[Copartition],
+    counts: dict[str, int],
+    known: Mapping[str, int],
+    open_topics: list[str],
+    later: int | None,
 ) -> bool:
     """Set the partition count of one repartition topic whose writers read patterns without a matching topic.
 
@@ -222,8 +238,8 @@ def _resolve_waiting(
     if not unmatched_patterns(topology, known):
         raise TopologyError(f"repartition topic {open_topics[0]!r} has no writer with a source topic")
     for name in open_topics:
-        for names in topology.copartitioned:
-            topics = [topic for source in names for topic in _topics_of(topology, source, counts)]
+        for copartition in joint:
+            topics = copartition.topics(topology, counts)
             if name in topics and (found := [counts[topic] for topic in topics if topic in counts]):
                 counts[name] = max(found)
                 return True
@@ -232,10 +248,18 @@ def _resolve_waiting(
     return later is not None
 
 
-def _copartition(topology: Topology, counts: dict[str, int]) -> None:
-    """Set one partition count for each set of co-partitioned topics; reject external topics with other counts."""
-    for names in topology.copartitioned:
-        topics = [topic for name in sorted(names) for topic in _topics_of(topology, name, counts)]
+def _copartition(
+    topology: Topology, joint: Iterable[Copartition], counts: dict[str, int], kept: Mapping[str, int]
+) -> None:
+    """Set one partition count for each set of co-partitioned topics; reject external topics with other counts.
+
+    ``kept`` has the number of partition groups of each store with existing state.
+    """
+    for copartition in joint:
+        store = copartition.stores[0]
+        topics = copartition.topics(topology, counts)
+        if store in kept and all(topic in counts and counts[topic] % kept[store] == 0 for topic in topics):
+            continue  # Each new partition is in the partition group that has the state of its keys.
         fixed: dict[str, int] = {}
         for topic in topics:
             internal = topology.internal_topics.get(topic)
@@ -244,22 +268,14 @@ def _copartition(topology: Topology, counts: dict[str, int]) -> None:
         if len(set(fixed.values())) > 1:
             listed = ", ".join(f"{topic!r} has {count}" for topic, count in sorted(fixed.items()))
             raise TopologyError(
-                f"inputs of a join or merge of state must be co-partitioned, but {listed} partitions; "
-                "give the topics equal counts, or repartition one with .repartition(partitions=n)"
+                f"inputs of a join, or of other state, must be co-partitioned, but {listed} partitions and their "
+                f"records meet in store {store!r}; give the topics equal counts, or repartition one with "
+                ".repartition(partitions=n)"
             )
         if all(topic in counts for topic in topics) and topics:
             count = max(fixed.values(), default=0) or max(counts[topic] for topic in topics)
             for topic in topics:
                 counts[topic] = count
-
-
-def _topics_of(topology: Topology, source: str, known: Iterable[str]) -> tuple[str, ...]:
-    node = topology.nodes[source]
-    if not isinstance(node, SourceNode):
-        return ()
-    if node.pattern is None:
-        return node.topics
-    return tuple(topic for topic in known if topic not in topology.internal_topics and node.reads(topic))
 
 
 class PartitionGrouper(Protocol):

@@ -23,7 +23,7 @@ from streams.testing.simulation.faults import Fault
 from streams.testing.simulation.outcome import Expectation, OrderDependenceError, Outcome
 from streams.testing.simulation.report import SimulationError, SimulationReport, Verdict
 from streams.testing.simulation.world import LoggedRecord, World
-from streams.topology import Topology, reader_of, sub_topologies
+from streams.topology import Topology, copartitions, reader_of, resolve_partitions, sub_topologies
 
 #: Number of seeds from which on every kind of event must have occurred at least once.
 _MANY = 50
@@ -202,6 +202,8 @@ def _prepared(
         if reader_of(topic.name, sources) is None:
             raise TopologyError(f"the topology does not read topic {topic.name!r}; {meant(topic.name, read)}")
         counts.setdefault(topic.name, topic.partitions or partitions)
+    # What no world could run is said once, before the worlds.
+    resolve_partitions(built, sub_topologies(built, counts), counts)
     # The broker of a streams group refuses to assign tasks when inputs of state have grown.
     may_grow = _may_grow(built) and config.group_protocol == "classic"
     growing = [topic.name for topic in inputs] if may_grow else []
@@ -381,4 +383,6 @@ def _check_exercised(simulation: _Simulation, report: SimulationReport) -> None:
 
 def _may_grow(topology: Topology) -> bool:
     """Return whether partitions may be added to topics; co-partitioned topics would have to be expanded together."""
-    return not topology.copartitioned and not topology.global_stores
+    names = [topic for source in topology.sources() for topic in source.topics]
+    shared = (found.topics(topology, names) for found in copartitions(topology))
+    return all(len(topics) <= 1 for topics in shared) and not topology.global_stores
