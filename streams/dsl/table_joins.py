@@ -81,13 +81,13 @@ def _join(
     versioned: set[str] = set()
     this = LogicalOperator(
         lambda: TableTableJoin(
-            right_values, joiner, with_key, kind, True, state.send_old, table.node.name in versioned
+            right_values, joiner, with_key, kind, True, state.send_old, table.node.name in versioned, state.closings
         ),
         connected=lambda: right_values.stores,
     )
     that = LogicalOperator(
         lambda: TableTableJoin(
-            left_values, joiner, with_key, kind, False, state.send_old, other.node.name in versioned
+            left_values, joiner, with_key, kind, False, state.send_old, other.node.name in versioned, state.closings
         ),
         connected=lambda: left_values.stores,
     )

@@ -112,7 +112,8 @@ def filter_rows(
     )
     versioned: set[str] = set()
     content = LogicalOperator(
-        lambda: TableFilter(predicate, negate, state.store, state.send_old, bool(versioned)), state.specs
+        lambda: TableFilter(predicate, negate, state.store, state.send_old, bool(versioned), state.closings),
+        state.specs,
     )
     is_versioned = _versioned(arguments, materialized)
     node = LogicalNode(full_name, content, is_output_versioned=is_versioned, versioned_parents=versioned)
@@ -129,7 +130,9 @@ def map_values(table: TableRef, mapper: Callable[..., Any], name: str | None, ar
     state = DerivedState(
         (table.state,), materialized, lambda parent: ComputedValues(parent, MappedRow(mapper, with_key))
     )
-    content = LogicalOperator(lambda: TableMapValues(mapper, with_key, state.store, state.send_old), state.specs)
+    content = LogicalOperator(
+        lambda: TableMapValues(mapper, with_key, state.store, state.send_old, state.closings), state.specs
+    )
     node = LogicalNode(full_name, content, is_output_versioned=_versioned(arguments, materialized))
     return table.derived(node, key, value, state)
 
@@ -193,7 +196,7 @@ def transform_values(
         return (*state.specs(), *(builder.spec() for builder in builders))
 
     content = LogicalOperator(
-        lambda: TableTransformValues(operator, state.store, state.send_old), specs, lambda: stores
+        lambda: TableTransformValues(operator, state.store, state.send_old, state.closings), specs, lambda: stores
     )
     node = LogicalNode(full_name, content, is_output_versioned=_versioned(arguments, materialized))
     return table.derived(node, key, value, state)
@@ -234,7 +237,11 @@ def suppress(table: TableRef, suppressed: Any, name: str | None) -> TableRef:
     store = f"{name}-store" if name is not None else graph.names.store("KTABLE-SUPPRESS-")
     key, value = table.key, table.value
     table.state.enable_old(True)
-    state = DerivedState((table.state,), None, lambda parent: SuppressedValues(parent, store, key.resolve()))
+    if suppressed.time_limit_ms is None:
+        table.state.pass_time_to(store)
+    state = DerivedState(
+        (table.state,), None, lambda parent: SuppressedValues(parent, store, key.resolve()), is_held=True
+    )
 
     def operator() -> Suppress:
         return Suppress(
