@@ -17,7 +17,7 @@ from streams.core.records import TaskId, TopicPartition
 from streams.core.serdes import BYTES
 from streams.core.timestamps import Extractor, extractor_for
 from streams.core.wrapping import ProcessorWrapper
-from streams.runtime.grouping import check_groups, kept_together, merged
+from streams.runtime.grouping import check_changelogs, check_groups, kept_together, merged
 from streams.runtime.handling import Handlers, HandlerSettings
 from streams.runtime.idle import IdleLimits
 from streams.runtime.lateness import Disorder
@@ -38,6 +38,7 @@ from streams.topology import (
     SourceNode,
     SubTopology,
     Topology,
+    divided_keys,
     refuse_generated_names,
     resolve_partitions,
     stages,
@@ -62,11 +63,12 @@ class InternalTopicPlan:
 class Existing:
     """The existing state of an application.
 
-    ``groups`` contains the number of partition groups of each stateful sub-topology.  ``later`` is the partition count
-    expected of topics that a source's pattern may match later, or None if unknown.
+    ``groups`` has, for each topic of a sub-topology with state, the number of partition groups among which its keys are
+    divided.  ``later`` is the partition count expected of topics that a source's pattern may match later, or None if
+    unknown.
     """
 
-    groups: Mapping[int, int] = field(factory=dict)
+    groups: Mapping[str, int] = field(factory=dict)
     later: int | None = None
 
 
@@ -89,6 +91,9 @@ class ApplicationPlan:
     has_lanes: bool = False
     #: The producing tasks, in the order of their lanes, by topic that is stored as lanes; empty without ``has_lanes``.
     lanes: dict[str, list[TaskId]] = field(factory=dict)
+    #: By topic whose records reach a store: the number of partition groups among which its keys are divided; empty with
+    #: a custom grouper, which need not divide them by the hash of the key.
+    divisions: Mapping[str, int] = field(factory=dict)
     #: The through topics, whose first lane is for external records.
     fed: set[str] = field(factory=set)
     #: The observer of the tasks, or None.
@@ -133,9 +138,10 @@ class ApplicationPlan:
         if is_single_task and not groups:
             # There are only pattern sources, whose topics may be created later.
             groups = {TaskId(sub.id, 0): () for sub in subs if not sub.is_global}
-        for sub_id, count in existing.groups.items():
-            groups = kept_together(groups, sub_id, count, partitions, grouper is None)
-        plan = cls(topology, config, clock, partitions, subs, groups, has_lanes)
+        divisions = {} if grouper else divided_keys(topology, partitions, existing.groups)
+        groups = kept_together(groups, {**existing.groups, **divisions}, partitions, is_default=grouper is None)
+        check_changelogs(topology, partitions, divisions)
+        plan = cls(topology, config, clock, partitions, subs, groups, has_lanes, divisions=divisions)
         check_groups(plan.groups)
         if has_lanes:
             plan._lay_lanes()
@@ -320,9 +326,9 @@ class ApplicationPlan:
         result = []
         for logical in self.groups[task_id]:
             source = sources[logical.topic]
-            seen_as = self._prefixed(logical.topic)
+            seen_as, groups = self._prefixed(logical.topic), self.divisions.get(logical.topic)
             result += [
-                TaskInput(partition, source, logical.topic, logical.partition, seen_as)
+                TaskInput(partition, source, logical.topic, logical.partition, seen_as, groups)
                 for partition in (self.stored_in(logical) if only is None else only.get(logical, ()))
             ]
         return result

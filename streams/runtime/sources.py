@@ -55,6 +55,8 @@ class TaskInput:
     number: int
     #: Name of the topic in user code; the name of an internal topic includes the application id.
     name: str
+    #: Number of partition groups among which the keys of the topic are divided; None if its records reach no store.
+    groups: int | None = None
 
 
 @define(eq=False)

@@ -2,6 +2,7 @@
 
 from streams.topology.compile import CompiledSubTopology as CompiledSubTopology
 from streams.topology.copartitioning import copartitions as copartitions
+from streams.topology.copartitioning import divided_keys as divided_keys
 from streams.topology.copartitioning import joined_sources as joined_sources
 from streams.topology.describe import GlobalStoreDescription as GlobalStoreDescription
 from streams.topology.describe import NodeDescription as NodeDescription

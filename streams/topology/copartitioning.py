@@ -5,7 +5,7 @@ lead to the store have equal partition counts.  Global stores are exempt, becaus
 The requirement follows from the graph, so that it holds for joins, aggregates and user processors alike.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from attrs import frozen
 
@@ -45,6 +45,20 @@ def copartitions(topology: Topology) -> list[Copartition]:
         result = [other for other in result if not other.sources & sources]
         stores = (name for other in common for name in other.stores)
         result.append(Copartition(sources.union(*(other.sources for other in common)), (*stores, store)))
+    return result
+
+
+def divided_keys(topology: Topology, counts: Mapping[str, int], kept: Mapping[str, int]) -> dict[str, int]:
+    """Return the number of partition groups among which keys are divided, by topic that leads to a store.
+
+    It is the partition count that the topics had when the application began with them; ``kept`` has the numbers of
+    existing state.  Topics whose records meet in a store have one number.
+    """
+    result: dict[str, int] = {}
+    for joint in copartitions(topology):
+        topics = [topic for topic in joint.topics(topology, counts) if topic in counts]
+        number = min((kept[topic] for topic in topics if topic in kept), default=0)
+        result |= {topic: min(number or counts[topic], counts[topic]) for topic in topics}
     return result
 
 

@@ -165,7 +165,7 @@ def resolve_partitions(
     subs: Iterable[SubTopology],
     known: Mapping[str, int],
     *,
-    groups: Mapping[int, int] | None = None,
+    groups: Mapping[str, int] | None = None,
     later: int | None = None,
 ) -> dict[str, int]:
     """Return the partition count of every source, sink and repartition topic.
@@ -176,8 +176,8 @@ def resolve_partitions(
     ``later``, the count for topics that a pattern matches later. If neither count is known, the topic has no count and
     no tasks.
 
-    ``groups`` has the number of partition groups of each sub-topology with existing state. Co-partitioned topics may
-    have grown one after the other: then their counts are different multiples of that number.
+    ``groups`` has the number of partition groups among which the keys of a topic with existing state are divided.
+    Co-partitioned topics may have grown one after the other: then their counts are different multiples of that number.
 
     Raises:
         TopologyError: a source topic is missing, or topics that must be co-partitioned have different partition counts.
@@ -185,7 +185,7 @@ def resolve_partitions(
     counts = dict(known)
     subs = [sub for sub in subs if not sub.is_global]
     joint = copartitions(topology)
-    kept = {store: groups[sub.id] for sub in subs for store in sub.stores if groups and sub.id in groups}
+    kept = groups or {}
     for internal in topology.internal_topics.values():
         if internal.partitions is not None:
             counts[internal.name] = internal.partitions
@@ -253,12 +253,20 @@ def _copartition(
 ) -> None:
     """Set one partition count for each set of co-partitioned topics; reject external topics with other counts.
 
-    ``kept`` has the number of partition groups of each store with existing state.
+    ``kept`` has the number of partition groups among which the keys of a topic with existing state are divided.
     """
     for copartition in joint:
         store = copartition.stores[0]
         topics = copartition.topics(topology, counts)
-        if store in kept and all(topic in counts and counts[topic] % kept[store] == 0 for topic in topics):
+        numbers = {topic: kept[topic] for topic in topics if topic in kept}
+        if len(set(numbers.values())) > 1:
+            listed = ", ".join(f"{topic!r} in {number}" for topic, number in sorted(numbers.items()))
+            raise TopologyError(
+                f"inputs whose records meet in store {store!r} have state in other numbers of partition groups, "
+                f"{listed}: keys would be in two groups; repartition them with .repartition(partitions=n)"
+            )
+        number = next(iter(numbers.values()), 0)
+        if number and all(topic in counts and counts[topic] % number == 0 for topic in topics):
             continue  # Each new partition is in the partition group that has the state of its keys.
         fixed: dict[str, int] = {}
         for topic in topics:

@@ -206,10 +206,10 @@ def test_topics_with_state_grow_one_after_the_other(known, is_right):
     counts = dict(zip("AB", known, strict=True))
 
     if is_right:
-        assert counts_of(uneven, counts, groups={0: 2}).items() >= counts.items()
+        assert counts_of(uneven, counts, groups={"A": 2, "B": 2}).items() >= counts.items()
         return
     with pytest.raises(TopologyError, match="'A' has 4, 'B' has 3 partitions"):
-        counts_of(uneven, counts, groups={0: 2})
+        counts_of(uneven, counts, groups={"A": 2, "B": 2})
 
 
 # --- every driver ---------------------------------------------------------------------------
