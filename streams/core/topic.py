@@ -30,7 +30,7 @@ _MAX_NAME = 249
 _GENERATED = re.compile(r"(?:K(?:STREAM|TABLE)-.*|.+-STATE-STORE-)\d{10}")
 
 
-def check_topic_name(name: str) -> str:
+def check_topic_name(name: object) -> str:
     """Return the name if it is a valid Kafka topic name.
 
     Raises:
@@ -51,6 +51,19 @@ def check_topic_name(name: str) -> str:
             f"topic name {name!r} has {strange!r}: only ASCII letters, digits, '.', '_' and '-' are allowed"
         )
     return name
+
+
+def is_topic_name(name: object) -> bool:
+    """Return whether ``check_topic_name`` accepts a name.
+
+    >>> is_topic_name("orders"), is_topic_name("my orders"), is_topic_name(None)
+    (True, False, False)
+    """
+    try:
+        check_topic_name(name)
+    except TopologyError:
+        return False
+    return True
 
 
 def is_generated(name: str) -> bool:

@@ -178,7 +178,8 @@ def test_a_replay_of_files_fails_or_skips_likewise(tmp_path):
 
     with pytest.raises(Exception, match=r"times.txt:2: topic 'times': the timestamp extractor failed"):
         run()
-    assert run(deserialization_handler="continue").outputs[out].column("value").to_pylist() == ["1", "2"]
+    with run(deserialization_handler="continue") as result:
+        assert result.outputs[out].column("value").to_pylist() == ["1", "2"]
 
 
 @pytest.mark.parametrize("handler", ["fail", "continue"])
