@@ -199,7 +199,7 @@ def _check_count(plan: InternalTopicPlan, count: int) -> None:
         raise TopologyError(
             f"internal topic {plan.name!r} has {count} partitions, but the topology needs "
             f"{plan.partitions}: the partition count of an input has changed since it was created; "
-            f"restore the old count, or {START_OVER}"
+            f"restore the old count, start a run over files in another state directory, or {START_OVER}"
         )
 
 

@@ -10,6 +10,7 @@ from streams import (
     Consumer,
     EmbeddedBroker,
     Producer,
+    State,
     Streams,
     StreamsBuilder,
     Topic,
@@ -173,6 +174,19 @@ def test_topics_that_share_no_store_keep_numbers_of_their_own(broker):
     latest, tasks = game.run(apart)
 
     assert (latest, tasks) == (dict.fromkeys(sent, 2), 4)
+
+
+def test_a_key_is_looked_up_where_the_topics_of_its_store_have_it(broker):
+    """A topic with more partitions in the same sub-topology, which does not lead to the store, has no say."""
+    game = Game(broker, 20)
+    game.create(events=4, prices=2)
+    with Streams(apart, application_id="app", broker=broker, **FAST) as streams:
+        waiting.until(lambda: streams.state is State.RUNNING)
+        keys = [f"p{number}" for number in range(game.players)]
+
+        assert [streams.owner_of("p", key).partition for key in keys] == [
+            partition_for(key.encode(), 2) for key in keys
+        ]
 
 
 def test_a_new_application_id_that_repartitions_a_grown_topic_has_one_total(broker):
