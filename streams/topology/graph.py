@@ -305,7 +305,18 @@ class Topology:
         return self
 
     def add_internal_topic(self, topic: RepartitionTopic) -> None:
-        """Declare a repartition topic."""
+        """Declare a repartition topic.
+
+        Raises:
+            TopologyError: another repartition topic has this name.
+        """
+        if topic.name in self.internal_topics:
+            base = topic.name.removesuffix("-repartition")
+            raise TopologyError(
+                f"there are two repartition topics of the name {base!r}, which comes from the name= of a "
+                "repartition(), a grouping or a join, or else from the store of the aggregation; give each its own "
+                "name=, or use the repartitioned stream twice"
+            )
         self.internal_topics[topic.name] = topic
 
     def declare(self, topic: Topic[Any, Any]) -> None:
