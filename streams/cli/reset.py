@@ -10,10 +10,11 @@ from streams.cli.options import Commands, add_execute, add_repeatable, number_of
 
 if TYPE_CHECKING:
     from streams.broker import EmbeddedBroker
-    from streams.clients import Admin, ResetTarget
+    from streams.clients import Admin
     from streams.clients.tcp import TcpCluster
     from streams.core.records import TopicPartition
     from streams.replay import Snapshot
+    from streams.runtime import ResetTarget
 
 _EXAMPLES = """\
 examples:
@@ -63,7 +64,8 @@ def add_parser(commands: Commands) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Print the plan of the reset; with ``--execute``, execute it."""
-    from streams.clients import Admin, ResetPlan
+    from streams.clients import Admin
+    from streams.runtime import ResetPlan
 
     snapshot = _snapshot(options)
     folders = [Path(options.state_dir) / "state"] if options.state_dir else []
@@ -98,9 +100,10 @@ def _state_dir(folder: str) -> Path:
 
 
 def _target(options: argparse.Namespace) -> "ResetTarget":
-    from streams.clients import EARLIEST, LATEST, ResetTarget
+    from streams.clients import EARLIEST, LATEST
     from streams.core.clock import SystemClock
     from streams.replay.times import time_ms
+    from streams.runtime import ResetTarget
 
     if options.from_file is not None:
         return ResetTarget(offsets=_offsets_in(options.from_file))
@@ -181,9 +184,10 @@ def _target_of(
     Raises:
         UsageError: the snapshot does not end at the time of ``--to``.
     """
-    from streams.clients import LATEST, ResetTarget
+    from streams.clients import LATEST
     from streams.core.records import TopicPartition
     from streams.replay.times import time_ms
+    from streams.runtime import ResetTarget
 
     to = time_ms(options.to, "--to")
     cut = dict(pairs(options.cut, "--cut", "TOPIC=TIME"))

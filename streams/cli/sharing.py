@@ -43,7 +43,8 @@ def run_on_cluster(
         # Missing topics are reported once, before the workers start.
         clock, cluster = SystemClock(), TcpCluster.of(config)
         plans = Plans(topology, config, clock)
-        plans.of(plans.layout(Provisioner(cluster, clock, config, topology, False).known()))
+        provisioner = Provisioner(cluster, clock, config, topology, False)
+        plans.of(plans.layout(provisioner.known(), provisioner.committed()))
         where = config.bootstrap_servers
         _announce(config, f"by {options.workers} workers on {where}")
         return Workers(_commands(where, config, options), _secrets(options)).run()

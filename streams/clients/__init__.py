@@ -6,8 +6,6 @@ from streams.clients.admin import EARLIEST as EARLIEST
 from streams.clients.admin import LATEST as LATEST
 from streams.clients.admin import Admin as Admin
 from streams.clients.admin import GroupListing as GroupListing
-from streams.clients.application_reset import ResetPlan as ResetPlan
-from streams.clients.application_reset import ResetTarget as ResetTarget
 from streams.clients.async_consumer import AsyncConsumer as AsyncConsumer
 from streams.clients.async_producer import AsyncProducer as AsyncProducer
 from streams.clients.consumer import Consumer as Consumer
@@ -30,6 +28,7 @@ from streams.clients.errors import UnacknowledgedError as UnacknowledgedError
 from streams.clients.errors import UndeliveredError as UndeliveredError
 from streams.clients.errors import WakeupError as WakeupError
 from streams.clients.errors import is_transient as is_transient
+from streams.clients.internal_topics import LANES as LANES
 from streams.clients.internal_topics import LANES_GROUP as LANES_GROUP
 from streams.clients.internal_topics import InternalTopic as InternalTopic
 from streams.clients.internal_topics import internal_topics as internal_topics

@@ -248,6 +248,10 @@ class Accumulator:
         self, partition: TopicPartition, block: Block, delivery: Delivery, now_ms: int, size_bytes: int
     ) -> None:
         """Queue a whole block, split into pieces that each fit into a request; brokers reject larger batches."""
+        if not isinstance(block.offsets, range):
+            # Brokers reject gaps, too: the offsets are those of the log from which the records come.
+            columns = block.keys, block.values, block.timestamps, block.headers
+            block = Block(*columns, range(len(block)), block.producer, block.compression)
         pieces = min(len(block), -(-size_bytes // self._max_parcel_bytes))
         self._number += 1
         self._unfinished[self._number] = pieces

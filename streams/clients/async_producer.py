@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar, overload
 
 from streams.clients.delivery import Delivery
 from streams.clients.records import GroupMetadata
+from streams.core.arguments import NOT_GIVEN
 from streams.core.event_loops import LoopCalls
 from streams.core.records import RecordMetadata, TopicPartition
 from streams.core.topic import Topic
@@ -84,7 +85,7 @@ class AsyncProducer:
         topic: Topic[K, V],
         value: V | None,
         *,
-        key: K | None = None,
+        key: K | None = NOT_GIVEN,
         timestamp_ms: int | None = None,
         headers: Iterable[tuple[str, bytes | None]] = (),
         partition: int | None = None,
@@ -118,7 +119,7 @@ class AsyncProducer:
         topic: Topic[K, V],
         value: V | None,
         *,
-        key: K | None = None,
+        key: K | None = NOT_GIVEN,
         timestamp_ms: int | None = None,
         headers: Iterable[tuple[str, bytes | None]] = (),
         partition: int | None = None,

@@ -26,7 +26,7 @@ from streams.clients.sender_driver import SenderDriver
 from streams.clients.tcp import cluster_of
 from streams.clients.transaction import TransactionPhase
 from streams.clients.transactor import Transactor
-from streams.core.arguments import checked_headers, checked_time
+from streams.core.arguments import NOT_GIVEN, checked_headers, checked_time
 from streams.core.client_settings import ProducerSettings, Security
 from streams.core.clock import Clock, SystemClock
 from streams.core.errors import (
@@ -161,7 +161,7 @@ class Producer:
         topic: Topic[K, V],
         value: V | None,
         *,
-        key: K | None = None,
+        key: K | None = NOT_GIVEN,
         timestamp_ms: int | None = None,
         headers: Iterable[tuple[str, bytes | None]] = (),
         partition: int | None = None,
@@ -182,21 +182,22 @@ class Producer:
         topic: Topic[Any, Any] | str,
         value: Any,
         *,
-        key: Any = None,
+        key: Any = NOT_GIVEN,
         timestamp_ms: int | None = None,
         headers: Iterable[tuple[str, bytes | None]] = (),
         partition: int | None = None,
     ) -> Delivery:
         """Send a record.
 
-        The key and value have the types of ``topic``, or are bytes if ``topic`` is a name.  ``timestamp_ms`` defaults
-        to the current time.
+        The key and value have the types of ``topic``, or are bytes if ``topic`` is a name.  ``key`` defaults to that
+        of ``Topic(key_from=...)``, which ``key=None`` suppresses, or else to None.  ``timestamp_ms`` defaults to the
+        current time.
 
         Raises:
             UnknownTopicError: the topic or the partition does not exist.
             ConfigError: ``topic`` is neither a Topic nor a name, or ``partition`` is no int.
-            SerializationError: the key or value does not fit the topic's types, the headers are no pairs of text and
-                bytes, or ``timestamp_ms`` is no int.
+            SerializationError: ``key_from`` failed, the key or value does not fit the topic's types, the headers are no
+                pairs of text and bytes, or ``timestamp_ms`` is no int.
             PartitionerError: the partitioner chose a partition that does not exist.
             RecordTooLargeError: the record exceeds ``max_request_bytes``.
             RequestTimeoutError: the buffer has no room for the record within ``max_block_ms``.
@@ -207,9 +208,10 @@ class Producer:
         self._check_transaction()
         if isinstance(topic, Topic):
             name, suffix = topic.name, topic.key_serde.key_suffix
-            key, value = topic.key_serde.serialize(key), topic.value_serde.serialize(value)
+            key, value = topic.key_serde.serialize(topic.key_of(value, key)), topic.value_serde.serialize(value)
         else:
             name, suffix = topic_name(topic, "send()", ConfigError), 0
+            key = None if key is NOT_GIVEN else key
             if not isinstance(key, (bytes, type(None))) or not isinstance(value, (bytes, type(None))):
                 raise SerializationError(
                     f"topic {name!r} is given by name: key and value must be bytes; pass a Topic for other types"

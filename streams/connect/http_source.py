@@ -57,7 +57,7 @@ class HttpSource:
         interval_ms: the pause after an answer that has nothing more, in milliseconds.
         items: the field with the list of items, such as ``data.orders``; "" if the document is a list, "." if the
             document is one item.
-        key: the field of an item that has the key of its record.
+        key: the field of an item that has the key of its record, by default that of ``Topic(key_from=...)``.
         last: the field of an item that has its place in the order of the server, such as ``id``.
         last_param: the parameter of the URL for it, such as ``after``.
         next: the field of the document that has the cursor of the next page, such as ``paging.next``.

@@ -11,6 +11,7 @@ import msgspec
 from attrs import define, field
 
 from streams.connect.errors import ConnectError
+from streams.core.arguments import NOT_GIVEN
 from streams.core.errors import ConfigError
 from streams.core.serdes import NULL
 from streams.core.timestamps import to_milliseconds
@@ -82,7 +83,7 @@ def value_at(document: bytes, path: str) -> Any:
 class JsonRecords:
     """Makes serialized records of a topic from JSON items: the item is the value, the key is in one of its fields.
 
-    With ``has_keys`` keys come from elsewhere, as text.
+    With ``has_keys`` keys come from elsewhere, as text.  Without both they are those of ``Topic(key_from=...)``.
 
     Raises:
         ConfigError: the topic declares keys, and there is none, or the other way round.
@@ -97,10 +98,10 @@ class JsonRecords:
 
     def __attrs_post_init__(self) -> None:
         is_given, is_declared = bool(self.key) or self.has_keys, self.topic.key_serde is not NULL
-        if is_declared and not is_given:
+        if is_declared and not is_given and self.topic.key_from is None:
             raise ConfigError(
                 f"{self.source}: topic {self.topic.name!r} declares keys: give key= the name of the field with the "
-                "key, or declare the topic without key="
+                "key, or the topic key_from=, or declare it without key="
             )
         if is_given and not is_declared:
             raise ConfigError(f"{self.source}: key= is given, but topic {self.topic.name!r} declares no keys")
@@ -115,19 +116,7 @@ class JsonRecords:
             DocumentError: the item does not fit the types of the topic.
         """
         topic = self.topic
-        found = None if key is not None or not self.key else part_at(item, self.key)
-        if self.key and key is None and found is None:
-            raise DocumentError(f"has no field {self.key!r}, which has the key")
-        try:
-            if key is not None:
-                key_bytes = self._key_form.from_object(key)
-            else:
-                key_bytes = None if found is None else self._key_form.from_json(found)
-            # Written anew, so that equal keys have equal bytes.
-            key_bytes = topic.key_serde.serialize(topic.key_serde.deserialize(key_bytes))
-        except BAD_INPUT as error:
-            said = "the key" if key is not None else f"field {self.key!r}"
-            raise DocumentError(f"{said} does not fit the keys of topic {topic.name!r}: {error}") from None
+        key_object = self._key(item, key)
         try:
             value = topic.value_serde.deserialize(self._value_form.from_json(item))
             value_bytes = topic.value_serde.serialize(value)
@@ -135,7 +124,27 @@ class JsonRecords:
             raise DocumentError(f"does not fit the values of topic {topic.name!r}: {error}") from None
         if value_bytes is None:
             raise DocumentError("is null, which is no record")
+        try:
+            # Written anew, so that equal keys have equal bytes.
+            key_bytes = topic.key_serde.serialize(topic.key_of(value, key_object))
+        except BAD_INPUT as error:
+            raise DocumentError(str(error)) from None
         return key_bytes, value_bytes, self._time_ms(value)
+
+    def _key(self, item: bytes, key: str | None) -> Any:
+        """Return the key of an item that is ``key`` or in a field; ``NOT_GIVEN`` if the topic says which it is."""
+        if key is None and not self.key:
+            return NOT_GIVEN
+        said, text = "the key" if key is not None else f"field {self.key!r}", None
+        if key is None:
+            text = part_at(item, self.key)
+            if text is None:
+                raise DocumentError(f"has no {said}, which has the key")
+        try:
+            key_bytes = self._key_form.from_object(key) if text is None else self._key_form.from_json(text)
+            return self.topic.key_serde.deserialize(key_bytes)
+        except BAD_INPUT as error:
+            raise DocumentError(f"{said} does not fit the keys of topic {self.topic.name!r}: {error}") from None
 
     def columns(
         self, items: Sequence[bytes], first: int = 0

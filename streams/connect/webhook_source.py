@@ -46,7 +46,8 @@ class WebhookSource:
         listen: the address, as ``host:port``; port 0 selects a free one.  On an address that is not loopback, a
             ``token`` or a ``secret`` is needed.
         path: the path of the requests.
-        key: the field of an item that has the key of its record, such as ``order.id``.
+        key: the field of an item that has the key of its record, such as ``order.id``; by default the key is that of
+            ``Topic(key_from=...)``.
         key_header: the header of a request that has the key, instead of ``key``.
         items: the field of the body that has the list of items, or "." for a body that is a list; by default the
             body is one item.

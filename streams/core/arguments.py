@@ -6,12 +6,28 @@ no clock, no I/O; imports ``core.errors`` and ``core.records`` only.
 
 import operator
 from collections.abc import Iterable, Mapping
-from typing import Any, SupportsIndex, cast
+from typing import Any, Final, SupportsIndex, TypeAlias, TypeVar, cast
 
 from streams.core.errors import StreamsError
 from streams.core.records import Headers
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 MAX_TIME_MS = 2**63 - 1
+#: A record that a program gives: (key, value, timestamp_ms); the time may be left out, and the key as well.
+InputRow: TypeAlias = tuple[K, V, int] | tuple[K, V] | tuple[V]
+
+
+class _NotGiven:
+    """The type of the default for omitted arguments for which None has a meaning."""
+
+    def __repr__(self) -> str:
+        return "NOT_GIVEN"
+
+
+#: Default of arguments that may be None, such as a key, a type expression or a value of a row.
+NOT_GIVEN: Final[Any] = _NotGiven()
 
 
 def checked_time(time: object, what: str, error: type[StreamsError], **place: Any) -> int:
@@ -74,16 +90,20 @@ def checked_headers(headers: object, what: str, error: type[StreamsError], **pla
     )
 
 
-def checked_row(row: object, what: str, error: type[StreamsError]) -> tuple[Any, Any, int]:
-    """Return a row of key, value and time in epoch milliseconds; ``what`` names the argument in messages.
+def checked_row(row: object, what: str, error: type[StreamsError]) -> tuple[Any, Any, int | None]:
+    """Return (key, value, time in epoch milliseconds) of a row that may leave out the time, and the key as well.
+
+    A key that is left out is ``NOT_GIVEN``, a time None; ``what`` names the argument in messages.
 
     Raises:
         StreamsError: it is no such row; raised as class ``error``.
     """
-    if not isinstance(row, tuple | list) or len(row) != 3:
-        raise error(f"{what} needs rows of (key, value, timestamp_ms), got {row!r:.100}")
-    key, value, time = row
-    return key, value, checked_time(time, f"timestamp_ms of {what}", error)
+    if not isinstance(row, tuple | list) or not 1 <= len(row) <= 3:
+        raise error(f"{what} needs rows of (key, value, timestamp_ms), (key, value) or (value,), got {row!r:.100}")
+    if len(row) == 1:
+        return NOT_GIVEN, row[0], None
+    key, value, *times = row
+    return key, value, checked_time(times[0], f"timestamp_ms of {what}", error) if times else None
 
 
 def _is_header(pair: object) -> bool:

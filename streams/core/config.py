@@ -258,7 +258,7 @@ class StreamsConfig:
     deserialization_handler: Any = choice(
         "fail",
         _HANDLING,
-        "What to do with a record that cannot be read.",
+        "What to do with a record that cannot be read, or whose event time cannot be extracted.",
         takes_function=_is_handler,
         aliases=("default_deserialization_exception_handler", "deserialization_exception_handler"),
     )

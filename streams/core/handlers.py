@@ -19,8 +19,9 @@ from streams.core.user_code import check_arity
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: The step at which writing a record failed: serializing its key or its value, or sending it to the broker.
-FailureOrigin: TypeAlias = Literal["key", "value", "send"]
+#: The step at which writing a record failed: the choice of its topic, whose name no topic can have, serializing its key
+#: or its value, or sending it to the broker.
+FailureOrigin: TypeAlias = Literal["topic", "key", "value", "send"]
 
 
 @frozen

@@ -3,19 +3,21 @@
 Timestamps are extracted when a fetched block is added to the queue of its partition. An extractor is first called
 for a whole block; if the result is None, it is called for each record, so that the records before an invalid
 record are processed. A negative time means that the record is dropped and counted. The policies correspond to the
-``TimestampExtractor`` classes of Kafka Streams. This module imports only ``core.clock`` and ``core.errors``.
+``TimestampExtractor`` classes of Kafka Streams. This module imports only ``core.clock``, ``core.errors`` and
+``core.threads``.
 """
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from types import NoneType
-from typing import Any, Literal, NoReturn, Protocol, SupportsIndex, TypeAlias, cast
+from typing import Any, Literal, Protocol, SupportsIndex, TypeAlias, cast
 
 from attrs import frozen
 
 from streams.core.clock import Clock
 from streams.core.errors import InvalidTimestampError
+from streams.core.threads import INTERRUPTIONS
 
 #: A user's extractor: (key, value, record timestamp, partition time) -> milliseconds or datetime.
 TimestampFunction: TypeAlias = Callable[[Any, Any, int, int], "int | datetime"]
@@ -58,7 +60,9 @@ def to_milliseconds(time: object) -> int:
     """
     if isinstance(time, datetime):
         since = time - (_EPOCH_NAIVE if time.tzinfo is None else _EPOCH)
-        return since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
+        # NaT of pandas is a datetime too: it equals nothing, and is no time.
+        if since == since:
+            return since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
     if type(time) is not int:
         if isinstance(time, bool) or not isinstance(time, SupportsIndex):
             raise TypeError(
@@ -161,13 +165,7 @@ class FromValue:
         """Return the event times of all values, or None if there is a tombstone or a time cannot be extracted."""
         if NoneType in set(map(type, values)):
             return None
-        try:
-            times: list[Any] = list(map(self.function, values))
-            if set(map(type, times)) == {int} and min(times) >= -_MAX_MS and max(times) <= _MAX_MS:
-                return times
-            return list(map(to_milliseconds, times))
-        except Exception:
-            return None  # ``one`` is called for each record instead, and raises the error.
+        return _block(lambda: map(self.function, values))
 
     def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
         """Return the event time of the value; for a tombstone, the record timestamp."""
@@ -178,10 +176,7 @@ class FromValue:
                     "and no value from which to take its time"
                 )
             return timestamp_ms
-        try:
-            return to_milliseconds(self.function(value))
-        except Exception as error:
-            _refuse(self.topic, value, error)
+        return _one(self.topic, value, lambda: self.function(value))
 
 
 @frozen
@@ -197,17 +192,57 @@ class Custom:
 
     def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
         """Return the event time that the user function returns for the record."""
-        try:
-            return to_milliseconds(self.function(key, value, timestamp_ms, partition_time_ms))
-        except Exception as error:
-            _refuse(self.topic, value, error)
+        return _one(self.topic, value, lambda: self.function(key, value, timestamp_ms, partition_time_ms))
 
 
-def _refuse(topic: str, value: object, error: Exception) -> NoReturn:
-    raise InvalidTimestampError(
-        f"topic {topic!r}: the timestamp extractor failed on a value of type {type(value).__qualname__}: "
-        f"{type(error).__name__}: {error}"
-    ) from error
+@frozen
+class Own:
+    """Extracts event times with an extractor of the application, whose failures and results are checked."""
+
+    topic: str
+    extractor: Extractor
+
+    def block(self, values: Sequence[Any], timestamps: Sequence[int]) -> Sequence[int] | None:
+        """Return the event times of all values, or None if the extractor returns None, fails or returns no times."""
+        times = _block(lambda: () if (given := self.extractor.block(values, timestamps)) is None else given)
+        return times if times is not None and len(times) == len(values) else None
+
+    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
+        """Return the event time that the extractor returns for the record."""
+        return _one(self.topic, value, lambda: self.extractor.one(key, value, timestamp_ms, partition_time_ms))
+
+
+def _block(extract: Callable[[], Iterable[Any]]) -> list[int] | None:
+    """Return the times of a block, or None if user code fails or a result is no time."""
+    try:
+        times = list(extract())
+        if set(map(type, times)) == {int} and min(times) >= -_MAX_MS and max(times) <= _MAX_MS:
+            return times
+        return list(map(to_milliseconds, times))
+    except INTERRUPTIONS:
+        raise
+    except BaseException:
+        return None  # ``one`` is called for each record instead, and raises the error.
+
+
+def _one(topic: str, value: object, extract: Callable[[], Any]) -> int:
+    """Return the time of one record.
+
+    Raises:
+        InvalidTimestampError: user code failed, or its result is no time.
+    """
+    try:
+        return to_milliseconds(extract())
+    except (InvalidTimestampError, *INTERRUPTIONS):
+        raise
+    except BaseException as error:
+        raise InvalidTimestampError(
+            f"topic {topic!r}: the timestamp extractor failed on a value of type {type(value).__qualname__}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
+_BUILT_IN = (FailOnInvalid, LogAndSkipInvalid, UsePartitionTime, WallClock, FromValue, Custom)
 
 
 def extractor_for(
@@ -235,5 +270,6 @@ def extractor_for(
             return WallClock(clock)
         raise ValueError(f"unknown timestamp extractor {policy!r}")
     if hasattr(policy, "block"):
-        return cast(Extractor, policy)
+        extractor = cast(Extractor, policy)
+        return extractor if isinstance(extractor, _BUILT_IN) else Own(topic, extractor)
     return Custom(topic, cast(Any, policy))

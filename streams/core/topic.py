@@ -8,12 +8,12 @@ import difflib
 import re
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any, Generic, TypeAlias, TypeVar, overload
+from typing import Any, Generic, TypeAlias, TypeVar, cast, overload
 
 from typing_extensions import TypeForm
 
-from streams.core.arguments import checked_count
-from streams.core.errors import StreamsError, TopologyError
+from streams.core.arguments import NOT_GIVEN, checked_count
+from streams.core.errors import SerializationError, StreamsError, TopologyError
 from streams.core.serdes import FormatSerde, Serde, serde_for
 from streams.core.user_code import is_same, refuse_unawaited
 
@@ -30,7 +30,7 @@ _MAX_NAME = 249
 _GENERATED = re.compile(r"(?:K(?:STREAM|TABLE)-.*|.+-STATE-STORE-)\d{10}")
 
 
-def check_topic_name(name: str) -> str:
+def check_topic_name(name: object) -> str:
     """Return the name if it is a valid Kafka topic name.
 
     Raises:
@@ -51,6 +51,19 @@ def check_topic_name(name: str) -> str:
             f"topic name {name!r} has {strange!r}: only ASCII letters, digits, '.', '_' and '-' are allowed"
         )
     return name
+
+
+def is_topic_name(name: object) -> bool:
+    """Return whether ``check_topic_name`` accepts a name.
+
+    >>> is_topic_name("orders"), is_topic_name("my orders"), is_topic_name(None)
+    (True, False, False)
+    """
+    try:
+        check_topic_name(name)
+    except TopologyError:
+        return False
+    return True
 
 
 def is_generated(name: str) -> bool:
@@ -103,8 +116,9 @@ class Topic(Sink[K, V | None], Source[K, V]):
 
     ``key`` and ``value`` are type expressions or serdes; without ``key``, all keys are None. ``timestamp`` is a
     function that returns the event time of a value, as a datetime (naive = UTC) or in epoch milliseconds.
-    ``key_from`` is a function that returns the key for a row of a plain file. ``partitions`` is the number of
-    partitions; it defaults to that of the existing topic or to the default for the run.
+    ``key_from`` is a function that returns the key of a value where none is given: for rows of plain files, and in
+    ``Producer.send``, ``TopologyTestDriver.pipe`` and ``simulate``. ``partitions`` is the number of partitions; it
+    defaults to that of the existing topic or to the default for the run.
 
     >>> orders = Topic("orders", key=str, value=dict[str, int], timestamp=lambda order: order["at"])
     >>> orders
@@ -189,6 +203,27 @@ class Topic(Sink[K, V | None], Source[K, V]):
     def value_serde(self) -> Serde[V]:
         """The serde of the topic's values."""
         return self._value_serde
+
+    def key_of(self, value: V | None, key: Any = NOT_GIVEN) -> K | None:
+        """Return the key of a record: ``key``, or else that which ``key_from`` returns for the value.
+
+        Without ``key_from`` it is None, and for a tombstone, which has no value to take a key from.
+
+        >>> Topic("orders", key=str, value=dict[str, str], key_from=lambda order: order["by"]).key_of({"by": "ann"})
+        'ann'
+
+        Raises:
+            SerializationError: ``key_from`` failed.
+        """
+        if key is not NOT_GIVEN:
+            return cast("K | None", key)
+        if self.key_from is None or value is None:
+            return None
+        try:
+            return cast(K, self.key_from(value))
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise SerializationError(f"key_from of topic {self.name!r} failed: {reason}") from error
 
     def __repr__(self) -> str:
         return f"Topic({self.name!r}, key={self._key_serde.name}, value={self._value_serde.name})"

@@ -10,12 +10,13 @@ from typing import Any
 
 from attrs import Factory, evolve, field, frozen
 
+from streams.core.arguments import NOT_GIVEN
 from streams.core.serdes import LONG
 from streams.core.windows import SlidingWindows
 from streams.dsl.early_results import with_early_results
 from streams.dsl.functions import check_function, result_type
 from streams.dsl.logical import LogicalNode
-from streams.dsl.materialized import NOT_GIVEN, StoreArguments, key_value
+from streams.dsl.materialized import StoreArguments, key_value
 from streams.dsl.nodes import LogicalOperator
 from streams.dsl.operators import (
     COUNT,
@@ -86,7 +87,7 @@ class StreamAggregation:
         key, wanted = overridden(group.key, arguments.key, group.name), arguments.store_name(name)
         materialized = windowing.store(group.graph, wanted, prefix, key, value, arguments.options)
         full_name = value.node = group.graph.names.given(name, prefix)
-        parent, sources = group.partitioned_by_key(materialized.store)
+        parent = group.partitioned_by_key(materialized.store)
         state = SourceState(materialized)
         content = LogicalOperator(lambda: windowing.operator(state, fold), state.specs)
         node = LogicalNode(
@@ -97,8 +98,8 @@ class StreamAggregation:
             window_ms=windowing.window_ms,
         )
         group.graph.add(parent, node)
-        self.side.attach([node], sources)
-        table = TableRef(group.graph, node, windowing.table_key(key), value, sources, state)
+        self.side.attach([node])
+        table = TableRef(group.graph, node, windowing.table_key(key), value, state)
         return table if windowing.early is None else with_early_results(table, windowing, name)
 
 
@@ -151,7 +152,7 @@ class TableAggregation:
         content = LogicalOperator(operator, state.specs)
         node = LogicalNode(full_name, content, is_output_versioned=materialized.is_versioned)
         group.graph.add(repartition, node)
-        return TableRef(group.graph, node, key, value, frozenset((repartition.name,)), state)
+        return TableRef(group.graph, node, key, value, state)
 
 
 def count_variable(node: str) -> SerdeVariable:

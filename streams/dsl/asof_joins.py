@@ -10,12 +10,13 @@ from typing import Any, Generic, Literal, Required, TypedDict, TypeVar
 
 from typing_extensions import TypeForm
 
+from streams.core.arguments import NOT_GIVEN
 from streams.core.errors import TopologyError
 from streams.core.serdes import Serde
 from streams.dsl.functions import matching_form, result_type
 from streams.dsl.join_arguments import JoinArguments
 from streams.dsl.logical import LogicalNode
-from streams.dsl.materialized import NOT_GIVEN, Materialized, once, to_ms
+from streams.dsl.materialized import Materialized, once, to_ms
 from streams.dsl.names import check_name
 from streams.dsl.nodes import LogicalOperator
 from streams.dsl.operators import WAITING_LEFT, AsOf, AsOfLeft, AsOfRight, JoinKind, buffer_spec
@@ -86,7 +87,6 @@ def join_latest(
         left = stream.repartitioned_for_join(stream.name if base is None else f"{base}-left", key, value)
     if other.needs_repartition:
         right = other.repartitioned_for_join(other.name if base is None else f"{base}-right", other_key, other_value)
-    sources = graph.copartition(left.sources | right.sources)
     left_name = names.suffixed(base, "-left", "KSTREAM-ASOFLEFT-")
     right_name = names.suffixed(base, "-right", "KSTREAM-ASOFRIGHT-")
     merge_name = names.suffixed(base, "-merge", "KSTREAM-MERGE-")
@@ -120,9 +120,9 @@ def join_latest(
     node = LogicalNode(merge_name, LogicalOperator(PassThrough))
     graph.add((one, two), node)
     result = annotated(result_type(joiner), merge_name)
-    joined = left.at(node, key, result, needs_repartition=False, sources=sources)
+    joined = left.at(node, key, result, needs_repartition=False)
     joined.side = SideOutputs(left.at(node, key, joint(value, other_value, merge_name)), has_late=True)
-    joined.side.attach([one, two], sources)
+    joined.side.attach([one, two])
     return joined
 
 

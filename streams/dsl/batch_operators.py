@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from streams.core.arguments import checked_count
+from streams.core.arguments import NOT_GIVEN, checked_count
 from streams.core.errors import TopologyError
 from streams.core.serdes import Serde
 from streams.core.user_code import located
@@ -24,7 +24,7 @@ from streams.dsl.functions import (
     pairs_of,
     result_type,
 )
-from streams.dsl.materialized import NOT_GIVEN, to_ms
+from streams.dsl.materialized import to_ms
 from streams.dsl.nodes import LogicalOperator
 from streams.dsl.operators import BatchError, BatchMap, BatchPlan
 from streams.dsl.ref import StreamRef

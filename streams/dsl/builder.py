@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, TypeVar, Unpack, cast, get_args, overload
 from attrs import evolve, frozen
 from typing_extensions import TypeForm
 
+from streams.core.arguments import NOT_GIVEN
 from streams.core.config import StreamsConfig
 from streams.core.errors import TopologyError
 from streams.core.migrations import Migration
@@ -29,7 +30,7 @@ from streams.dsl import optimize
 from streams.dsl.functions import check_function
 from streams.dsl.global_table import GlobalKTable
 from streams.dsl.logical import LogicalGlobalStore, LogicalGraph, LogicalNode, LogicalStore
-from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreOptions, key_value, store_name, to_ms
+from streams.dsl.materialized import SAME_AS_NAME, StoreOptions, key_value, store_name, to_ms
 from streams.dsl.migrating import add_migrations
 from streams.dsl.nodes import LogicalGlobalTable, LogicalOperator, LogicalSource, LogicalTableSource
 from streams.dsl.operators import TableSource
@@ -135,7 +136,7 @@ class StreamsBuilder:
         content.idle_close_ms = None if idle_close is None else to_ms(idle_close, "idle_close of stream")
         source.declare(self._graph)
         node = self._graph.add(self._graph.root, LogicalNode(full_name, content))
-        return KStream(StreamRef(self._graph, node, content.key, content.value, frozenset((full_name,))))
+        return KStream(StreamRef(self._graph, node, content.key, content.value))
 
     @overload
     def table(
@@ -211,8 +212,8 @@ class StreamsBuilder:
         content = LogicalTableSource(source_name, topics, process, lambda: state.store)
         node = LogicalNode(full_name, content, is_output_versioned=materialized.is_versioned)
         self._graph.add(self._graph.root, node)
-        rows = StreamRef(self._graph, node, topics.key, topics.value, frozenset((source_name,)))
-        table = TableRef(self._graph, node, topics.key, topics.value, rows.sources, state)
+        rows = StreamRef(self._graph, node, topics.key, topics.value)
+        table = TableRef(self._graph, node, topics.key, topics.value, state)
         table.side = SideOutputs.at(node, rows)
         return KTable(table)
 

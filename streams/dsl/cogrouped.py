@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from attrs import Factory, define, field
 
+from streams.core.arguments import NOT_GIVEN
 from streams.core.errors import TopologyError
 from streams.core.records import Windowed
 from streams.core.windower import Windower
@@ -17,7 +18,7 @@ from streams.core.windows import CountWindows, SessionWindows, SlidingWindows, T
 from streams.dsl.aggregation import AGGREGATOR_FORM, MERGER_FORM, aggregate_variable
 from streams.dsl.functions import check_function
 from streams.dsl.logical import LogicalGraph, LogicalNode
-from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreArguments, StoreOptions, WindowStoreOptions
+from streams.dsl.materialized import SAME_AS_NAME, StoreArguments, StoreOptions, WindowStoreOptions
 from streams.dsl.names import check_name
 from streams.dsl.nodes import LogicalOperator
 from streams.dsl.operators import Fold, OwnAggregates
@@ -51,8 +52,8 @@ class CogroupRef:
     members: tuple[tuple[GroupRef, Callable[..., Any]], ...]
     #: The declared type of the aggregate.
     value: Any
-    #: Group -> node whose output is partitioned by key (the stream or its repartition topic), and its source nodes.
-    parents: dict[GroupRef, tuple[LogicalNode, frozenset[str]]] = Factory(dict)
+    #: Group -> node whose output is partitioned by key: the stream, or its repartition topic.
+    parents: dict[GroupRef, LogicalNode] = Factory(dict)
 
     def __repr__(self) -> str:
         return f"<CogroupedKStream of {len(self.members)}>"
@@ -79,11 +80,8 @@ class CogroupRef:
         for other in others:
             value = joint(value, other.value, first.name)
         needs_repartition = any(group.stream.needs_repartition for group in self.groups)
-        sources = frozenset(source for group in self.groups for source in group.stream.sources)
         stream = first.stream
-        return SideOutputs(
-            stream.at(stream.node, first.key, value, needs_repartition=needs_repartition, sources=sources)
-        )
+        return SideOutputs(stream.at(stream.node, first.key, value, needs_repartition=needs_repartition))
 
     def variables(self, initializer: Any, key: Any, value: Any) -> tuple[SerdeVariable, SerdeVariable]:
         """Return the serde variables for the keys, which all groups share, and for the aggregates."""
@@ -113,7 +111,6 @@ class CogroupRef:
         if name is not None:
             check_name(name)
         self._repartition(materialized.store)
-        sources = self.graph.copartition(source for group in self.groups for source in self.parents[group][1])
         state = SourceState(materialized)
         is_versioned = materialized.is_versioned if windowing.windows is None else None
         initializer = OwnAggregates(initializer)
@@ -129,22 +126,22 @@ class CogroupRef:
                 grace_ms=windowing.closing_ms,
                 window_ms=windowing.window_ms,
             )
-            nodes.append(self.graph.add(self.parents[group][0], node))
+            nodes.append(self.graph.add(self.parents[group], node))
         merge_name = self.graph.names.suffixed(name, "-cogroup-merge", MERGE)
         merge = self.graph.add(nodes, LogicalNode(merge_name, LogicalOperator(PassThrough)))
-        side.attach(nodes, sources)
-        return TableRef(self.graph, merge, windowing.table_key(types[0]), types[1], sources, state)
+        side.attach(nodes)
+        return TableRef(self.graph, merge, windowing.table_key(types[0]), types[1], state)
 
     def _repartition(self, store: str) -> None:
         for group in self.groups:
             stream = group.stream
             if not stream.needs_repartition:
-                self.parents[group] = stream.node, stream.sources
+                self.parents[group] = stream.node
                 continue
             node = repartition_node(self.graph.names, group.topic or store, group.key, group.value)
             if group not in self.parents:
                 self.graph.add(stream.node, node)
-                self.parents[group] = node, frozenset((node.name,))
+                self.parents[group] = node
 
 
 def _maker(windowing: Windowing, fold: Fold, state: SourceState) -> Callable[[], Operator]:

@@ -10,10 +10,11 @@ from typing import Any, Generic, TypedDict, TypeVar
 
 from typing_extensions import TypeForm
 
+from streams.core.arguments import NOT_GIVEN
 from streams.core.errors import TopologyError
 from streams.core.serdes import NULL, Serde
 from streams.dsl.functions import UNKNOWN, check_flag, check_function, result_type
-from streams.dsl.materialized import NOT_GIVEN, to_ms
+from streams.dsl.materialized import to_ms
 from streams.dsl.names import check_name
 from streams.dsl.nodes import LogicalOperator
 from streams.dsl.operators import Deduplicate, IdPartitioner, deduplication_store, keyed_id_serde

@@ -46,7 +46,9 @@ def with_early_results(table: TableRef, windowing: Windowing, name: str | None) 
     store = names.store(_PREFIX) if name is None else f"{name}-early-store"
     key, value, has_changelog = table.key, table.value, all(spec.has_changelog for spec in table.state.specs())
     numbers = windowing.numbers(table.state.store or "")
-    state = DerivedState((table.state,), None, lambda parent: SuppressedValues(parent, store, key.resolve()))
+    state = DerivedState(
+        (table.state,), None, lambda parent: SuppressedValues(parent, store, key.resolve()), is_held=True
+    )
 
     def operator() -> EarlyResults:
         serdes, behind_ms = (key.resolve(), value.resolve()), windowing.final_behind_ms

@@ -111,9 +111,7 @@ class _ForeignKeyJoin:
         sink = self.add(
             send, parts.subscription_sink, LogicalInternalSink(topic, foreign.resolve, wrapped, partitioner)
         )
-        source = self.add(sink, parts.subscription_source, LogicalInternalSource(topic, foreign.resolve, wrapped))
-        self.graph.copartition(self.right.sources | {source.name})
-        return source
+        return self.add(sink, parts.subscription_source, LogicalInternalSource(topic, foreign.resolve, wrapped))
 
     def send_responses(self, subscriptions: LogicalNode, partitioner: Partitioner) -> LogicalNode:
         """Add the topic that carries responses from the right table to the partitions of the left table."""
@@ -181,13 +179,12 @@ def join(
     steps = _ForeignKeyJoin(graph, parts, table, other, key, is_left, spec)
     subscriptions = steps.send_subscriptions(foreign_key, other_partitioner or subscription_partition)
     responses = steps.send_responses(subscriptions, partitioner or response_partition)
-    sources = graph.copartition(table.sources | {responses.name})
     resolver = steps.join_responses(responses, joiner, with_key)
     value = declared_or_annotated(arguments.value, result_type(joiner), parts.result)
     materialized = key_value(graph, arguments.store_name(None), _PREFIX + "OUTPUT-", key, value, arguments.options)
     state = SourceState(materialized, materialized.is_queryable)
     content = LogicalOperator(lambda: TableSource(state.store, state.send_old), state.specs)
     result = LogicalNode(parts.result, content, is_output_versioned=materialized.is_versioned)
-    joined = TableRef(graph, graph.add(resolver, result), key, value, sources, state)
-    joined.side = SideOutputs.at(steps.send, StreamRef(graph, table.node, key, table.value, table.sources))
+    joined = TableRef(graph, graph.add(resolver, result), key, value, state)
+    joined.side = SideOutputs.at(steps.send, StreamRef(graph, table.node, key, table.value))
     return joined

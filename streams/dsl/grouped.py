@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 from attrs import Factory, define, field
 from typing_extensions import TypeForm
 
+from streams.core.arguments import NOT_GIVEN
 from streams.core.serdes import Serde
 from streams.core.windower import Windower
 from streams.core.windows import CountWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 from streams.dsl.aggregation import StreamAggregation
 from streams.dsl.cogrouped import CogroupedKStream, CogroupRef
 from streams.dsl.initializer import Initializer
-from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreArguments, StoreOptions
+from streams.dsl.materialized import SAME_AS_NAME, StoreArguments, StoreOptions
 from streams.dsl.operators import Fold
 from streams.dsl.ref import GroupRef
 from streams.dsl.table import KTable

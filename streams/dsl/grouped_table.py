@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 from attrs import define
 from typing_extensions import TypeForm
 
+from streams.core.arguments import NOT_GIVEN
 from streams.core.serdes import Serde
 from streams.dsl.aggregation import TableAggregation
 from streams.dsl.initializer import Initializer
-from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreArguments, StoreOptions
+from streams.dsl.materialized import SAME_AS_NAME, StoreArguments, StoreOptions
 from streams.dsl.operators import TableFold
 from streams.dsl.ref import GroupedTableRef
 from streams.dsl.table import KTable

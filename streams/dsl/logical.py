@@ -103,8 +103,6 @@ class LogicalGraph:
     root: LogicalNode = field(factory=lambda: LogicalNode("root", Root()))
     #: All nodes in the order in which they were first added, for the optimizer.
     nodes: dict[LogicalNode, None] = Factory(dict)
-    #: Groups of source node names whose topics need equal partition counts.
-    copartitioned: list[frozenset[str]] = Factory(list)
     topics: dict[str, Topic[Any, Any]] = Factory(dict)
     #: Nodes of dropped records, some of which may wait for the operator that drops the records.
     side_outputs: list[LogicalNode] = Factory(list)
@@ -131,17 +129,6 @@ class LogicalGraph:
             self._next_priority += 1
         self.nodes[child] = None
         return child
-
-    def copartition(self, sources: Iterable[str]) -> frozenset[str]:
-        """Require equal partition counts for the topics of these sources; return the sources."""
-        group = frozenset(sources)
-        if len(group) > 1:
-            self.copartitioned.append(group)
-        return group
-
-    def rename_source(self, old: str, new: str) -> None:
-        """Replace the source ``old`` with ``new`` in all sets of co-partitioned sources."""
-        self.copartitioned = [group - {old} | {new} if old in group else group for group in self.copartitioned]
 
     def declare(self, topic: Topic[Any, Any]) -> None:
         """Register the declaration of a topic, to be added to the topology.

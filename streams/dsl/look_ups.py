@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypedDict
 from attrs import evolve
 from typing_extensions import TypeForm
 
-from streams.core.arguments import checked_count
+from streams.core.arguments import NOT_GIVEN, checked_count
 from streams.core.calls import CallOrder, CallPlan
 from streams.core.errors import TopologyError
 from streams.core.serdes import NULL, Serde
@@ -24,7 +24,7 @@ from streams.dsl.functions import (
     result_type,
     without_none,
 )
-from streams.dsl.materialized import NOT_GIVEN, to_ms
+from streams.dsl.materialized import to_ms
 from streams.dsl.nodes import LogicalOperator
 from streams.dsl.operators import LookUp, LookUpPlan, answers_spec, in_flight_spec
 from streams.dsl.ref import StreamRef

@@ -10,13 +10,13 @@ from typing import Any, Final, TypedDict, TypeVar
 
 from attrs import define, field, frozen
 
+from streams.core.arguments import NOT_GIVEN
 from streams.core.errors import TopologyError
 from streams.dsl.functions import check_flag
 from streams.dsl.logical import LogicalGraph
 from streams.dsl.names import check_name
 from streams.dsl.serde_variables import SerdeVariable
 from streams.state import EXPIRING_TIMESTAMPED_KEY_VALUE, TIMESTAMPED_KEY_VALUE, VERSIONED, StoreKind, StoreSpec
-from streams.topology import UNSET
 
 T = TypeVar("T")
 
@@ -30,8 +30,6 @@ class _SameAsName:
 
 #: Default of ``store=`` if ``name=`` is also the store name.
 SAME_AS_NAME: Final[Any] = _SameAsName()
-#: Default of ``key=`` and ``value=``.
-NOT_GIVEN: Final[Any] = UNSET
 
 
 class StoreOptions(TypedDict, total=False):

@@ -15,7 +15,7 @@ from streams.dsl.logical import LogicalContent, LogicalGraph, LogicalNode
 from streams.dsl.nodes import LogicalRepartition, LogicalSource, LogicalStreamStreamJoin, LogicalTableSource
 from streams.dsl.repartition import repartition_node
 from streams.dsl.serde_variables import SerdeVariable
-from streams.topology import SourceNode, Topology
+from streams.topology import Topology
 
 #: Repartition nodes downstream of each node that changes the key.
 _ByKeyChange = dict[LogicalNode, dict[LogicalNode, None]]
@@ -42,10 +42,6 @@ def write(graph: LogicalGraph, optimization: str) -> Topology:
     topology = Topology()
     topology.topics.update(graph.topics)
     _write_in_order(graph, topology)
-    for group in graph.copartitioned:
-        known = [source for source in group if isinstance(topology.nodes.get(source), SourceNode)]
-        if len(known) > 1:
-            topology.require_copartitioning(known)
     return topology
 
 
@@ -100,7 +96,6 @@ def _merge_duplicate_sources(graph: LogicalGraph) -> None:
         for child in list(node.children):
             first.add_child(child, node.remove_child(child))
         graph.root.remove_child(node)
-        graph.rename_source(node.name, first.name)
 
 
 def _check_same_records(one: LogicalSource, two: LogicalSource) -> None:
@@ -198,7 +193,6 @@ def _replace(graph: LogicalGraph, change: LogicalNode, repartitions: dict[Logica
             parent.remove_child(node)
         for descendant in list(node.children):
             node.remove_child(descendant)
-        graph.rename_source(node.name, single.name)
     change.add_child(single)
     graph.nodes[single] = None
 

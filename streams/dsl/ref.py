@@ -5,7 +5,6 @@ classes.  ``KStream``, ``KTable`` and the other fluent classes each wrap a singl
 ``core`` from outside ``dsl``.
 """
 
-from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from attrs import define
@@ -28,8 +27,6 @@ class StreamRef:
     node: LogicalNode
     key: SerdeVariable
     value: SerdeVariable
-    #: Names of the source nodes that determine the partitions of the records.
-    sources: frozenset[str]
     #: Whether the key was changed upstream, so that records with equal keys may be in different partitions.
     needs_repartition: bool = False
     #: The repartition topic shared by all unnamed joins of this stream.
@@ -56,7 +53,6 @@ class StreamRef:
         value: SerdeVariable | None = None,
         *,
         needs_repartition: bool | None = None,
-        sources: Iterable[str] | None = None,
     ) -> "StreamRef":
         """Return a reference to the stream that ``node`` forwards; properties not given are those of this stream."""
         return StreamRef(
@@ -64,13 +60,12 @@ class StreamRef:
             node,
             key or self.key,
             value or self.value,
-            self.sources if sources is None else frozenset(sources),
             self.needs_repartition if needs_repartition is None else needs_repartition,
         )
 
     def repartitioned(self, node: LogicalNode, key: SerdeVariable, value: SerdeVariable) -> "StreamRef":
         """Return the stream that is read back from the repartition topic of ``node``."""
-        return self.at(node, key, value, needs_repartition=False, sources=(node.name,))
+        return self.at(node, key, value, needs_repartition=False)
 
     def repartitioned_for_join(self, base: str, key: SerdeVariable, value: SerdeVariable) -> "StreamRef":
         """Return the stream read back from a repartition topic named after ``base``.
@@ -91,8 +86,6 @@ class TableRef:
     node: LogicalNode
     key: SerdeVariable
     value: SerdeVariable
-    #: Names of the source nodes that determine the partitions of the rows.
-    sources: frozenset[str]
     state: TableState
     #: The records that the node drops (``SideOutputs``), if it is a source or a join.
     side: Any = None
@@ -108,7 +101,7 @@ class TableRef:
     def derived(self, node: LogicalNode, key: SerdeVariable, value: SerdeVariable, state: TableState) -> "TableRef":
         """Add a node that computes new rows from the rows of this table, and return the new table."""
         self.graph.add(self.node, node)
-        return TableRef(self.graph, node, key, value, self.sources, state)
+        return TableRef(self.graph, node, key, value, state)
 
 
 @define(eq=False, repr=False)
@@ -152,8 +145,8 @@ class GroupRef:
         """The name of the stream's node."""
         return self.stream.name
 
-    def partitioned_by_key(self, store: str) -> tuple[LogicalNode, frozenset[str]]:
-        """Return the node whose output is partitioned by the grouping key, and its source nodes.
+    def partitioned_by_key(self, store: str) -> LogicalNode:
+        """Return the node whose output is partitioned by the grouping key.
 
         A repartition topic is added if it is needed.
 
@@ -162,12 +155,12 @@ class GroupRef:
         """
         stream = self.stream
         if not stream.needs_repartition:
-            return stream.node, stream.sources
+            return stream.node
         node = repartition_node(self.graph.names, self.topic or store, self.key, self.value)
         if self._shared is None or self.topic is None:
             self._shared = node
         self.graph.add(stream.node, self._shared)
-        return self._shared, frozenset((self._shared.name,))
+        return self._shared
 
 
 @define(eq=False, repr=False)

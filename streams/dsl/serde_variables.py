@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from attrs import define
 
+from streams.core.arguments import NOT_GIVEN
 from streams.core.errors import TopologyError
 from streams.core.serde_windows import MAX_TIMESTAMP
 from streams.core.serdes import (
@@ -30,7 +31,6 @@ from streams.core.serdes import (
     time_windowed_ms,
 )
 from streams.dsl.functions import UNKNOWN
-from streams.topology import UNSET
 
 #: Kinds of windows: window sizes in ms, with None for sessions, and negative numbers of records for count windows.
 WindowSizes: TypeAlias = frozenset[int | None]
@@ -144,7 +144,7 @@ def _unify_roots(one: SerdeVariable, two: SerdeVariable) -> None:
 
 def declared(form: Any, node: str) -> SerdeVariable:
     """Return a variable with the serde of ``form``, a type expression or serde; if unset, it has no serde yet."""
-    return SerdeVariable(node) if form is UNSET else SerdeVariable(node, serde_for(form))
+    return SerdeVariable(node) if form is NOT_GIVEN else SerdeVariable(node, serde_for(form))
 
 
 def annotated(form: Any, node: str) -> SerdeVariable:
@@ -159,7 +159,7 @@ def annotated(form: Any, node: str) -> SerdeVariable:
 
 def declared_or_annotated(form: Any, annotation: Any, node: str) -> SerdeVariable:
     """Return a variable with the declared type, or with the annotated type if none was declared."""
-    return annotated(annotation, node) if form is UNSET else declared(form, node)
+    return annotated(annotation, node) if form is NOT_GIVEN else declared(form, node)
 
 
 def overridden(variable: SerdeVariable, form: Any, node: str, what: str = "the type declared here") -> SerdeVariable:
@@ -169,7 +169,7 @@ def overridden(variable: SerdeVariable, form: Any, node: str, what: str = "the t
         TopologyError: the declared windows differ from the windows of the keys, so that window ends would be wrong, or
             the keys are windowed and the declared type is plain.
     """
-    if form is UNSET:
+    if form is NOT_GIVEN:
         return variable
     serde = serde_for(form)
     if isinstance(serde, WindowedSerde) and variable.windows - {serde.size_ms}:

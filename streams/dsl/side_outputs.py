@@ -22,7 +22,7 @@ class SideOutputs:
     same object would drop the same records again.
     """
 
-    #: The stream whose graph, serdes and sources the dropped records have.
+    #: The stream whose graph and serdes the dropped records have.
     origin: StreamRef
     #: Whether records of a join may be late.
     has_late: bool = field(default=False, kw_only=True)
@@ -39,13 +39,13 @@ class SideOutputs:
 
     @classmethod
     def at(cls, node: LogicalNode, origin: StreamRef, *more: str) -> "SideOutputs":
-        """Return the side outputs of a node; ``origin`` has the serdes and sources of the dropped records."""
+        """Return the side outputs of a node; ``origin`` has the serdes of the dropped records."""
         side = cls(origin)
-        side.attach([node], origin.sources, *more)
+        side.attach([node], *more)
         return side
 
-    def attach(self, nodes: Iterable[LogicalNode], sources: frozenset[str], *more: str) -> None:
-        """Set the nodes that drop records, and their sources, unless such nodes have been set before.
+    def attach(self, nodes: Iterable[LogicalNode], *more: str) -> None:
+        """Set the nodes that drop records, unless such nodes have been set before.
 
         ``more`` are the names of further topology nodes that these logical nodes write.
         """
@@ -53,7 +53,7 @@ class SideOutputs:
             return
         self._nodes = list(nodes)
         self._droppers += [*(node.name for node in self._nodes), *more]
-        self.origin = self.origin.at(self.origin.node, needs_repartition=False, sources=sources)
+        self.origin = self.origin.at(self.origin.node, needs_repartition=False)
         for node in self._side:
             self.origin.graph.add(self._nodes, node)
 

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar, Unpack, overload
 from attrs import define
 from typing_extensions import TypeForm
 
+from streams.core.arguments import NOT_GIVEN
 from streams.core.records import RecordContext
 from streams.core.serdes import Serde
 from streams.core.topic import Sink
@@ -25,7 +26,7 @@ from streams.dsl.global_table import GlobalKTable
 from streams.dsl.grouped import KGroupedStream
 from streams.dsl.join_arguments import StreamJoinOptions, TableLookupOptions
 from streams.dsl.look_ups import LookUpOptions, look_up, map_pairs
-from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreArguments, StoreOptions
+from streams.dsl.materialized import SAME_AS_NAME, StoreArguments, StoreOptions
 from streams.dsl.operators import JoinKind
 from streams.dsl.ref import StreamRef
 from streams.dsl.table import KTable

@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from streams.core.arguments import NOT_GIVEN
 from streams.core.errors import TopologyError
 from streams.dsl.functions import check_function, matching_form, result_type
 from streams.dsl.join_arguments import JoinArguments
 from streams.dsl.logical import LogicalNode
-from streams.dsl.materialized import NOT_GIVEN, to_ms
+from streams.dsl.materialized import to_ms
 from streams.dsl.names import check_name
 from streams.dsl.nodes import LogicalOperator, LogicalStreamTableJoin
 from streams.dsl.operators import (
@@ -90,7 +91,6 @@ def _join_table(
     if stream.needs_repartition:
         base = stream.name if name is None else check_name(name)
         left = stream.repartitioned_for_join(base, key, value)
-    sources = graph.copartition(left.sources | table.sources)
     full_name = graph.names.given(name, "KSTREAM-LEFTJOIN-" if is_left else "KSTREAM-JOIN-")
     grace_ms, buffer = None, None
     if grace is not None:
@@ -113,9 +113,9 @@ def _join_table(
     node = LogicalNode(full_name, content, has_relaxed_null_keys=is_left)
     graph.add(left.node, node)
     result = annotated(result_type(joiner), full_name)
-    joined = left.at(node, key, result, needs_repartition=False, sources=sources)
+    joined = left.at(node, key, result, needs_repartition=False)
     joined.side = SideOutputs(left.at(node, key, value))
-    joined.side.attach([node], sources)
+    joined.side.attach([node])
     return joined
 
 
@@ -142,7 +142,7 @@ def _join_global(
     stream.graph.add(stream.node, node)
     joined = stream.at(node, value=annotated(result_type(joiner), full_name))
     joined.side = SideOutputs(stream.at(node, needs_repartition=False))
-    joined.side.attach([node], stream.sources)
+    joined.side.attach([node])
     return joined
 
 

@@ -8,7 +8,7 @@ the logical graph, with the same names and numbers as in Kafka Streams.  The mod
 from collections.abc import Callable, Iterable
 from typing import Any, get_args, get_origin
 
-from streams.core.arguments import checked_count
+from streams.core.arguments import NOT_GIVEN, checked_count
 from streams.core.errors import TopologyError
 from streams.core.records import RecordContext
 from streams.core.topic import Sink, Topic, check_topic_name
@@ -32,7 +32,6 @@ from streams.dsl.serde_variables import annotated, declared_or_annotated, joint,
 from streams.dsl.side_outputs import SideOutputs
 from streams.dsl.table_state import SourceState
 from streams.topology import (
-    UNSET,
     Filter,
     FlatMap,
     FlatMapValues,
@@ -129,7 +128,6 @@ def merge(stream: StreamRef, other: StreamRef | Any, name: str | None) -> Stream
         joint(stream.key, other.key, full_name),
         joint(stream.value, other.value, full_name),
         needs_repartition=stream.needs_repartition or other.needs_repartition,
-        sources=stream.sources | other.sources,
     )
 
 
@@ -230,7 +228,7 @@ def to_topic(
     fixed, topic_for = None, None
     keys, values = overridden(stream.key, key, stream.name), overridden(stream.value, value, stream.name)
     if isinstance(topic, Sink):
-        given = [name for name, form in (("key=", key), ("value=", value)) if form is not UNSET]
+        given = [name for name, form in (("key=", key), ("value=", value)) if form is not NOT_GIVEN]
         if given:
             raise TopologyError(
                 f"to() of {topic!r} also has {' and '.join(given)}: a Topic declares its types; leave these out, or "
@@ -276,7 +274,7 @@ def to_table(stream: StreamRef, name: str | None, arguments: StoreArguments) -> 
     state = SourceState(materialized, materialized.is_needed)
     content = LogicalOperator(lambda: ToTable(state.store, state.send_old), state.specs)
     node = stream.add(full_name, content, is_output_versioned=materialized.is_versioned)
-    table = TableRef(graph, node, *types, stream.sources, state)
+    table = TableRef(graph, node, *types, state)
     table.side = SideOutputs.at(node, stream.at(node, *types, needs_repartition=False))
     return table
 

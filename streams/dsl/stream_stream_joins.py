@@ -9,12 +9,13 @@ from typing import Any
 
 from attrs import frozen
 
+from streams.core.arguments import NOT_GIVEN
 from streams.core.errors import TopologyError
 from streams.core.windows import JoinWindows
 from streams.dsl.functions import result_type
 from streams.dsl.join_arguments import JoinArguments
 from streams.dsl.logical import LogicalGraph, LogicalNode
-from streams.dsl.materialized import NOT_GIVEN, Materialized, once
+from streams.dsl.materialized import Materialized, once
 from streams.dsl.names import Names, check_name
 from streams.dsl.nodes import LogicalOperator, LogicalStreamStreamJoin
 from streams.dsl.operators import JoinBuffer, JoinKind, StreamSelfJoin, StreamStreamJoin, unmatched_store
@@ -149,7 +150,6 @@ def join_streams(
         left = stream.repartitioned_for_join(stream.name if base is None else f"{base}-left", key, value)
     if other.needs_repartition:
         right = other.repartitioned_for_join(other.name if base is None else f"{base}-right", other_key, other_value)
-    sources = graph.copartition(left.sources | right.sources)
 
     this, that, unmatched_name = _sides(graph.names, base, store, kind)
     merge = graph.names.suffixed(base, "-merge", "KSTREAM-MERGE-")
@@ -169,9 +169,9 @@ def join_streams(
     node = LogicalNode(merge, join.content(), has_relaxed_null_keys=kind is not JoinKind.INNER)
     graph.add((left.node, right.node), node)
     result = annotated(result_type(joiner), merge)
-    joined = left.at(node, key, result, needs_repartition=False, sources=sources)
+    joined = left.at(node, key, result, needs_repartition=False)
     joined.side = SideOutputs(left.at(node, key, joint(value, other_value, merge)), has_late=True)
-    joined.side.attach([node], sources, this.windowed, that.windowed, this.name, that.name)
+    joined.side.attach([node], this.windowed, that.windowed, this.name, that.name)
     return joined
 
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, overlo
 from attrs import define
 from typing_extensions import TypeForm
 
+from streams.core.arguments import NOT_GIVEN
 from streams.core.serdes import Serde
 from streams.dsl import table_joins, table_operators
 from streams.dsl.join_arguments import ForeignKeyJoinOptions, TableJoinOptions
-from streams.dsl.materialized import NOT_GIVEN, StoreArguments, StoreOptions
+from streams.dsl.materialized import StoreArguments, StoreOptions
 from streams.dsl.operators import JoinKind
 from streams.dsl.ref import TableRef
 from streams.dsl.suppressed import Suppressed

@@ -66,7 +66,6 @@ def _join(
         materialized = key_value(graph, arguments.store_name(None), "KTABLE-MERGE-", key, value, arguments.options)
     merge_name = value.node = graph.names.given(name, "KTABLE-MERGE-")
     key.unify(other.key)
-    sources = graph.copartition(table.sources | other.sources)
     if kind is not JoinKind.INNER:
         table.state.enable_old(True)
     if kind is JoinKind.OUTER:
@@ -82,13 +81,13 @@ def _join(
     versioned: set[str] = set()
     this = LogicalOperator(
         lambda: TableTableJoin(
-            right_values, joiner, with_key, kind, True, state.send_old, table.node.name in versioned
+            right_values, joiner, with_key, kind, True, state.send_old, table.node.name in versioned, state.closings
         ),
         connected=lambda: right_values.stores,
     )
     that = LogicalOperator(
         lambda: TableTableJoin(
-            left_values, joiner, with_key, kind, False, state.send_old, other.node.name in versioned
+            left_values, joiner, with_key, kind, False, state.send_old, other.node.name in versioned, state.closings
         ),
         connected=lambda: left_values.stores,
     )
@@ -101,7 +100,7 @@ def _join(
         versioned_parents=versioned,
     )
     graph.add((table.node, other.node), node)
-    joined = TableRef(graph, node, key, value, sources, state)
-    rows = StreamRef(graph, node, key, joint(table.value, other.value, merge_name), sources)
+    joined = TableRef(graph, node, key, value, state)
+    rows = StreamRef(graph, node, key, joint(table.value, other.value, merge_name))
     joined.side = SideOutputs.at(node, rows, this_name, other_name)
     return joined

@@ -112,7 +112,8 @@ def filter_rows(
     )
     versioned: set[str] = set()
     content = LogicalOperator(
-        lambda: TableFilter(predicate, negate, state.store, state.send_old, bool(versioned)), state.specs
+        lambda: TableFilter(predicate, negate, state.store, state.send_old, bool(versioned), state.closings),
+        state.specs,
     )
     is_versioned = _versioned(arguments, materialized)
     node = LogicalNode(full_name, content, is_output_versioned=is_versioned, versioned_parents=versioned)
@@ -129,7 +130,9 @@ def map_values(table: TableRef, mapper: Callable[..., Any], name: str | None, ar
     state = DerivedState(
         (table.state,), materialized, lambda parent: ComputedValues(parent, MappedRow(mapper, with_key))
     )
-    content = LogicalOperator(lambda: TableMapValues(mapper, with_key, state.store, state.send_old), state.specs)
+    content = LogicalOperator(
+        lambda: TableMapValues(mapper, with_key, state.store, state.send_old, state.closings), state.specs
+    )
     node = LogicalNode(full_name, content, is_output_versioned=_versioned(arguments, materialized))
     return table.derived(node, key, value, state)
 
@@ -193,7 +196,7 @@ def transform_values(
         return (*state.specs(), *(builder.spec() for builder in builders))
 
     content = LogicalOperator(
-        lambda: TableTransformValues(operator, state.store, state.send_old), specs, lambda: stores
+        lambda: TableTransformValues(operator, state.store, state.send_old, state.closings), specs, lambda: stores
     )
     node = LogicalNode(full_name, content, is_output_versioned=_versioned(arguments, materialized))
     return table.derived(node, key, value, state)
@@ -207,7 +210,7 @@ def to_stream(table: TableRef, mapper: Callable[..., Any] | None, name: str | No
     graph = table.graph
     full_name = graph.names.given(name, "KTABLE-TOSTREAM-")
     node = graph.add(table.node, LogicalNode(full_name, LogicalOperator(lambda: TableToStream(tombstones))))
-    stream = StreamRef(graph, node, table.key, table.value, table.sources)
+    stream = StreamRef(graph, node, table.key, table.value)
     return stream if mapper is None else stream_operators.select_key(stream, mapper, None, "to_stream")
 
 
@@ -234,7 +237,11 @@ def suppress(table: TableRef, suppressed: Any, name: str | None) -> TableRef:
     store = f"{name}-store" if name is not None else graph.names.store("KTABLE-SUPPRESS-")
     key, value = table.key, table.value
     table.state.enable_old(True)
-    state = DerivedState((table.state,), None, lambda parent: SuppressedValues(parent, store, key.resolve()))
+    if suppressed.time_limit_ms is None:
+        table.state.pass_time_to(store)
+    state = DerivedState(
+        (table.state,), None, lambda parent: SuppressedValues(parent, store, key.resolve()), is_held=True
+    )
 
     def operator() -> Suppress:
         return Suppress(
@@ -291,5 +298,5 @@ def group_by(table: TableRef, mapper: Callable[..., Any], name: str | None, key:
     table.state.enable_old(True)
     keys = declared_or_annotated(key, key_type, full_name)
     grouped = GroupedTableRef(graph, node, keys, declared_or_annotated(value, value_type, full_name), name)
-    grouped.side = SideOutputs.at(node, StreamRef(graph, node, table.key, table.value, table.sources))
+    grouped.side = SideOutputs.at(node, StreamRef(graph, node, table.key, table.value))
     return grouped

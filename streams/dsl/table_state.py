@@ -12,6 +12,7 @@ from typing import Protocol
 from attrs import define
 
 from streams.dsl.materialized import Materialized
+from streams.dsl.operators.emission import Closing
 from streams.dsl.operators.getters import StoreValues, TableValues
 from streams.state import StoreSpec
 
@@ -36,6 +37,13 @@ class TableState(Protocol):
 
     def values(self) -> TableValues:
         """Return the lookup for the table's rows; the call materializes a source table."""
+        ...
+
+    def pass_time_to(self, suppression: str, through: tuple[str, ...] = ()) -> None:
+        """Have the operators upstream tell a suppression, by its store, the time of changes that they do not forward.
+
+        ``through`` are the stores between this table and the suppression.
+        """
         ...
 
 
@@ -71,18 +79,25 @@ class SourceState:
         self.is_materialized = True
         return StoreValues(self.materialized.store)
 
+    def pass_time_to(self, suppression: str, through: tuple[str, ...] = ()) -> None:
+        """Do nothing, because sources and aggregations forward all changes of their rows."""
+
 
 @define(eq=False)
 class DerivedState:
     """A table computed row by row from its parent, or from both sides of a join; it has a store if the user names one.
 
-    ``derive`` returns the lookup of this table, given the lookups of its parents.
+    ``derive`` returns the lookup of this table, given the lookups of its parents.  With ``is_held``, the table forwards
+    its changes later.
     """
 
     parents: Sequence[TableState]
     materialized: Materialized | None
     derive: Callable[..., TableValues]
     send_old: bool = False
+    is_held: bool = False
+    #: The suppressions downstream that need the time of changes which this table does not forward.
+    closings: tuple[Closing, ...] = ()
 
     @property
     def store(self) -> str | None:
@@ -108,3 +123,13 @@ class DerivedState:
         if self.materialized is not None:
             return StoreValues(self.materialized.store)
         return self.derive(*(parent.values() for parent in self.parents))
+
+    def pass_time_to(self, suppression: str, through: tuple[str, ...] = ()) -> None:
+        """Add the suppression to those of this table and its parents, unless this table holds changes back."""
+        if self.is_held:
+            return
+        if self.store is not None:
+            through = (self.store, *through)
+        self.closings += (Closing(suppression, through),)
+        for parent in self.parents:
+            parent.pass_time_to(suppression, through)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 from attrs import define, evolve
 from typing_extensions import TypeForm
 
+from streams.core.arguments import NOT_GIVEN
 from streams.core.errors import TopologyError
 from streams.core.records import Windowed
 from streams.core.serdes import Serde
@@ -18,7 +19,7 @@ from streams.core.windows import UnlimitedWindows
 from streams.dsl import early_results
 from streams.dsl.aggregation import StreamAggregation
 from streams.dsl.initializer import Initializer
-from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreArguments, WindowStoreOptions
+from streams.dsl.materialized import SAME_AS_NAME, StoreArguments, WindowStoreOptions
 from streams.dsl.operators import Fold
 from streams.dsl.suppressed import EmitStrategy
 from streams.dsl.table import KTable

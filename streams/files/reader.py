@@ -332,13 +332,10 @@ class FileInput:
             values = columns.fields.objects(key_from)
         if key_from is None or values is None:
             return [None] * len(columns.values)
-        keys: list[Any] = []
-        for value in values:
-            try:
-                keys.append(None if value is None else key_from(value))
-            except Exception as error:
-                reason = f"{type(error).__name__}: {error}"
-                raise _BadRow(f"key_from of topic {self.topic.name!r} failed: {reason}") from error
+        try:
+            keys = list(map(self.topic.key_of, values))
+        except SerializationError as error:
+            raise _BadRow(str(error)) from error
         try:
             return serde.serialize_all(keys)
         except SerializationError as error:

@@ -9,6 +9,8 @@ from streams.runtime.answering import questions_of as questions_of
 from streams.runtime.answering import request_of as request_of
 from streams.runtime.answering import targets as targets
 from streams.runtime.answering import with_own_bound as with_own_bound
+from streams.runtime.application_reset import ResetPlan as ResetPlan
+from streams.runtime.application_reset import ResetTarget as ResetTarget
 from streams.runtime.bounded import BoundedProgress as BoundedProgress
 from streams.runtime.calls import holding_nodes as holding_nodes
 from streams.runtime.changes import StoreChange as StoreChange

@@ -25,6 +25,7 @@ from streams.protocol.streams_group_messages import (
 from streams.runtime.assignment import AssignedThread, Groups, tasks_of
 from streams.runtime.facts import AssignedTasks, Directive, PartitionLayout
 from streams.runtime.group_topology import group_topology, topology_description
+from streams.runtime.grouping import START_OVER
 from streams.runtime.layout import Plans
 from streams.runtime.plan import ApplicationPlan
 
@@ -138,7 +139,7 @@ class BrokerAssignment:
             raise TopologyError(
                 f"application {application!r}: the broker does not assign tasks, because topics have other partition "
                 f"counts than the topology needs: {details[StreamsStatus.INCORRECTLY_PARTITIONED_TOPICS]}; give "
-                "co-partitioned topics equal counts, or start with a new application id"
+                f"co-partitioned topics equal counts, or {START_OVER}"
             )
         if StreamsStatus.MISSING_SOURCE_TOPICS not in details:
             self._missing_since_ms = None

@@ -58,8 +58,9 @@ class Checkpoint:
     contents: dict[str, Content] = field(factory=dict)
     #: Changelog end offset by store at the commit, where known.
     changelog_ends: dict[str, int] = field(factory=dict)
-    #: Number of partition groups of the task's sub-topology; manifests leave it out.
-    groups: int | None = None
+    #: By partition whose records reach a store: number of partition groups among which the keys of its topic are
+    #: divided; manifests leave it out.
+    groups: dict[TopicPartition, int] = field(factory=dict)
     #: By repartition partition: how many offsets each lane that is ahead is ahead of the committed offset.  Manifests
     #: leave it out, because a bounded run ends with all lanes at their end.
     lanes: dict[TopicPartition, Mapping[int, int]] = field(factory=dict)
@@ -77,7 +78,7 @@ class Checkpoint:
         emitted, others = _parted(self.operator_times)
         changelogs = {name: [ends.get(name), *content.to_json()] for name, content in self.contents.items()}
         for index, partition in enumerate(partitions):
-            own = OwnMetadata(self.group, self.groups, lanes=self.lanes.get(partition, {}))
+            own = OwnMetadata(self.group, self.groups.get(partition), lanes=self.lanes.get(partition, {}))
             if index == 0:
                 own = evolve(
                     own,
@@ -118,7 +119,7 @@ class Checkpoint:
                 if end is not None:
                     checkpoint.changelog_ends[name] = max(end, checkpoint.changelog_ends.get(name, 0))
             if own.groups is not None:
-                checkpoint.groups = max(own.groups, checkpoint.groups or 0)
+                checkpoint.groups[partition] = own.groups
             if own.lanes:
                 checkpoint.lanes[partition] = own.lanes
             for place, timer in _timers(own.timers):
@@ -168,14 +169,14 @@ def with_origin(metadata: str, origin: str) -> str:
     return evolve(found, own=evolve(found.own or OwnMetadata(), origin=origin)).encode()
 
 
-def group_of_metadata(metadata: str) -> int | None:
-    """Return the partition group number in the metadata of a committed offset, or None if there is none.
+def own_metadata(metadata: str) -> OwnMetadata:
+    """Return what only this library has committed with an offset; nothing if another client has committed it.
 
     Raises:
         ForeignFormatError: the metadata has a format version that this release does not support.
     """
     found = OffsetMetadata.decode(metadata)
-    return None if found is None or found.own is None else found.own.group
+    return OwnMetadata() if found is None or found.own is None else found.own
 
 
 def _firing_order(timer: CarriedTimer) -> tuple[bool, int]:

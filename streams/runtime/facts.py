@@ -13,7 +13,7 @@ from attrs import field, frozen
 from streams.core.errors import TopologyError
 from streams.core.records import TaskId
 
-_VERSION = 4
+_VERSION = 5
 T = TypeVar("T")
 
 
@@ -66,12 +66,12 @@ class AssignedTasks:
 class PartitionLayout:
     """The partition counts from which the partition groups of an application are derived.
 
-    ``partitions`` has the partition counts of the source topics.  ``groups`` has, for each sub-topology with existing
-    state, the number of partition groups into which that state is divided.
+    ``partitions`` has the partition counts of the source topics.  ``groups`` has, for each topic of a sub-topology with
+    existing state, the number of partition groups among which the keys of the topic are divided.
     """
 
     partitions: Mapping[str, int]
-    groups: Mapping[int, int] = field(factory=dict)
+    groups: Mapping[str, int] = field(factory=dict)
 
     def key(self) -> tuple[Any, ...]:
         """Return a hashable key that identifies the layout."""

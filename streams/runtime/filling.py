@@ -20,7 +20,7 @@ from streams.clients import LANES_GROUP, Admin
 from streams.core.errors import ForeignFormatError, TopologyError
 from streams.core.records import NO_TIMESTAMP, Block, TopicPartition
 from streams.protocol.group_messages import OffsetAndMetadata
-from streams.runtime.checkpoint import Checkpoint, group_of_metadata
+from streams.runtime.checkpoint import Checkpoint, own_metadata
 from streams.runtime.lanes import merge_lanes
 from streams.runtime.plan import ApplicationPlan, InternalTopicPlan
 
@@ -196,9 +196,10 @@ class LaneFilling:
         for partition in self._fed():
             metadata = {lane: committed[lane].metadata for lane in self.plan.stored_in(partition) if lane in committed}
             times = Checkpoint.from_metadata(metadata)
-            number = next((found for text in metadata.values() if (found := group_of_metadata(text)) is not None), None)
+            number = next((own.group for own in map(own_metadata, metadata.values()) if own.group is not None), None)
+            groups = dict.fromkeys([partition], max(times.groups.values())) if times.groups else {}
             highest = max(times.partition_times.values(), default=NO_TIMESTAMP)
-            merged = evolve(times, partition_times={partition: highest}, group=number)
+            merged = evolve(times, partition_times={partition: highest}, group=number, groups=groups)
             text = merged.offset_metadata([partition])[partition]
             offsets[partition] = OffsetAndMetadata(self.logs.end_offset(partition), text)
         self.admin.alter_offsets(group, offsets)

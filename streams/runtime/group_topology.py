@@ -19,7 +19,7 @@ from streams.protocol.streams_group_messages import (
 )
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.topic_configs import REPARTITION_CONFIG, changelog_config
-from streams.topology import NodeDescription, SourceNode, SubTopology, describe
+from streams.topology import NodeDescription, SourceNode, SubTopology, copartitions, describe, joined_sources
 
 
 def group_topology(plan: ApplicationPlan) -> GroupTopology:
@@ -71,12 +71,36 @@ _REPARTITION = dict(sorted(REPARTITION_CONFIG.items()))
 def _copartition_groups(plan: ApplicationPlan) -> list[frozenset[str]]:
     """Return the sets of topics that must have equal partition counts; sets with common topics are one."""
     found: list[frozenset[str]] = []
-    for sources in plan.topology.copartitioned:
+    for sources in _joint_sources(plan):
         group = frozenset(plan.physical_topic(topic) for topic in _topics(plan, sources))
         common = [other for other in found if other & group]
         found = [other for other in found if not other & group]
         found.append(group.union(*common))
     return sorted(found, key=sorted)
+
+
+def _joint_sources(plan: ApplicationPlan) -> list[frozenset[str]]:
+    """Return the co-partitioned sources that the broker has to know of.
+
+    Kafka Streams tells it of joins and cogroups only.  Other state matters to the broker if it gives a repartition
+    topic a count that the broker would not find otherwise.
+    """
+    result = joined_sources(plan.topology)
+    joined = {topic for sources in result for topic in _topics(plan, sources)}
+    for joint in copartitions(plan.topology):
+        topics = set(joint.topics(plan.topology, plan.partitions)) - joined
+        if any(_takes_other_count(plan, topic) for topic in topics):
+            result.append(joint.sources)
+    return result
+
+
+def _takes_other_count(plan: ApplicationPlan, topic: str) -> bool:
+    """Return whether the count of a repartition topic differs from the largest count of the topics that lead to it."""
+    internal = plan.topology.internal_topics.get(topic)
+    if internal is None or internal.partitions is not None:
+        return False
+    upstream = (name for sub in plan.subs if topic in sub.sink_topics for name in sub.source_topics)
+    return plan.partitions[topic] != max(plan.partitions[name] for name in upstream)
 
 
 def _topics(plan: ApplicationPlan, sources: Iterable[str]) -> Iterable[str]:

@@ -7,7 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from streams.core.errors import TopologyError
 from streams.core.records import TaskId, TopicPartition
-from streams.topology import SubTopology
+from streams.topology import SubTopology, Topology
+
+#: How to divide state anew.  With another application id alone, keys that were written before a topic grew would be in
+#: two groups.
+START_OVER = (
+    "start over with another application id and read the topic with .repartition(), since its older records may be in "
+    "other partitions than the newer ones of the same key"
+)
 
 
 def merged(subs: Sequence[SubTopology]) -> list[SubTopology]:
@@ -30,34 +37,62 @@ def merged(subs: Sequence[SubTopology]) -> list[SubTopology]:
 
 
 def kept_together(
-    groups: dict[TaskId, tuple[TopicPartition, ...]],
-    sub_id: int,
-    count: int,
+    groups: Mapping[TaskId, tuple[TopicPartition, ...]],
+    kept: Mapping[str, int],
     partitions: Mapping[str, int],
+    *,
     is_default: bool,
 ) -> dict[TaskId, tuple[TopicPartition, ...]]:
     """Move new partitions to the partition groups that have the state of their keys.
 
     If a topic grows to a multiple of its partition count, the keys of a new partition come from the old partition with
-    the same number modulo the old count, since the partitioner uses the hash of the key modulo the count.
+    the same number modulo the old count, since the partitioner uses the hash of the key modulo the count.  ``kept`` has
+    the number of partition groups among which the keys of a topic are divided.
+
+    Raises:
+        TopologyError: a topic has grown to another number of partitions, or the grouper is not the default one.
     """
-    beyond = [task for task in sorted(groups) if task.sub_topology == sub_id and task.partition >= count]
-    if not beyond:
-        return groups
-    topics = sorted({partition.topic for task in beyond for partition in groups[task]})
-    misfits = [topic for topic in topics if partitions[topic] % count]
-    if misfits or not is_default:
-        listed = ", ".join(f"{topic!r} has {partitions[topic]}" for topic in misfits or topics)
-        raise TopologyError(
-            f"sub-topology {sub_id} has state in {count} partition groups, but {listed} partitions now: keys would "
-            f"leave the group that has their state; grow a topic to a multiple of {count}, or start with a new "
-            "application id"
-        )
-    result = {task: group for task, group in groups.items() if task not in beyond}
-    for task in beyond:
-        home = TaskId(sub_id, task.partition % count)
-        result[home] = (*result[home], *groups[task])
+    result: dict[TaskId, tuple[TopicPartition, ...]] = {}
+    for task in sorted(groups):
+        homes = {partition: _home(partition, task, kept, partitions, is_default) for partition in groups[task]}
+        if not homes or task in homes.values():
+            result[task] = ()
+        for partition, home in homes.items():
+            result[home] = (*result[home], partition)
     return result
+
+
+def _home(
+    partition: TopicPartition, task: TaskId, kept: Mapping[str, int], partitions: Mapping[str, int], is_default: bool
+) -> TaskId:
+    """Return the task that has the state of the keys of a partition."""
+    topic = partition.topic
+    count = kept.get(topic, 0)
+    if not count or task.partition < count:
+        return task
+    if not is_default or partitions[topic] % count:
+        raise TopologyError(
+            f"sub-topology {task.sub_topology} has state in {count} partition groups, but {topic!r} has "
+            f"{partitions[topic]} partitions now: keys would leave the group that has their state; grow a topic to a "
+            f"multiple of {count}, or {START_OVER}"
+        )
+    return TaskId(task.sub_topology, partition.partition % count)
+
+
+def check_changelogs(topology: Topology, partitions: Mapping[str, int], divisions: Mapping[str, int]) -> None:
+    """Check that no topic that serves as the changelog of a table has grown: a task restores from one partition only.
+
+    Raises:
+        TopologyError: such a topic has more partitions than partition groups among which its keys are divided.
+    """
+    for store, topic in topology.source_changelogs.items():
+        count = divisions.get(topic, 0)
+        if count and partitions[topic] > count:
+            raise TopologyError(
+                f"topic {topic!r} has grown from {count} to {partitions[topic]} partitions, but it is also the "
+                f"changelog of its table (store {store!r}, topology_optimization='all'), which a task restores from "
+                f"one partition; {START_OVER}"
+            )
 
 
 def check_groups(groups: Mapping[TaskId, Sequence[TopicPartition]]) -> None:

@@ -14,6 +14,7 @@ from streams.core.dead_letters import ROW_HEADER
 from streams.core.errors import HandlerError
 from streams.core.handlers import ErrorHandlerContext, HandlerResponse, ProducerRecord
 from streams.core.metrics import DropReason, Metrics, table
+from streams.core.topic import is_topic_name
 from streams.core.user_code import located, place_in_user_code, refuse_result
 from streams.runtime.outbox import Outbox
 
@@ -173,8 +174,7 @@ def _row_of(context: ErrorHandlerContext) -> str:
 def _is_letter(letter: Any) -> bool:
     return (
         isinstance(letter, ProducerRecord)
-        and isinstance(letter.topic, str)
-        and letter.topic != ""
+        and is_topic_name(letter.topic)
         and all(isinstance(part, bytes | None) for part in (letter.key, letter.value))
     )
 

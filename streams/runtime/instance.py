@@ -144,7 +144,7 @@ class Instance:
             if self.config.state_cleanup_dir_max_age_ms >= 0:
                 self.home.delete_outdated(self.environment.clock.now_ms() - self.config.state_cleanup_dir_max_age_ms)
             known = self._provisioner.known()
-            plan = self._plan = self._plans.of(self._plans.layout(known))
+            plan = self._plan = self._membership.plan(known)
             check_unknown_state(plan, known, self.home.stores(), self._provisioner)
             self._membership.prepare(plan, known)
             check_schemas(self.topology)

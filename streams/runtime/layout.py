@@ -8,6 +8,7 @@ from outside ``runtime``.
 
 import logging
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from attrs import define, field
 
@@ -17,10 +18,11 @@ from streams.core.config import StreamsConfig
 from streams.core.errors import TopologyError
 from streams.core.records import TopicPartition
 from streams.protocol.group_messages import OffsetAndMetadata
-from streams.runtime.checkpoint import group_of_metadata
+from streams.runtime.checkpoint import own_metadata
 from streams.runtime.facts import PartitionLayout
+from streams.runtime.grouping import START_OVER
 from streams.runtime.plan import ApplicationPlan, Existing
-from streams.topology import PartitionGrouper, Topology, sub_topologies, unmatched_patterns
+from streams.topology import PartitionGrouper, Topology, copartitions, sub_topologies, unmatched_patterns
 
 log = logging.getLogger(__name__)
 
@@ -36,11 +38,17 @@ class Plans:
     _has_lanes: bool = False
     _made: dict[object, ApplicationPlan] = field(factory=dict)
 
-    def layout(self, known: Mapping[str, int]) -> PartitionLayout:
+    def layout(
+        self, known: Mapping[str, int], committed: Mapping[TopicPartition, OffsetAndMetadata] = MappingProxyType({})
+    ) -> PartitionLayout:
         """Return the layout for the partition counts of all topics in the cluster.
+
+        The ``committed`` offsets have the numbers of partition groups, also where a reset has deleted all state;
+        without them, the changelogs tell these numbers.
 
         Raises:
             TopologyError: a source topic is missing.
+            ForeignFormatError: another release has committed an offset.
         """
         prefix = f"{self._config.application_id}-"
         own = (
@@ -61,7 +69,7 @@ class Plans:
             named |= dict.fromkeys(topic for sub in subs for topic in sub.sink_topics)
             named |= dict.fromkeys([self._config.errors_dead_letter_queue_topic_name])
         counts = {topic: others[topic] for topic in named if topic in others}
-        groups: dict[int, int] = {}
+        groups: dict[str, int] = {}
         if not self._has_lanes:
             # Existing repartition topics keep their partition counts.
             counts |= {
@@ -76,8 +84,31 @@ class Plans:
                     and (changelog := f"{prefix}{store}-changelog") in known
                 ]
                 if found:
-                    groups[sub.id] = min(found)
+                    groups |= dict.fromkeys(sub.source_topics, min(found))
+            groups |= self._committed_groups(counts, committed)
         return PartitionLayout(counts, groups)
+
+    def _committed_groups(
+        self, counts: Mapping[str, int], committed: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> dict[str, int]:
+        """Return the numbers of partition groups in the metadata of offsets, by topic.
+
+        A topic without a committed offset has the number of the topics whose records meet its own in a store.
+        """
+        prefix = f"{self._config.application_id}-"
+        names = {f"{prefix}{name}": name for name in self._topology.internal_topics}
+        numbers: dict[str, int] = {}
+        for partition, item in committed.items() if self._grouper is None else ():
+            number = own_metadata(item.metadata).groups
+            if number is not None:
+                numbers[names.get(partition.topic, partition.topic)] = number
+        groups: dict[str, int] = {}
+        for joint in copartitions(self._topology):
+            topics = joint.topics(self._topology, counts)
+            found = {topic: numbers[topic] for topic in topics if topic in numbers}
+            if found:
+                groups |= dict.fromkeys(topics, min(found.values())) | found
+        return groups
 
     def of(self, layout: PartitionLayout) -> ApplicationPlan:
         """Return the application's plan for a layout.
@@ -128,10 +159,10 @@ def check_groups(plan: ApplicationPlan, committed: Mapping[TopicPartition, Offse
     for task_id in plan.stateful():
         for item in plan.inputs(task_id):
             found = committed.get(item.partition)
-            group = None if found is None else group_of_metadata(found.metadata)
+            group = None if found is None else own_metadata(found.metadata).group
             if group is not None and group != task_id.partition:
                 raise TopologyError(
                     f"partition {item.partition} belonged to partition group {group} and would now belong to "
                     f"{task_id.partition} (task {task_id}), but the state of its keys is with group {group}; go back "
-                    "to the partition grouper and the topology of before, or start with a new application id"
+                    f"to the partition grouper, the group protocol and the topology of before, or {START_OVER}"
                 )

@@ -23,7 +23,7 @@ from streams.runtime.instance import Instance
 from streams.runtime.life import State
 from streams.runtime.plan import ApplicationPlan
 from streams.state import StoreSpec
-from streams.topology import SinkNode
+from streams.topology import SinkNode, copartitions
 
 #: A function that maps topic, key, value (None in a query) and partition count to the partition of the key.
 KeyPartitioner = Callable[[str, Any, Any, int], int | None]
@@ -144,7 +144,7 @@ def check_up(instance: Instance, name: str) -> None:
 class StorePlaces:
     """The tasks of a store and the members that have them, according to one assignment from the group leader.
 
-    As in Kafka Streams, keys are partitioned as in the source topic with the most partitions.
+    As in Kafka Streams, keys are partitioned as in the topic with the most partitions of those that lead to the store.
     """
 
     plan: ApplicationPlan
@@ -170,7 +170,9 @@ class StorePlaces:
         counts: dict[str, int] = {}
         for partition in (partition for group in groups.values() for partition in group):
             counts[partition.topic] = max(counts.get(partition.topic, 0), partition.partition + 1)
-        topic = max(counts, key=lambda topic: (counts[topic], topic), default="")
+        joint = next((joint for joint in copartitions(plan.topology) if spec.name in joint.stores), None)
+        leading = counts if joint is None else counts.keys() & set(joint.topics(plan.topology, counts))
+        topic = max(leading, key=lambda topic: (counts[topic], topic), default="")
         by_partition = {tp.partition: task_id for task_id, group in groups.items() for tp in group if tp.topic == topic}
         count, chosen = counts.get(topic, 0), _own_partitioner(plan, topic)
         inputs = frozenset(map(plan.physical_topic, counts))

@@ -12,13 +12,15 @@ from attrs import frozen
 
 from streams.core.config import StreamsConfig
 from streams.core.errors import ConfigError, TopologyError
+from streams.core.records import TopicPartition
+from streams.protocol.group_messages import OffsetAndMetadata
 from streams.runtime.assignment import Blueprint, StreamsAssignor, TaskAssignment
 from streams.runtime.broker_assignment import BrokerAssignment
 from streams.runtime.layout import Plans, check_groups
 from streams.runtime.losses import check_inputs
 from streams.runtime.plan import ApplicationPlan, InternalTopicPlan
-from streams.runtime.provisioning import Provisioner
 from streams.runtime.progress_records import PROGRESS_CONFIG, progress_partition
+from streams.runtime.provisioning import Provisioner
 from streams.runtime.recording import recorder_config, recorder_topic
 from streams.runtime.sharing import SharingRules
 from streams.topology import PartitionGrouper, Topology
@@ -26,6 +28,15 @@ from streams.topology import PartitionGrouper, Topology
 
 class GroupMembership(Protocol):
     """The membership of an instance in its group."""
+
+    def plan(self, known: Mapping[str, int]) -> ApplicationPlan:
+        """Return the plan of the application for the partition counts of all topics in the cluster.
+
+        Raises:
+            TopologyError: a source topic is missing, inputs are not co-partitioned, or new partitions would move keys
+                to groups that do not have their state.
+        """
+        ...
 
     def prepare(self, plan: ApplicationPlan, known: Mapping[str, int]) -> None:
         """Check the internal topics before the threads start, and create those that nobody else creates.
@@ -49,6 +60,10 @@ class LeaderMembership:
     _provisioner: Provisioner
     _is_bounded: bool = False
 
+    def plan(self, known: Mapping[str, int]) -> ApplicationPlan:
+        """Return the plan, in which new partitions join the groups that have the state of their keys."""
+        return self._plans.of(self._plans.layout(known, self._provisioner.committed()))
+
     def prepare(self, plan: ApplicationPlan, known: Mapping[str, int]) -> None:
         """Create the missing internal topics, and check the existing ones."""
         own = () if self._is_bounded else _own_topics(self._config, plan)
@@ -61,10 +76,11 @@ class LeaderMembership:
     def _blueprint(self, _: Mapping[str, int]) -> Blueprint:
         """Look up the source topics, create or check the internal topics, and return the input of an assignment."""
         known = self._provisioner.known()
-        layout = self._plans.layout(known)
+        committed = self._provisioner.committed()
+        layout = self._plans.layout(known, committed)
         plan = self._plans.of(layout)
         self.prepare(plan, known)
-        _check_committed(plan, self._provisioner, is_bounded=self._is_bounded)
+        _check_committed(plan, committed, self._provisioner, is_bounded=self._is_bounded)
         return Blueprint(layout, plan.bundles(), plan.stateful())
 
 
@@ -76,11 +92,15 @@ class BrokerMembership:
     _plans: Plans
     _provisioner: Provisioner
 
+    def plan(self, known: Mapping[str, int]) -> ApplicationPlan:
+        """Return the plan, in which each partition has a task, as the broker assigns them."""
+        return self._plans.of(self._plans.layout(known))
+
     def prepare(self, plan: ApplicationPlan, known: Mapping[str, int]) -> None:
         """Check the existing internal topics; the broker creates the missing ones when the first member joins."""
         existing = [topic for topic in plan.internal_topics() if topic.name in known]
         self._provisioner.provide([*existing, *_own_topics(self._config, plan)], known)
-        _check_committed(plan, self._provisioner)
+        _check_committed(plan, self._provisioner.committed(), self._provisioner)
 
     def assignment(self, plan: ApplicationPlan) -> BrokerAssignment:
         """Return the assignment of a new thread."""
@@ -127,9 +147,14 @@ def _own_topics(config: StreamsConfig, plan: ApplicationPlan) -> Sequence[Intern
     return topics
 
 
-def _check_committed(plan: ApplicationPlan, provisioner: Provisioner, *, is_bounded: bool = False) -> None:
+def _check_committed(
+    plan: ApplicationPlan,
+    committed: Mapping[TopicPartition, OffsetAndMetadata],
+    provisioner: Provisioner,
+    *,
+    is_bounded: bool = False,
+) -> None:
     """Check that committed offsets fit the partition groups, and that the topics reach them."""
-    committed = provisioner.committed()
     check_inputs(plan, committed, provisioner.ends)
     if not is_bounded:
         check_groups(plan, committed)

@@ -99,7 +99,7 @@ class OwnMetadata:
 
     #: Number of the partition group of the task; a rebalance checks that the partition stays in this group.
     group: int | None = _tagged(1, _NUMBER, default=None)
-    #: Number of partition groups of the task's sub-topology when the offset was committed.
+    #: Number of partition groups among which the keys of the topic are divided; None if its records reach no store.
     groups: int | None = _tagged(2, _NUMBER, default=None)
     #: Stream time of the task; -1 but on the task's first partition.
     stream_time_ms: int = _tagged(3, _NUMBER, default=NO_TIMESTAMP)

@@ -11,13 +11,14 @@ from typing import Any, TypeAlias
 
 from attrs import define, field
 
-from streams.core.errors import ProcessingError
+from streams.core.errors import ProcessingError, TopologyError
 from streams.core.handlers import FailureOrigin, ProducerRecord
 from streams.core.loops import PlacedRows, bytes_in, rows_by_number
 from streams.core.partitioning import partitions_for
 from streams.core.records import NO_TIMESTAMP, Block, Headers, Lanes, RecordContext, TopicPartition
 from streams.core.serde_pinned import KEY_TYPE_HEADER, VALUE_TYPE_HEADER
 from streams.core.serdes import BYTES, PinnedSerde, Serde
+from streams.core.topic import check_topic_name
 from streams.topology import Process, SinkNode
 
 
@@ -157,23 +158,22 @@ class Outbox:
         record_context: Callable[[int, Headers | None], RecordContext],
         skips: Callable[[ProducerRecord[Any, Any], Exception, FailureOrigin], bool] | None,
     ) -> Process:
-        """Return the process function of a sink that chooses topic or partition, or may drop unserializable records.
+        """Return the process function of a sink that chooses topic or partition, or may drop records.
 
-        ``skips`` decides whether a record that cannot be serialized is dropped; with None the error is raised.
+        ``skips`` decides whether a record that cannot be serialized, or whose topic cannot exist, is dropped; with None
+        the error is raised.
         """
         serialize_key, serialize_value = sink.key_serde.serialize, sink.value_serde.serialize
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
-            topic = sink.topic
+            topic: Any = sink.topic
             if sink.topic_for is not None:
                 topic = sink.topic_for(key, value, record_context(timestamp_ms, headers))
-                if not isinstance(topic, str) or not topic:
-                    raise ProcessingError(
-                        f"sink {sink.name!r}: its topic function must return a topic name, got {topic!r}",
-                        node=sink.name,
-                    )
-            origin: FailureOrigin = "key"
+            origin: FailureOrigin = "topic"
             try:
+                if sink.topic_for is not None:
+                    self._check_chosen(sink, topic)
+                origin = "key"
                 raw_key = serialize_key(key)
                 origin = "value"
                 raw_value = serialize_value(value)
@@ -181,7 +181,6 @@ class Outbox:
                 # A value of another type is an error in the topology, not in the record (``RecordCollectorImpl``).
                 if skips is None or isinstance(error.__cause__, TypeError):
                     raise
-                assert topic is not None
                 if not skips(ProducerRecord(topic, key, value, timestamp_ms, headers or ()), error, origin):
                     raise
                 return
@@ -196,6 +195,16 @@ class Outbox:
             columns.timestamps.append(timestamp_ms)
 
         return process
+
+    def _check_chosen(self, sink: SinkNode, topic: object) -> None:
+        if type(topic) is str and topic in self._topics:
+            return
+        try:
+            check_topic_name(topic)
+        except TopologyError as error:
+            raise ProcessingError(
+                f"sink {sink.name!r}: its topic function chose a name that no topic can have: {error}", node=sink.name
+            ) from error
 
     def _chosen(self, sink: SinkNode, topic: str, key: Any, value: Any) -> int:
         count = self._partitions_of(topic)

@@ -17,7 +17,7 @@ from streams.core.records import TaskId, TopicPartition, lane_of
 from streams.core.serdes import BYTES
 from streams.core.timestamps import Extractor, extractor_for
 from streams.core.wrapping import ProcessorWrapper
-from streams.runtime.grouping import check_groups, kept_together, merged
+from streams.runtime.grouping import check_changelogs, check_groups, kept_together, merged
 from streams.runtime.handling import Handlers, HandlerSettings
 from streams.runtime.idle import IdleLimits
 from streams.runtime.lane_queue import PartitionLanes
@@ -40,6 +40,7 @@ from streams.topology import (
     SourceNode,
     SubTopology,
     Topology,
+    divided_keys,
     refuse_generated_names,
     resolve_partitions,
     stages,
@@ -64,11 +65,12 @@ class InternalTopicPlan:
 class Existing:
     """The existing state of an application.
 
-    ``groups`` contains the number of partition groups of each stateful sub-topology.  ``later`` is the partition count
-    expected of topics that a source's pattern may match later, or None if unknown.
+    ``groups`` has, for each topic of a sub-topology with state, the number of partition groups among which its keys are
+    divided.  ``later`` is the partition count expected of topics that a source's pattern may match later, or None if
+    unknown.
     """
 
-    groups: Mapping[int, int] = field(factory=dict)
+    groups: Mapping[str, int] = field(factory=dict)
     later: int | None = None
 
 
@@ -93,6 +95,9 @@ class ApplicationPlan:
     is_in_step: bool = False
     #: The producing tasks, in the order of their lanes, by topic that is stored as lanes; empty without ``has_lanes``.
     lanes: dict[str, list[TaskId]] = field(factory=dict)
+    #: By topic whose records reach a store: the number of partition groups among which its keys are divided; empty with
+    #: a custom grouper, which need not divide them by the hash of the key.
+    divisions: Mapping[str, int] = field(factory=dict)
     #: The through topics, whose first lane is for external records.
     fed: set[str] = field(factory=set)
     #: The observer of the tasks, or None.
@@ -132,16 +137,17 @@ class ApplicationPlan:
             refuse_generated_names(topology)
         subs = sub_topologies(topology, external)
         existing = existing or Existing()
-        partitions = resolve_partitions(topology, subs, external, later=existing.later)
+        partitions = resolve_partitions(topology, subs, external, groups=existing.groups, later=existing.later)
         if is_single_task:
             subs = merged(subs)
         groups = (grouper or SamePartitionGrouper()).groups(subs, partitions)
         if is_single_task and not groups:
             # There are only pattern sources, whose topics may be created later.
             groups = {TaskId(sub.id, 0): () for sub in subs if not sub.is_global}
-        for sub_id, count in existing.groups.items():
-            groups = kept_together(groups, sub_id, count, partitions, grouper is None)
-        plan = cls(topology, config, clock, partitions, subs, groups, has_lanes, is_in_step)
+        divisions = {} if grouper else divided_keys(topology, partitions, existing.groups)
+        groups = kept_together(groups, {**existing.groups, **divisions}, partitions, is_default=grouper is None)
+        check_changelogs(topology, partitions, divisions)
+        plan = cls(topology, config, clock, partitions, subs, groups, has_lanes, is_in_step, divisions=divisions)
         check_groups(plan.groups)
         if has_lanes:
             plan._lay_lanes()
@@ -366,9 +372,9 @@ class ApplicationPlan:
         result = []
         for logical in self.groups[task_id]:
             source = sources[logical.topic]
-            seen_as = self._prefixed(logical.topic)
+            seen_as, groups = self._prefixed(logical.topic), self.divisions.get(logical.topic)
             result += [
-                TaskInput(partition, source, logical.topic, logical.partition, seen_as)
+                TaskInput(partition, source, logical.topic, logical.partition, seen_as, groups)
                 for partition in (self.stored_in(logical) if only is None else only.get(logical, ()))
             ]
         return result
@@ -459,7 +465,7 @@ class ApplicationPlan:
             node = self.topology.nodes[name]
             if isinstance(node, SourceNode):
                 for topic in sub.source_topics:
-                    if topic in node.topics or (node.pattern is not None and node.pattern.fullmatch(topic)):
+                    if node.reads(topic):
                         result[topic] = name
         return result
 

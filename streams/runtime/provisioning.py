@@ -19,6 +19,7 @@ from streams.core.records import TopicPartition
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.protocol.messages import TopicSpec
 from streams.protocol.transport import Cluster
+from streams.runtime.grouping import START_OVER
 from streams.runtime.plan import InternalTopicPlan
 from streams.topology import Topology, sub_topologies
 
@@ -198,7 +199,7 @@ def _check_count(plan: InternalTopicPlan, count: int) -> None:
         raise TopologyError(
             f"internal topic {plan.name!r} has {count} partitions, but the topology needs "
             f"{plan.partitions}: the partition count of an input has changed since it was created; "
-            "restore the old count, or start with a new application id (or state directory)"
+            f"restore the old count, start a run over files in another state directory, or {START_OVER}"
         )
 
 

@@ -33,6 +33,14 @@ def _placed(drop: Drop, rows: Lanes, index: int) -> Drop:
     return evolve(drop, lane=rows.lanes[index], place_ms=rows.places[index])
 
 
+def _is_of_record(error: Exception) -> bool:
+    """Return whether a handler may be asked about an error.
+
+    A foreign format in an internal topic is not the fault of a single record, and ``sys.exit()`` is no failure of one.
+    """
+    return not isinstance(error, ForeignFormatError) and isinstance(error.__cause__, Exception | None)
+
+
 def _empty(has_headers: bool) -> Batch:
     return Batch([], [], [], [] if has_headers else None, [])
 
@@ -52,6 +60,8 @@ class TaskInput:
     number: int
     #: Name of the topic in user code; the name of an internal topic includes the application id.
     name: str
+    #: Number of partition groups among which the keys of the topic are divided; None if its records reach no store.
+    groups: int | None = None
 
 
 @define(eq=False)
@@ -116,17 +126,12 @@ class SourceReader:
             try:
                 key = self.key_serde.deserialize(raw_key)
                 value = self.value_serde.deserialize(raw_value)
+                time = self.extractor.one(key, value, timestamp, self.partition_time_ms)
             except StreamsError as error:
-                # A foreign format in an internal topic is not the fault of a single record, so no handler is called.
-                may_skip = self.handlers.settings.may_skip("deserialization_handler")
-                if may_skip and not isinstance(error, ForeignFormatError):
+                if self._may_skip(error):
                     self._leave_out(batches[-1], offset, partial(self._ask, block, index, error))
                     continue
                 return batches, self._unreadable(error, offset)
-            try:
-                time = self.extractor.one(key, value, timestamp, self.partition_time_ms)
-            except StreamsError as error:
-                return batches, self._failure(error, offset)
             if time < 0:
                 self._leave_out(batches[-1], offset, partial(self._drop_invalid, offset, time))
                 continue
@@ -141,6 +146,10 @@ class SourceReader:
             if headers is not None and batch.headers is not None:
                 batch.headers.append(headers[index])  # type: ignore[attr-defined]
         return batches, None
+
+    def _may_skip(self, error: StreamsError) -> bool:
+        """Return whether the handler is asked about a record that cannot be read, or whose time cannot be extracted."""
+        return _is_of_record(error) and self.handlers.settings.may_skip("deserialization_handler")
 
     def _leave_out(self, batch: Batch, offset: int, effect: Callable[[], Exception | None]) -> None:
         batch.drops = [*batch.drops, Drop(offset, effect)]
@@ -199,7 +208,7 @@ class SourceReader:
     def _unreadable(self, error: Exception, offset: int) -> StreamsError:
         if not isinstance(error, ForeignFormatError):
             hint = "; fix the record, or set deserialization_handler=continue to drop and count such records"
-            return self._failure(error, offset, hint)
+            return self._failure(error, offset, hint if _is_of_record(error) else "")
         topic, partition = self._known_as
         failure = ForeignFormatError(
             f"{self._known_as} at offset {offset}, source {self.node!r}: {error}; {REMEDY}",

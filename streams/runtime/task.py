@@ -541,12 +541,8 @@ class Task:
 
     def take_changes(self) -> list[tuple[str, Block]]:
         """Return the changelog records that were added since the last call, by store name."""
-        result = []
-        for name, store in self.stores.items():
-            block = store.drain_changes()
-            if block is not None:
-                result.append((name, block))
-        return result
+        drained = ((name, store.drain_changes()) for name, store in self.stores.items())
+        return [(name, block) for name, block in drained if block is not None]
 
     def positions(self) -> dict[TopicPartition, int]:
         """Return the next offset to process of each input partition for which it is known."""
@@ -561,6 +557,7 @@ class Task:
             {name: time.ms for name, time in self.operator_times.items() if time.ms != NO_TIMESTAMP},
             self.punctuations.carried() if self.is_initialized else dict(self.initial.checkpoint.timers),
             {name: Content.of(store.spec) for name, store in self.stores.items() if store.spec.has_changelog},
+            groups={item.partition: item.groups for item in self.inputs.values() if item.groups is not None},
             lanes={
                 queue.partition: queue.lanes.ahead_of(queue.position)
                 for queue in self.queues

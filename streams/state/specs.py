@@ -205,6 +205,8 @@ class StoreSpec:
     #: With at-least-once, changes are sent to the changelog only after all outputs and all other changes of the
     #: commit are acknowledged: an entry means that its record was processed, which must not be lost.
     is_logged_last: bool = False
+    #: Whether an entry belongs to a key of the records, so that all records of the key must reach the same task.
+    is_by_key: bool = True
     #: Whether entries are copies of what is elsewhere, and depend on wall-clock time; simulations do not compare them.
     is_cache: bool = False
 

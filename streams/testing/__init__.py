@@ -6,14 +6,15 @@ The pytest plugin ``streams_pytest`` gives them as fixtures.
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
+from streams.core.arguments import InputRow
 from streams.core.topic import Topic
 from streams.testing.driver import TopologyTestDriver
 from streams.testing.generated import records
 from streams.testing.simulation import SimulationError, SimulationReport, simulate
 from streams.testing.snapshots import OutputSnapshot
 
-#: Records of input topics as (key, value, timestamp_ms), for annotating variables.
-Inputs: TypeAlias = Mapping[Topic[Any, Any], Iterable[tuple[Any, Any, int]]]
+#: Records of input topics as (key, value, timestamp_ms), (key, value) or (value,), for annotating variables.
+Inputs: TypeAlias = Mapping[Topic[Any, Any], Iterable[InputRow[Any, Any]]]
 
 __all__ = [
     "Inputs",

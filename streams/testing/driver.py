@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
-from streams.core.arguments import checked_count, checked_headers, checked_row, checked_time
+from streams.core.arguments import NOT_GIVEN, InputRow, checked_count, checked_headers, checked_row, checked_time
 from streams.core.calls import BlockingLoop, CallLoop, SteppedLoop
 from streams.core.clock import VirtualClock
 from streams.core.config import StreamsConfig
@@ -43,7 +43,7 @@ from streams.runtime import (
 from streams.state import RecordCache, open_store
 from streams.testing.outputs import ReadRecords
 from streams.testing.reference_order import TIMERS, ReferenceOrder, TopicOrder
-from streams.topology import Topology, sub_topologies
+from streams.topology import Topology, reader_of, sub_topologies
 from streams.why import Question, Recorder, Story, Trace, answer, targets_of
 
 K = TypeVar("K")
@@ -112,29 +112,34 @@ class TopologyTestDriver:
         topic: Topic[K, V],
         value: V | None,
         *,
-        key: K | None = None,
+        key: K | None = NOT_GIVEN,
         timestamp_ms: int | None = None,
         headers: Headers = (),
         partition: int | None = None,
     ) -> None:
         """Send one record, and process it and all resulting records.
 
+        ``key`` defaults to that of ``Topic(key_from=...)``, which ``key=None`` suppresses, or else to None.
         ``timestamp_ms`` defaults to the time of the virtual clock, and ``partition`` to the partition that the
         default partitioner chooses (0 for records without a key).
 
         Raises:
             UnknownTopicError: the topology does not read the topic.
             TopologyError: ``topic`` is a name; use ``pipe_bytes`` instead.
-            SerializationError: the key or value does not fit the topic's types, the headers are no pairs of text and
-                bytes, or ``timestamp_ms`` is no int.
+            SerializationError: ``key_from`` failed, the key or value does not fit the topic's types, the headers are no
+                pairs of text and bytes, or ``timestamp_ms`` is no int.
             ProcessingError: user code failed.
         """
         topic = typed_topic(topic, "pipe()")
-        raw_key, raw_value = topic.key_serde.serialize(key), topic.value_serde.serialize(value)
+        raw_key = topic.key_serde.serialize(topic.key_of(value, key))
+        raw_value = topic.value_serde.serialize(value)
         self.pipe_bytes(topic.name, raw_key, raw_value, timestamp_ms, headers, partition)
 
-    def pipe_all(self, topic: Topic[K, V], rows: Iterable[tuple[K | None, V | None, int]]) -> None:
-        """Send records, given as (key, value, timestamp_ms), one by one; it raises the same errors as ``pipe``."""
+    def pipe_all(self, topic: Topic[K, V], rows: Iterable[InputRow[K | None, V | None]]) -> None:
+        """Send records one by one, given as (key, value, timestamp_ms), (key, value) or (value,).
+
+        What is left out has the defaults of ``pipe``, which raises the same errors.
+        """
         for row in rows:
             key, value, timestamp_ms = checked_row(row, "pipe_all()", SerializationError)
             self.pipe(topic, value, key=key, timestamp_ms=timestamp_ms)
@@ -431,22 +436,20 @@ class TopologyTestDriver:
 
     def _match_pattern(self, topic: str) -> bool:
         """Add a topic to the tasks of the source whose pattern it matches; return whether there is such a source."""
-        for node in self.topology.sources():
-            if node.pattern is not None and node.pattern.fullmatch(topic):
-                opened = {task.task_id: task for task in self._tasks}
-                for task_id in self._plan.add_tasks(
-                    node.name, self._counts.setdefault(topic, self._default_partitions)
-                ):
-                    if task_id not in opened:
-                        opened[task_id] = self._open(task_id)
-                        self._tasks.append(opened[task_id])
-                        self._stage.take_in(opened[task_id])
-                    partition = TopicPartition(topic, task_id.partition)
-                    self._plan.add_input(opened[task_id], node, topic)
-                    opened[task_id].note_end(partition, 0, is_ended=True)
-                    self._reader[partition] = opened[task_id]
-                return True
-        return False
+        source = reader_of(topic, self.topology.sources())
+        if source is None or source.pattern is None:
+            return False
+        opened = {task.task_id: task for task in self._tasks}
+        for task_id in self._plan.add_tasks(source.name, self._counts.setdefault(topic, self._default_partitions)):
+            if task_id not in opened:
+                opened[task_id] = self._open(task_id)
+                self._tasks.append(opened[task_id])
+                self._stage.take_in(opened[task_id])
+            partition = TopicPartition(topic, task_id.partition)
+            self._plan.add_input(opened[task_id], source, topic)
+            opened[task_id].note_end(partition, 0, is_ended=True)
+            self._reader[partition] = opened[task_id]
+        return True
 
     def _append(self, partition: TopicPartition, row: Row) -> None:
         """Append a record to a topic, and add it to the task that reads it."""
@@ -531,7 +534,7 @@ class TopologyTestDriver:
         known |= {self._plan.physical_topic(name) for name in self._counts}
         known |= {self._plan.changelog(store) for store in self.topology.stores}
         known |= {self.config.errors_dead_letter_queue_topic_name} - {""}
-        if topic in known or any(node.pattern and node.pattern.fullmatch(topic) for node in self.topology.sources()):
+        if topic in known or reader_of(topic, self.topology.sources()) is not None:
             return
         handlers = (
             self.config.deserialization_handler,

@@ -107,8 +107,7 @@ def records(
     size = {"min_size": min_size, "max_size": max_size}
     rows: SearchStrategy[list[tuple[K, V | None, int]]]
     if keys is None and topic.key_from is not None and not tombstones:
-        key_from = topic.key_from
-        rows = st.lists(st.builds(lambda value, at: (key_from(value), value, at), values, times), **size)
+        rows = st.lists(st.builds(lambda value, at: (topic.key_of(value), value, at), values, times), **size)
     else:
         if keys is None:
             keys = places.of_serde(topic.key_serde, f"topic {topic.name!r}: pass keys=")

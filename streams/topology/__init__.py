@@ -1,6 +1,9 @@
 """The processor graph, its sub-topologies and descriptions, and the programs that are compiled from the graph."""
 
 from streams.topology.compile import CompiledSubTopology as CompiledSubTopology
+from streams.topology.copartitioning import copartitions as copartitions
+from streams.topology.copartitioning import divided_keys as divided_keys
+from streams.topology.copartitioning import joined_sources as joined_sources
 from streams.topology.describe import GlobalStoreDescription as GlobalStoreDescription
 from streams.topology.describe import NodeDescription as NodeDescription
 from streams.topology.describe import SubTopologyDescription as SubTopologyDescription
@@ -15,6 +18,7 @@ from streams.topology.graph import RepartitionTopic as RepartitionTopic
 from streams.topology.graph import SinkNode as SinkNode
 from streams.topology.graph import SourceNode as SourceNode
 from streams.topology.graph import Topology as Topology
+from streams.topology.graph import reader_of as reader_of
 from streams.topology.operator import BatchingNode as BatchingNode
 from streams.topology.operator import CallingNode as CallingNode
 from streams.topology.operator import Cancellable as Cancellable
@@ -28,7 +32,6 @@ from streams.topology.operator import Process as Process
 from streams.topology.operator import PunctuationType as PunctuationType
 from streams.topology.operator import StoreNaming as StoreNaming
 from streams.topology.operator import StreamTime as StreamTime
-from streams.topology.processors import UNSET as UNSET
 from streams.topology.processors import Processor as Processor
 from streams.topology.processors import ProcessorContext as ProcessorContext
 from streams.topology.processors import ProcessorOperator as ProcessorOperator

@@ -10,6 +10,7 @@ from typing import Any
 
 from attrs import Factory, define, frozen
 
+from streams.core.arguments import NOT_GIVEN
 from streams.core.errors import TopologyError
 from streams.core.offset_reset import OffsetReset, policy_of
 from streams.core.serdes import Serde
@@ -18,7 +19,7 @@ from streams.core.topic import Sink, Topic, agreed, check_topic_name, topic_name
 from streams.core.user_code import is_same, refuse_unawaited, refuse_unawaited_methods
 from streams.state import StoreSpec
 from streams.topology.operator import Operator
-from streams.topology.processors import UNSET, ProcessorOperator, ProcessorSupplier, StoreBuilder, serde_of
+from streams.topology.processors import ProcessorOperator, ProcessorSupplier, StoreBuilder, serde_of
 
 #: Chooses the partition of a record: (topic, key, value, number of partitions) -> partition or None.
 Partitioner = Callable[[str, Any, Any, int], int | None]
@@ -40,6 +41,29 @@ class SourceNode:
     #: How long the source must be at its end before the stream time of its operators advances with the wall clock;
     #: 0 = never, None = the setting ``idle_close_ms``.
     idle_close_ms: int | None = None
+
+    def reads(self, topic: str) -> bool:
+        """Return whether this source reads a topic, which it has by name or whose name its pattern matches."""
+        return topic in self.topics or (self.pattern is not None and self.pattern.fullmatch(topic) is not None)
+
+
+def reader_of(topic: str, sources: Iterable[SourceNode]) -> SourceNode | None:
+    """Return the source that reads a topic, None if there is none.
+
+    Raises:
+        TopologyError: two sources would read the topic, because their patterns overlap (KAFKA-3443).
+    """
+    readers = [source for source in sources if source.reads(topic)]
+    if len(readers) > 1:
+        both = " and ".join(
+            f"{repr(source.pattern.pattern) if source.pattern else 'the name'} of source {source.name!r}"
+            for source in readers
+        )
+        raise TopologyError(
+            f"topic {topic!r} is matched by {both}, but a topic has one source; change the patterns so that one "
+            "of them matches it, or read both as one stream with a pattern that matches all topics"
+        )
+    return readers[0] if readers else None
 
 
 @frozen
@@ -108,8 +132,6 @@ class Topology:
     store_users: dict[str, list[str]] = Factory(dict)
     global_stores: dict[str, GlobalStore] = Factory(dict)
     internal_topics: dict[str, RepartitionTopic] = Factory(dict)
-    #: Groups of source names whose topics must have equal partition counts.
-    copartitioned: list[frozenset[str]] = Factory(list)
     #: Store name -> source topic that serves as the changelog of the store (optimized tables).
     source_changelogs: dict[str, str] = Factory(dict)
     #: Names of all nodes, including the nodes of global stores, in the order in which they were added.
@@ -130,8 +152,8 @@ class Topology:
         self,
         name: str,
         *topics: str | Topic[Any, Any] | re.Pattern[str],
-        key: Any = UNSET,
-        value: Any = UNSET,
+        key: Any = NOT_GIVEN,
+        value: Any = NOT_GIVEN,
         timestamp: Extractor | ExtractorName | None = None,
         offset_reset: OffsetReset | None = None,
     ) -> "Topology":
@@ -153,7 +175,7 @@ class Topology:
             assert first is not None
             for what, form in (("key", key), ("value", value)):
                 serde, other = getattr(first, f"{what}_serde"), getattr(topic, f"{what}_serde")
-                if form is UNSET and serde.name != other.name:
+                if form is NOT_GIVEN and serde.name != other.name:
                     raise TopologyError(
                         f"source {name!r}: the {what}s of {first.name!r} and {topic.name!r} have different types, "
                         f"{serde.name!r} and {other.name!r}; add a source for each"
@@ -174,8 +196,8 @@ class Topology:
                 name,
                 names,
                 patterns[0] if patterns else None,
-                first.key_serde if first and key is UNSET else serde_of(key),
-                first.value_serde if first and value is UNSET else serde_of(value),
+                first.key_serde if first and key is NOT_GIVEN else serde_of(key),
+                first.value_serde if first and value is NOT_GIVEN else serde_of(value),
                 timestamp,
                 policy_of(offset_reset, f"source {name!r}"),
             )
@@ -197,8 +219,8 @@ class Topology:
         name: str,
         topic: str | Sink[Any, Any] | Callable[..., str],
         *parents: str,
-        key: Any = UNSET,
-        value: Any = UNSET,
+        key: Any = NOT_GIVEN,
+        value: Any = NOT_GIVEN,
         partitioner: Partitioner | None = None,
     ) -> "Topology":
         """Add a sink that writes the records of its parents to a topic, or to the topic that a function returns."""
@@ -218,8 +240,8 @@ class Topology:
             SinkNode(
                 name,
                 declared.name if declared else topic if isinstance(topic, str) else None,
-                declared.key_serde if declared and key is UNSET else serde_of(key, name),
-                declared.value_serde if declared and value is UNSET else serde_of(value, name),
+                declared.key_serde if declared and key is NOT_GIVEN else serde_of(key, name),
+                declared.value_serde if declared and value is NOT_GIVEN else serde_of(value, name),
                 parents,
                 topic if callable(topic) and declared is None else None,
                 partitioner,
@@ -283,7 +305,18 @@ class Topology:
         return self
 
     def add_internal_topic(self, topic: RepartitionTopic) -> None:
-        """Declare a repartition topic."""
+        """Declare a repartition topic.
+
+        Raises:
+            TopologyError: another repartition topic has this name.
+        """
+        if topic.name in self.internal_topics:
+            base = topic.name.removesuffix("-repartition")
+            raise TopologyError(
+                f"there are two repartition topics of the name {base!r}, which comes from the name= of a "
+                "repartition(), a grouping or a join, or else from the store of the aggregation; give each its own "
+                "name=, or use the repartitioned stream twice"
+            )
         self.internal_topics[topic.name] = topic
 
     def declare(self, topic: Topic[Any, Any]) -> None:
@@ -293,10 +326,6 @@ class Topology:
             TopologyError: the topic was declared before, with another type, function or partition count.
         """
         self.topics[topic.name] = agreed(self.topics.get(topic.name, topic), topic)
-
-    def require_copartitioning(self, sources: Iterable[str]) -> None:
-        """Require equal partition counts for the topics of the given source nodes."""
-        self.copartitioned.append(frozenset(sources))
 
     def add_node(self, node: Node) -> None:
         """Add a node downstream of its parents.
@@ -320,16 +349,16 @@ class Topology:
 
     def offset_reset(self, topic: str) -> str | None:
         """Return the reset policy of a topic's source; None if it has none of its own."""
-        readers = (
-            node
-            for node in self.sources()
-            if topic in node.topics or (node.pattern is not None and node.pattern.fullmatch(topic))
-        )
-        return next((node.offset_reset for node in readers), None)
+        source = reader_of(topic, self.sources())
+        return None if source is None else source.offset_reset
 
     def sources(self) -> list[SourceNode]:
         """Return the source nodes in the order in which they were added."""
         return [node for node in self.nodes.values() if isinstance(node, SourceNode)]
+
+    def all_sources(self) -> list[SourceNode]:
+        """Return the source nodes, and those of the global stores."""
+        return [*self.sources(), *(store.source for store in self.global_stores.values())]
 
     def sinks(self) -> list[SinkNode]:
         """Return the sink nodes in the order in which they were added."""
@@ -355,8 +384,7 @@ class Topology:
             raise TopologyError(f"node {name!r}: its parent {parent!r} is a sink, which forwards nothing")
 
     def _check_topics(self, source: SourceNode) -> None:
-        others = [*self.sources(), *(store.source for store in self.global_stores.values())]
-        for other in others:
+        for other in self.all_sources():
             both = set(source.topics) & set(other.topics)
             if both:
                 raise TopologyError(

@@ -7,11 +7,11 @@ and KIP-820.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Final, Generic, Self, TypeVar, overload
+from typing import Any, Generic, Self, TypeVar, overload
 
 from attrs import evolve, field, frozen
 
-from streams.core.arguments import MAX_TIME_MS, checked_headers, checked_time
+from streams.core.arguments import MAX_TIME_MS, NOT_GIVEN, checked_headers, checked_time
 from streams.core.errors import ProcessingError, StreamsError, TopologyError
 from streams.core.records import Headers, Record, RecordMetadata, TaskId
 from streams.core.serdes import BYTES, PinnedSerde, Serde, serde_for
@@ -33,19 +33,9 @@ T = TypeVar("T")
 P = TypeVar("P", bound="Processor[Any, Any, Any, Any]")
 
 
-class _Unset:
-    """The type of the default for omitted arguments, because None is a valid type expression."""
-
-    def __repr__(self) -> str:
-        return "UNSET"
-
-
-UNSET: Final = _Unset()
-
-
 def serde_of(form: Any, node: str = "") -> Serde[Any]:
     """Return the serde for ``form``; if it is unset, the serde is determined by the first object at ``node``."""
-    if form is UNSET:
+    if form is NOT_GIVEN:
         return PinnedSerde(node) if node else BYTES
     return form if isinstance(form, Serde) else serde_for(form)
 

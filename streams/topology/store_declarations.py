@@ -4,8 +4,10 @@ The declaration itself, ``StoreBuilder``, belongs to the processors, which have 
 """
 
 from datetime import timedelta
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
+from attrs import fields
 from typing_extensions import TypeForm
 
 from streams.core.errors import TopologyError
@@ -25,6 +27,7 @@ from streams.state import (
     KeyValueStore,
     SessionStore,
     StoreKind,
+    StoreSpec,
     TimestampedKeyValueStore,
     TimestampedKeyValueStoreWithHeaders,
     TimestampedWindowStoreWithHeaders,
@@ -38,7 +41,23 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
+#: What ``StoreSpec`` calls the options of stores of the DSL.
+_NAMES_OF_OPTIONS = {
+    "caching": "has_caching",
+    "changelog": "changelog_config",
+    "logging": "has_changelog",
+    "persistent": "is_persistent",
+}
+_OPTIONS = frozenset(option.name for option in fields(StoreSpec)) - {"name", "kind", "key_serde", "value_serde"}
+
+
 def _builder(kind: StoreKind, key: Any, value: Any, name: str | None, options: dict[str, Any]) -> StoreBuilder[Any]:
+    for option in options.keys() - _OPTIONS:
+        store = "a store" if name is None else f"store {name!r}"
+        close = get_close_matches(option, _OPTIONS, n=1)
+        named = _NAMES_OF_OPTIONS.get(option) or (close[0] if close else None)
+        advice = f"use {named}=" if named else f"there are: {', '.join(sorted(_OPTIONS))}"
+        raise TopologyError(f"{store} of a processor has no option {option}=; {advice}")
     return StoreBuilder(kind, serde_of(key), serde_of(value), options, [] if name is None else [name], name is not None)
 
 

@@ -14,7 +14,8 @@ from attrs import frozen
 from streams.core.errors import TopologyError
 from streams.core.records import TaskId, TopicPartition
 from streams.core.topic import is_generated
-from streams.topology.graph import ProcessorNode, SinkNode, SourceNode, Topology
+from streams.topology.copartitioning import Copartition, copartitions
+from streams.topology.graph import ProcessorNode, SinkNode, SourceNode, Topology, reader_of
 from streams.topology.operator import StoreNaming
 
 
@@ -35,7 +36,11 @@ class SubTopology:
 
 
 def sub_topologies(topology: Topology, topics: Iterable[str] = ()) -> list[SubTopology]:
-    """Split the graph into sub-topologies; patterns are matched against the existing ``topics``."""
+    """Split the graph into sub-topologies; patterns are matched against the existing ``topics``.
+
+    Raises:
+        TopologyError: two patterns match a topic.
+    """
     groups = _Groups()
     for node in topology.nodes.values():
         groups.add(node.name)
@@ -53,7 +58,8 @@ def sub_topologies(topology: Topology, topics: Iterable[str] = ()) -> list[SubTo
     members: dict[str, list[str]] = defaultdict(list)
     for name in topology.nodes:
         members[groups.root(name)].append(name)
-    result = [_sub_topology(topology, ids[root], names, list(topics)) for root, names in members.items()]
+    matched = _matched(topology, topics)
+    result = [_sub_topology(topology, ids[root], names, matched) for root, names in members.items()]
     for store in topology.global_stores.values():
         names = (store.source.name, store.processor.name)
         sub_id = ids[groups.root(names[0])]
@@ -61,14 +67,24 @@ def sub_topologies(topology: Topology, topics: Iterable[str] = ()) -> list[SubTo
     return sorted(result, key=lambda sub: sub.id)
 
 
-def _sub_topology(topology: Topology, sub_id: int, names: list[str], existing: list[str]) -> SubTopology:
+def _matched(topology: Topology, existing: Iterable[str]) -> dict[str, list[str]]:
+    """Return the existing topics that patterns match, in the order of their names, by the names of the sources."""
+    patterns = [source for source in topology.sources() if source.pattern is not None]
+    matched: dict[str, list[str]] = defaultdict(list)
+    for topic in sorted(existing) if patterns else ():
+        source = reader_of(topic, patterns)
+        if source is not None:
+            matched[source.name].append(topic)
+    return matched
+
+
+def _sub_topology(topology: Topology, sub_id: int, names: list[str], matched: Mapping[str, list[str]]) -> SubTopology:
     sources: dict[str, None] = {}
     sinks: dict[str, None] = {}
     for name in names:
         node = topology.nodes[name]
         if isinstance(node, SourceNode):
-            matched = [topic for topic in sorted(existing) if node.pattern and node.pattern.fullmatch(topic)]
-            sources.update(dict.fromkeys([*node.topics, *matched]))
+            sources.update(dict.fromkeys([*node.topics, *matched.get(name, ())]))
         elif isinstance(node, SinkNode) and node.topic is not None:
             sinks[node.topic] = None
     inside = set(names)
@@ -139,13 +155,18 @@ def refuse_generated_names(topology: Topology) -> None:
 
 def unmatched_patterns(topology: Topology, known: Iterable[str]) -> list[SourceNode]:
     """Return the sources whose patterns do not match any topic yet."""
-    patterns = [(source, source.pattern) for source in topology.sources() if source.pattern is not None]
+    patterns = [source for source in topology.sources() if source.pattern is not None]
     names = list(known)
-    return [source for source, pattern in patterns if not any(map(pattern.fullmatch, names))]
+    return [source for source in patterns if not any(map(source.reads, names))]
 
 
 def resolve_partitions(
-    topology: Topology, subs: Iterable[SubTopology], known: Mapping[str, int], *, later: int | None = None
+    topology: Topology,
+    subs: Iterable[SubTopology],
+    known: Mapping[str, int],
+    *,
+    groups: Mapping[str, int] | None = None,
+    later: int | None = None,
 ) -> dict[str, int]:
     """Return the partition count of every source, sink and repartition topic.
 
@@ -155,11 +176,16 @@ def resolve_partitions(
     ``later``, the count for topics that a pattern matches later. If neither count is known, the topic has no count and
     no tasks.
 
+    ``groups`` has the number of partition groups among which the keys of a topic with existing state are divided.
+    Co-partitioned topics may have grown one after the other: then their counts are different multiples of that number.
+
     Raises:
         TopologyError: a source topic is missing, or topics that must be co-partitioned have different partition counts.
     """
     counts = dict(known)
     subs = [sub for sub in subs if not sub.is_global]
+    joint = copartitions(topology)
+    kept = groups or {}
     for internal in topology.internal_topics.values():
         if internal.partitions is not None:
             counts[internal.name] = internal.partitions
@@ -186,16 +212,21 @@ def resolve_partitions(
         ]
         for name, count in complete or resolved[:1]:
             counts[name] = count
-        if not resolved and not _resolve_waiting(topology, counts, known, open_topics, later):
+        if not resolved and not _resolve_waiting(topology, joint, counts, known, open_topics, later):
             break
         open_topics = [name for name in open_topics if name not in counts]
-        _copartition(topology, counts)
-    _copartition(topology, counts)
+        _copartition(topology, joint, counts, kept)
+    _copartition(topology, joint, counts, kept)
     return counts
 
 
 def _resolve_waiting(
-    topology: Topology, counts: dict[str, int], known: Mapping[str, int], open_topics: list[str], later: int | None
+    topology: Topology,
+    joint: Iterable[Copartition],
+    counts: dict[str, int],
+    known: Mapping[str, int],
+    open_topics: list[str],
+    later: int | None,
 ) -> bool:
     """Set the partition count of one repartition topic whose writers read patterns without a matching topic.
 
@@ -207,8 +238,8 @@ def _resolve_waiting(
     if not unmatched_patterns(topology, known):
         raise TopologyError(f"repartition topic {open_topics[0]!r} has no writer with a source topic")
     for name in open_topics:
-        for names in topology.copartitioned:
-            topics = [topic for source in names for topic in _topics_of(topology, source, counts)]
+        for copartition in joint:
+            topics = copartition.topics(topology, counts)
             if name in topics and (found := [counts[topic] for topic in topics if topic in counts]):
                 counts[name] = max(found)
                 return True
@@ -217,10 +248,26 @@ def _resolve_waiting(
     return later is not None
 
 
-def _copartition(topology: Topology, counts: dict[str, int]) -> None:
-    """Set one partition count for each set of co-partitioned topics; reject external topics with other counts."""
-    for names in topology.copartitioned:
-        topics = [topic for name in sorted(names) for topic in _topics_of(topology, name, counts)]
+def _copartition(
+    topology: Topology, joint: Iterable[Copartition], counts: dict[str, int], kept: Mapping[str, int]
+) -> None:
+    """Set one partition count for each set of co-partitioned topics; reject external topics with other counts.
+
+    ``kept`` has the number of partition groups among which the keys of a topic with existing state are divided.
+    """
+    for copartition in joint:
+        store = copartition.stores[0]
+        topics = copartition.topics(topology, counts)
+        numbers = {topic: kept[topic] for topic in topics if topic in kept}
+        if len(set(numbers.values())) > 1:
+            listed = ", ".join(f"{topic!r} in {number}" for topic, number in sorted(numbers.items()))
+            raise TopologyError(
+                f"inputs whose records meet in store {store!r} have state in other numbers of partition groups, "
+                f"{listed}: keys would be in two groups; repartition them with .repartition(partitions=n)"
+            )
+        number = next(iter(numbers.values()), 0)
+        if number and all(topic in counts and counts[topic] % number == 0 for topic in topics):
+            continue  # Each new partition is in the partition group that has the state of its keys.
         fixed: dict[str, int] = {}
         for topic in topics:
             internal = topology.internal_topics.get(topic)
@@ -229,23 +276,14 @@ def _copartition(topology: Topology, counts: dict[str, int]) -> None:
         if len(set(fixed.values())) > 1:
             listed = ", ".join(f"{topic!r} has {count}" for topic, count in sorted(fixed.items()))
             raise TopologyError(
-                f"inputs of a join or merge of state must be co-partitioned, but {listed} partitions; "
-                "give the topics equal counts, or repartition one with .repartition(partitions=n)"
+                f"inputs of a join, or of other state, must be co-partitioned, but {listed} partitions and their "
+                f"records meet in store {store!r}; give the topics equal counts, or repartition one with "
+                ".repartition(partitions=n)"
             )
         if all(topic in counts for topic in topics) and topics:
             count = max(fixed.values(), default=0) or max(counts[topic] for topic in topics)
             for topic in topics:
                 counts[topic] = count
-
-
-def _topics_of(topology: Topology, source: str, known: Iterable[str]) -> tuple[str, ...]:
-    node = topology.nodes[source]
-    if not isinstance(node, SourceNode):
-        return ()
-    pattern = node.pattern
-    if pattern is None:
-        return node.topics
-    return tuple(topic for topic in known if topic not in topology.internal_topics and pattern.fullmatch(topic))
 
 
 class PartitionGrouper(Protocol):

@@ -10,6 +10,7 @@ import pytest
 
 from streams import ConfigError, EmbeddedBroker, StreamsBuilder, Topic, run
 from streams.cli.program import main
+from streams.core.partitioning import partition_for
 from tests.cli.conftest import Program
 from tests.waiting import WATCHDOG_S
 
@@ -130,13 +131,86 @@ def test_windowed_keys_are_written_and_shown(shop, where, monkeypatch, capsys):
     assert capsys.readouterr().out == '{"key":"ann","start":60000,"end":120000}\t7\n'
 
 
-def test_rows_before_a_bad_one_are_written(shop, where, monkeypatch, capsys):
-    typed(monkeypatch, json.dumps(ANN), '{"customer":"ben","cents":"much"}')
-    assert main(["produce", f"{shop}:orders", *where]) == 2
+def order(number: int) -> str:
+    return json.dumps({"customer": f"c{number % 17}", "cents": number, "at": "2026-03-01T00:00:10Z"})
+
+
+ORDERS = [order(number) for number in range(3_000)]
+BAD = '{"customer":"ben","cents":"much"}'
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+@pytest.mark.parametrize("is_file", [True, False], ids=["file", "standard input"])
+def test_each_row_is_written_once_to_the_partition_of_its_key(
+    shop, where, broker, monkeypatch, tmp_path, capsys, partitions, is_file
+):
+    broker.create_topic("many", partitions)
+    (tmp_path / "many.py").write_text(SHOP.replace('"orders"', '"many"'))
+    (tmp_path / "many.jsonl").write_text("\n".join(ORDERS))
+    typed(monkeypatch, *ORDERS)
+
+    assert main(["produce", "many.py:many", *(["many.jsonl"] if is_file else []), *where]) == 0
+    assert capsys.readouterr().err == "streams: 3,000 records to many\n"
+
+    rows = records(capsys, "many.py:many", *where)
+    assert sorted(row["value"]["cents"] for row in rows) == list(range(3_000))
+    assert all(row["partition"] == partition_for(row["key"].encode(), partitions) for row in rows)
+    assert all(row["key"] == f"c{row['value']['cents'] % 17}" for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("topic", "name", "lines", "options"),
+    [
+        ("typed_shop.py:orders", "orders.jsonl", [*ORDERS, BAD, order(0)], []),
+        ("orders", "orders.txt", ["a=1"] * 3_000 + ["b"], ["--key-separator", "="]),
+    ],
+    ids=["rows", "lines"],
+)
+def test_a_file_with_a_bad_row_is_not_written_at_all(shop, where, tmp_path, capsys, topic, name, lines, options):
+    (tmp_path / name).write_text("\n".join(lines))
+
+    assert main(["produce", topic, name, *options, *where]) == 2
     message = capsys.readouterr().err
-    assert "standard input.jsonl:2: " in message
-    assert message.endswith("fix the row; the rows before it were written\n")
-    assert len(records(capsys, f"{shop}:orders", *where)) == 1
+    assert re.match(rf"streams: {name}(:|, line )3001: ", message)
+    assert message.endswith("; nothing was written\n")
+    assert records(capsys, "orders", *where) == []
+
+
+@pytest.mark.parametrize(
+    ("topic", "lines", "bad", "options"),
+    [
+        ("typed_shop.py:orders", ORDERS, BAD, []),
+        ("orders", [f"{number}=x" for number in range(3_000)], "x", ["--key-separator", "="]),
+    ],
+    ids=["rows", "lines"],
+)
+def test_standard_input_goes_on_after_the_rows_before_a_bad_one(
+    shop, where, monkeypatch, capsys, topic, lines, bad, options
+):
+    typed(monkeypatch, *lines[:2_000], bad)
+    assert main(["produce", topic, *options, *where]) == 2
+    message = capsys.readouterr().err
+    assert message.endswith("; rows acknowledged: 2,000 of 2,000; go on with --skip-rows 2000\n")
+
+    typed(monkeypatch, *lines)
+    assert main(["produce", topic, *options, "--skip-rows", "2000", *where]) == 0
+    assert capsys.readouterr().err == "streams: 1,000 records to orders\n"
+    shown = "value" if topic != "orders" else "key"
+    assert len({json.dumps(row[shown]) for row in records(capsys, topic, *where)}) == 3_000
+    assert len(records(capsys, topic, *where)) == 3_000
+
+
+def test_records_that_the_broker_refuses_are_told_from_those_it_has(shop, where, broker, tmp_path, capsys):
+    broker.create_topic("small", 2, {"max.message.bytes": "200"})
+    rows = [{"value": "x" * (500 if at == 2 else 10), "partition": at % 2} for at in range(5)]
+    (tmp_path / "small.py").write_text(SHOP.replace('"notes"', '"small"'))
+    (tmp_path / "small.records.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+    assert main(["produce", "small.py:small", "small.records.jsonl", *where]) == 1
+
+    message = capsys.readouterr().err
+    assert message.endswith("; rows acknowledged: 2 of 5; go on with --skip-rows 0, which writes 2 of them again\n")
+    assert [row["partition"] for row in records(capsys, "small.py:small", *where)] == [1, 1]
 
 
 @pytest.mark.parametrize(

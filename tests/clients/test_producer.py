@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from streams.broker import EmbeddedBroker
 from streams.clients import Admin, Producer, RequestTimeoutError
 from streams.clients.accumulator import oversized
 from streams.clients.errors import PartitionerError
@@ -78,6 +79,16 @@ def test_blocks_keep_their_order_and_tell_their_first_offset(broker, make):
     assert [delivery.base_offset() for delivery in deliveries] == [0, 3, 6, 9]
     assert [value for _, value in read(broker)] == [value for block in blocks for value in block.values]
     assert producer.send_block(P0, Block([], [], [])).done()
+
+
+def test_offsets_of_a_block_are_ignored_also_over_tcp():
+    with EmbeddedBroker() as broker, broker.serve("127.0.0.1:0") as server:
+        broker.create_topic("t")
+        with Producer(bootstrap_servers=server.bootstrap_servers) as producer:
+            for offsets in ([5, 7, 40], range(3, 6)):
+                producer.send_block(P0, Block([None] * 3, [b"a", b"b", b"c"], [0, 0, 0], None, offsets))
+
+        assert [value for _, value in read(broker)] == [b"a", b"b", b"c"] * 2
 
 
 def test_blocks_that_others_follow_share_a_request(broker, make, cluster):

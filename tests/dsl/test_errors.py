@@ -119,6 +119,22 @@ MISTAKES: list[tuple[str, Callable[[StreamsBuilder], Any], str]] = [
     ("a bad name", lambda b: b.stream(orders).filter(add, "white space"), "name 'white space' is not possible"),
     ("a name twice", lambda b: b.stream(orders).peek(add, "p").peek(add, "p"), "node 'p' is added twice"),
     (
+        "a repartition topic twice",
+        lambda b: (b.stream(orders).repartition("r"), b.stream(names).repartition("r")),
+        r"two repartition topics of the name 'r', .* give each its own name=",
+    ),
+    (
+        "two groupings of a cogroup with one topic",
+        lambda b: (
+            b.stream(orders)
+            .group_by(lambda key, _: key)
+            .cogroup(lambda key, value, total: total, value=int)
+            .cogroup(b.stream(names).group_by(lambda key, _: key), lambda key, value, total: total)
+            .aggregate(int, "c")
+        ),
+        r"two repartition topics of the name 'c'",
+    ),
+    (
         "a store twice",
         lambda b: (b.stream(orders).group_by_key().count("c"), b.table(names, store="c")),
         "two stores of the name 'c'",

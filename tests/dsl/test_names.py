@@ -10,6 +10,7 @@ from streams.core.errors import TopologyError
 from streams.core.topic import Topic
 from streams.core.windows import JoinWindows, SlidingWindows, TimeWindows
 from streams.dsl import KStream, StreamsBuilder
+from streams.topology import joined_sources
 from streams.topology.graph import Topology
 
 orders = Topic("orders", key=str, value=int)
@@ -121,7 +122,7 @@ def test_joined_sources_must_be_copartitioned() -> None:
         )
     )
 
-    assert topology.copartitioned == [frozenset({"KSTREAM-SOURCE-0000000000", "KSTREAM-SOURCE-0000000001"})]
+    assert joined_sources(topology) == [frozenset({"KSTREAM-SOURCE-0000000000", "KSTREAM-SOURCE-0000000001"})]
 
 
 def test_a_repartition_topic_replaces_the_source_in_the_copartitioned_group() -> None:
@@ -131,7 +132,7 @@ def test_a_repartition_topic_replaces_the_source_in_the_copartitioned_group() ->
 
     for optimization in ("none", "all"):
         topology = built(declare, topology_optimization=optimization)
-        (group,) = topology.copartitioned
+        (group,) = joined_sources(topology)
         topics = {topic for source in group for topic in topology.nodes[source].topics}  # type: ignore[union-attr]
         assert topics == {"other", "KSTREAM-KEY-SELECT-0000000001-repartition"}
 

@@ -188,9 +188,34 @@ def test_self_join_meets_itself_between_older_and_newer_records(bench, join_stor
     ]
 
 
+@pytest.mark.parametrize("base_ms", [0, 1000])
+def test_negative_bound_leaves_out_pairs_near_time_zero_as_at_any_other_time(bench, join, base_ms):
+    """A payment comes 3 to 10 ms after its order, so that one after 1 ms has no order, now or later."""
+    join(bench, JoinWindows(-3, 10, 1000), JoinKind.OUTER)
+
+    assert bench.send("a", "order", base_ms, node="left") == []
+    assert bench.send("a", "early", base_ms + 1, node="right") == [("a", "None+early", base_ms + 1)]
+    assert bench.send("a", "paid", base_ms + 3, node="right") == [("a", "order+paid", base_ms + 3)]
+    assert bench.flush() == []
+
+
+@pytest.mark.parametrize("base_ms", [0, 1000])
+def test_negative_bound_of_a_self_join_leaves_out_the_record_itself_and_pairs_near_time_zero(
+    bench, join_store, base_ms
+):
+    bench.open(join_store("s", 1_000_000))
+    bench.add(StreamSelfJoin("s", JoinWindows(-3, 5), lambda one, two: one + two, False, 10), "join")
+    bench.add(JoinBuffer("s"), to="join")
+
+    assert bench.send("a", "1", base_ms) == []
+    assert bench.send("a", "2", base_ms + 1) == []
+    assert bench.send("a", "3", base_ms + 4) == [("a", "13", base_ms + 4), ("a", "23", base_ms + 4)]
+
+
 @given(
     st.lists(st.tuples(st.sampled_from(["left", "right"]), st.sampled_from("ab"), st.integers(0, 40)), max_size=25),
-    st.tuples(st.integers(0, 9), st.integers(0, 9)),
+    # A side may be negative: then a match is only before, or only after, the other record.
+    st.tuples(st.integers(-9, 9), st.integers(-9, 9)).filter(lambda reach: sum(reach) >= 0),
     st.sampled_from(JoinKind),
     st.integers(0, 25),
 )

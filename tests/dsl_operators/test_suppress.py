@@ -5,7 +5,16 @@ import pytest
 from streams.core.errors import StreamsError
 from streams.core.records import Window, Windowed
 from streams.core.serdes import STRING, time_windowed_ms
-from streams.dsl.operators import SUPPRESSED_CHANGE, StoreValues, Suppress, SuppressedValues, TableSource, buffer_spec
+from streams.dsl.operators import (
+    SUPPRESSED_CHANGE,
+    Closing,
+    StoreValues,
+    Suppress,
+    SuppressedValues,
+    TableFilter,
+    TableSource,
+    buffer_spec,
+)
 
 WINDOWED = time_windowed_ms(STRING, 10)
 
@@ -55,6 +64,33 @@ def test_without_wait_every_change_goes_out_at_once(bench):
 
     assert bench.send("a", ("1", None, True), 5) == [("a", ("1", None, True), 5)]
     assert bench.send("b", ("2", None, True), 4) == [("b", ("2", None, True), 4)]
+
+
+def test_rows_that_do_not_pass_a_filter_close_windows(final):
+    """Also when the task has been opened again in between: the time that has passed is that of the buffer."""
+    passes = TableFilter(lambda _, text: len(text) > 1, send_old=True, closings=(Closing("buffer", ()),))
+    final.add(passes, "filter", to="node")
+
+    assert final.send(window("a", 0), ("xy", None, True), 1, node="filter") == []
+    assert final.send(window("a", 10), ("x", None, True), 14, node="filter") == []
+    assert final.send(window("b", 10), ("x", None, True), 15, node="filter") == [
+        (window("a", 0), ("xy", None, True), 1)
+    ]
+    final.restart()
+    assert final.send(window("c", 0), ("zz", None, True), 9, node="filter") == [(window("c", 0), ("zz", None, True), 9)]
+
+
+def test_rows_that_do_not_pass_close_no_window_of_which_a_cache_may_hold_changes(final):
+    """The time comes with the changes of the cache, or the window would be emitted before its last ones, and again."""
+    final.cached.add("mapped")
+    passes = TableFilter(lambda _, text: len(text) > 1, send_old=True, closings=(Closing("buffer", ("mapped",)),))
+    final.add(passes, "filter", to="node")
+
+    assert final.send(window("a", 0), ("xy", None, True), 1, node="filter") == []
+    assert final.send(window("b", 10), ("x", None, True), 15, node="filter") == []
+    assert final.send(window("b", 10), ("xx", None, True), 16, node="filter") == [
+        (window("a", 0), ("xy", None, True), 1)
+    ]
 
 
 def test_full_buffer_emits_early(bench):

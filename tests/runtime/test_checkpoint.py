@@ -9,7 +9,7 @@ from attrs import evolve
 
 from streams import ForeignFormatError, PunctuationType
 from streams.core.records import TopicPartition
-from streams.runtime.checkpoint import CarriedTimer, Checkpoint, TimerPlace, group_of_metadata, is_of_others
+from streams.runtime.checkpoint import CarriedTimer, Checkpoint, TimerPlace, is_of_others, own_metadata
 
 STREAM, WALL = PunctuationType.STREAM_TIME, PunctuationType.WALL_CLOCK_TIME
 FIRST, SECOND = TopicPartition("a", 0), TopicPartition("b", 0)
@@ -38,7 +38,7 @@ def test_notes_bring_back_times_and_timers_in_their_order():
         FULL.operator_times,
     )
     assert list(read.timers.items()) == list(FULL.timers.items())
-    assert [group_of_metadata(note) for note in notes.values()] == [3, 3]
+    assert [own_metadata(note).group for note in notes.values()] == [3, 3]
 
 
 def test_a_note_is_that_of_kafka_streams_with_our_own_behind_it():
@@ -66,10 +66,10 @@ def test_of_several_tasks_the_latest_time_counts_and_a_timer_that_one_still_has(
 
 
 def test_notes_bring_back_lanes_and_the_number_of_groups():
-    saved = evolve(FULL, groups=8, lanes={SECOND: {0: 7, 5: 1_000}})
+    saved = evolve(FULL, groups={FIRST: 8, SECOND: 8}, lanes={SECOND: {0: 7, 5: 1_000}})
     read = Checkpoint.from_metadata(saved.offset_metadata([FIRST, SECOND]))
 
-    assert (read.groups, read.lanes) == (8, {SECOND: {0: 7, 5: 1_000}})
+    assert (read.groups, read.lanes) == ({FIRST: 8, SECOND: 8}, {SECOND: {0: 7, 5: 1_000}})
 
 
 def test_notes_of_others_count_as_empty():

@@ -23,6 +23,7 @@ from streams.core.partitioning import partition_for
 from tests import waiting
 
 words = Topic("words", key=str, value=str)
+more = Topic("more-words", key=str, value=str)
 counts = Topic("counts", key=str, value=int)
 FAST = {"commit_interval_ms": 20, "poll_ms": 10, "heartbeat_interval_ms": 10, "metadata_max_age_ms": 20}
 KEYS = [f"w{number}" for number in range(40)]
@@ -48,10 +49,10 @@ class Cluster:
         self.consumer = Consumer(broker, client_id="watch", auto_offset_reset="earliest", fetch_max_wait_ms=50)
         self.consumer.assign([TopicPartition("counts", 0)], [counts])
 
-    def write(self, keys=KEYS):
+    def write(self, keys=KEYS, topic=words):
         with Producer(self.broker, client_id="writer", metadata_max_age_ms=0) as producer:
             for key in keys:
-                producer.send(words, key, key=key, timestamp_ms=len(self.written))
+                producer.send(topic, key, key=key, timestamp_ms=len(self.written))
                 self.written[key] = self.written.get(key, 0) + 1
 
     def until_counted(self):
@@ -139,6 +140,39 @@ def test_partitions_that_would_take_keys_from_their_state_are_refused(cluster):
         cluster.until_counted()
         with Admin(cluster.broker) as admin:
             admin.create_partitions({"words": 3})
+        streams.wait(waiting.WATCHDOG_MS)
+
+
+def test_topics_that_share_state_grow_one_after_the_other(cluster):
+    """From 2 to 4 partitions each: their state stays in 2 groups, so that they need not have equal counts meanwhile."""
+    cluster.broker.create_topic("more-words", 2)
+
+    def topology(builder: StreamsBuilder) -> None:
+        both = builder.stream(words).merge(builder.stream(more))
+        both.group_by_key().count("counts-store").to_stream().to(counts)
+
+    with app(cluster, topology) as streams, Admin(cluster.broker) as admin:
+        for inputs, name in ((6, "words"), (8, "more-words")):
+            cluster.write()
+            cluster.write(topic=more)
+            cluster.until_counted()
+            admin.create_partitions({name: 4})
+            cluster.until(lambda inputs=inputs: streams.tasks() and _inputs(streams) == inputs)
+        cluster.write()
+        cluster.write(topic=more)
+        cluster.until_counted()
+
+
+def test_a_topic_that_matches_later_with_another_count_is_refused(cluster):
+    def topology(builder: StreamsBuilder) -> None:
+        read = builder.stream(re.compile("logs-.*"), key=str, value=str)
+        read.group_by_key().count("counts-store").to_stream().to(counts)
+
+    cluster.broker.create_topic("logs-a", 2)
+    streams = app(cluster, topology)
+    with pytest.raises(TopologyError, match=r"'logs-a' has 2, 'logs-b' has 3 partitions .* 'counts-store'"), streams:
+        cluster.until(lambda: len(streams.tasks()) == 2)
+        cluster.broker.create_topic("logs-b", 3)
         streams.wait(waiting.WATCHDOG_MS)
 
 

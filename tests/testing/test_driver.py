@@ -96,8 +96,8 @@ def test_topic_that_is_no_input_is_named_with_those_that_are():
         (lambda driver: driver.pipe(words, "a", key="a", headers={"trace": b"t1"}), "headers must be pairs of text"),
         (lambda driver: driver.pipe(words, "a", key="a", headers=[("trace", "t1")]), "headers must be pairs of text"),
         (
-            lambda driver: driver.pipe_all(words, [("a", "a")]),
-            r"rows of \(key, value, timestamp_ms\), got \('a', 'a'\)",
+            lambda driver: driver.pipe_all(words, [("a", "a", 0, ())]),
+            r"rows of \(key, value, timestamp_ms\), .* got \('a', 'a', 0, \(\)\)",
         ),
         (lambda driver: driver.advance_wall_clock(-1), "by_ms, in milliseconds, must be an int of at least 0, not -1"),
         (lambda driver: driver.advance_wall_clock(timedelta(1)), "in milliseconds, must be an int"),

@@ -24,6 +24,7 @@ from streams.dsl.operators.deduplicate import keyed_id_serde as keyed_id_serde
 from streams.dsl.operators.early import EARLY_RESULT as EARLY_RESULT
 from streams.dsl.operators.early import EarlyEvery as EarlyEvery
 from streams.dsl.operators.early import EarlyResults as EarlyResults
+from streams.dsl.operators.emission import Closing as Closing
 from streams.dsl.operators.folds import COUNT as COUNT
 from streams.dsl.operators.folds import TABLE_COUNT as TABLE_COUNT
 from streams.dsl.operators.folds import Fold as Fold

@@ -1,10 +1,12 @@
-"""Forwarding of table changes and of buffered records.
+"""Forwarding of table changes, of buffered records, and of the time of changes that are not forwarded.
 
 A change is forwarded immediately, or through the record cache of its store.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
+
+from attrs import frozen
 
 from streams.core.records import Headers, RecordContext, RecordMetadata
 from streams.topology import NodeContext
@@ -39,6 +41,45 @@ def table_emit(context: NodeContext, store: str, send_old: bool) -> tuple[Emit, 
 
         context.on_idle(advance)
     return emit, is_cached
+
+
+@frozen
+class Closing:
+    """A suppression until windows close, as an operator upstream of it sees it.
+
+    ``store`` is that of the suppression, and ``through`` are the stores of the operators up to it, which may be cached.
+    """
+
+    store: str
+    through: tuple[str, ...]
+
+
+def time_listeners(context: NodeContext, suppression: str) -> list[Callable[[int], object]]:
+    """Return the list of the functions that are told the time of changes that do not reach a suppression's store."""
+    listeners: list[Callable[[int], object]] = context.shared(f"time of {suppression}", list)
+    return listeners
+
+
+def time_passer(context: NodeContext, closings: Iterable[Closing]) -> Callable[[int], None] | None:
+    """Return a function to call with the timestamp of a change that is not forwarded, or None if nobody needs it.
+
+    Otherwise a window whose rows, and those of later windows, do not pass would never close.  A record cache on the way
+    may hold changes of a window that this time would close before them; such a suppression learns it with the changes.
+    """
+    listeners = [
+        time_listeners(context, closing.store)
+        for closing in closings
+        if not any(context.caches(store) for store in closing.through)
+    ]
+    if not listeners:
+        return None
+
+    def pass_time(timestamp_ms: int) -> None:
+        for functions in listeners:
+            for tell in functions:
+                tell(timestamp_ms)
+
+    return pass_time
 
 
 def emit_nothing(*_: Any) -> None:

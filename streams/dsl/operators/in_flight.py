@@ -54,7 +54,7 @@ def in_flight_spec(name: str, key: Serde[Any], value: Serde[Any]) -> StoreSpec:
 
     rows = marked(RECORD_IN_FLIGHT, f"{key.name}:{value.name}", write, read, is_immutable=False)
     # With at-least-once a record must not be removed from the changelog before its result is written.
-    return StoreSpec(name, KEY_VALUE, BYTES, rows, has_caching=False, is_logged_last=True)
+    return StoreSpec(name, KEY_VALUE, BYTES, rows, has_caching=False, is_logged_last=True, is_by_key=False)
 
 
 def slot_of(serde: Serde[Any]) -> Callable[[Any], Any]:

@@ -135,7 +135,7 @@ class StreamStreamJoin:
                 emit_closed(timestamp_ms, headers)
             first_ms, last_ms = timestamp_ms - before_ms, timestamp_ms + after_ms
             is_alone = True
-            for other_ms, other in find(key, first_ms if first_ms > 0 else 0, last_ms if last_ms > 0 else 0):
+            for other_ms, other in find(key, first_ms, last_ms):
                 if unmatched is not None:
                     is_alone = False
                     if unmatched.has_any(is_other_left):
@@ -143,7 +143,7 @@ class StreamStreamJoin:
                 joined = join(key, value, other)
                 forward(key, joined, other_ms if other_ms > timestamp_ms else timestamp_ms, headers)
             if is_outer and unmatched is not None and is_alone:
-                if max(last_ms, 0) < unmatched.stream_time_ms:
+                if last_ms < unmatched.stream_time_ms:
                     # Kafka Streams does not wait for the grace period here: a late match is emitted as well.
                     forward(key, join(key, value, None), timestamp_ms, headers)
                 else:
@@ -225,6 +225,7 @@ class StreamSelfJoin:
         find, forward, drop = context.store(self.store).fetch_range, context.forward, dropper(context)
         before_ms, after_ms, retention_ms = self.windows.before_ms, self.windows.after_ms, self.retention_ms
         join, time = two_value_joiner(self.joiner, self.with_key), context.stream_time()
+        excludes_itself = before_ms < 0 or after_ms < 0
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             if key is None or value is None:
@@ -234,11 +235,11 @@ class StreamSelfJoin:
             itself = join(key, value, value)
             if timestamp_ms > time.ms:
                 time.ms = timestamp_ms
-            # A record that the store would drop as expired is not joined with itself either.
-            has_met_itself = timestamp_ms <= time.ms - retention_ms + 1
-            for other_ms, other in find(key, max(0, timestamp_ms - before_ms), max(0, timestamp_ms + after_ms)):
+            # A record that the store would drop as expired is not joined with itself, nor any with a negative bound.
+            has_met_itself = excludes_itself or timestamp_ms <= time.ms - retention_ms + 1
+            for other_ms, other in find(key, timestamp_ms - before_ms, timestamp_ms + after_ms):
                 forward(key, join(key, value, other), max(timestamp_ms, other_ms), headers)
-            for other_ms, other in find(key, max(0, timestamp_ms - after_ms), max(0, timestamp_ms + before_ms)):
+            for other_ms, other in find(key, timestamp_ms - after_ms, timestamp_ms + before_ms):
                 if other_ms > timestamp_ms and not has_met_itself:
                     has_met_itself = True
                     forward(key, itself, timestamp_ms, headers)

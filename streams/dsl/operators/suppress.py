@@ -18,7 +18,7 @@ from streams.core.metrics import table
 from streams.core.records import Headers
 from streams.core.serdes import Serde
 from streams.dsl.operators.buffered import HEADERS, ORIGIN, PLACE, TIME, VALUES, Buffered
-from streams.dsl.operators.emission import release
+from streams.dsl.operators.emission import release, time_listeners
 from streams.dsl.operators.getters import Getter, Pair, TableValues, TimeGetter
 from streams.topology import NodeContext, Process, StoreNaming
 
@@ -101,6 +101,8 @@ class Suppress:
             return len(places) < count
 
         context.on_idle(advance)
+        if until_close:
+            time_listeners(context, self.store).append(advance)
         context.on_init(buffer.load)
         context.on_final_flush(flush)
         return self._measured(context, buffer, process) if context.records(table.SUPPRESSED_COUNT) else process

@@ -15,7 +15,7 @@ from streams.core.metrics import Counter, DropReason
 from streams.core.records import Headers
 from streams.core.serdes import Serde
 from streams.dsl.operators.drops import dropper
-from streams.dsl.operators.emission import table_emit
+from streams.dsl.operators.emission import Closing, table_emit, time_passer
 from streams.dsl.operators.getters import Pair, TableValues, open_rows
 from streams.dsl.operators.grace_buffer import GraceBuffer
 from streams.dsl.operators.joining import JoinKind, KeyedJoiner, reversed_joiner, row_joiner, two_value_joiner
@@ -163,6 +163,7 @@ class TableTableJoin:
 
     ``joiner`` takes (left, right), or (key, left, right) if ``with_key``, on either side.
     With ``is_versioned``, the table of this side is versioned, and its late records are dropped (KIP-914).
+    The suppressions in ``closings`` are told the time of changes without a result.
     """
 
     other: TableValues
@@ -172,6 +173,7 @@ class TableTableJoin:
     is_left_side: bool
     send_old: bool = False
     is_versioned: bool = False
+    closings: tuple[Closing, ...] = ()
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
@@ -180,6 +182,7 @@ class TableTableJoin:
         send_old, is_versioned = self.send_old, self.is_versioned
         # Without a row on the other side, the inner join and the right side of the left join emit nothing.
         is_silent_alone = self.kind is JoinKind.INNER or (self.kind is JoinKind.LEFT and not self.is_left_side)
+        pass_time = time_passer(context, self.closings)
 
         def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
             new, old, is_latest = change
@@ -192,6 +195,8 @@ class TableTableJoin:
             row = lookup(key)
             if row is None:
                 if is_silent_alone or (new is None and old is None):
+                    if pass_time is not None:
+                        pass_time(timestamp_ms)
                     return
                 other = None
             else:

@@ -4,7 +4,7 @@ Rows are forwarded as changes ``(new, old, is_latest)``.  With a store, the oper
 and reads the old row from the store.  Without a store, it computes the old row from the old row of the parent.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -15,7 +15,7 @@ from streams.core.metrics import Counter, DropReason
 from streams.core.records import Headers
 from streams.core.user_code import CheckedFunction, located
 from streams.dsl.operators.drops import dropper
-from streams.dsl.operators.emission import table_emit
+from streams.dsl.operators.emission import Closing, table_emit, time_passer
 from streams.dsl.operators.getters import open_rows
 from streams.topology import NodeContext, Process
 
@@ -77,7 +77,7 @@ class TableFilter:
     """Keeps the rows for which ``predicate(key, value)`` is true (or false with ``negate``); others become deletions.
 
     With ``is_versioned``, the parent is a versioned table, so that deletions of absent rows are
-    forwarded (KIP-914).
+    forwarded (KIP-914).  The suppressions in ``closings`` are told the time of changes that are not forwarded.
     """
 
     predicate: Callable[[Any, Any], object]
@@ -85,6 +85,7 @@ class TableFilter:
     store: str | None = None
     send_old: bool = False
     is_versioned: bool = False
+    closings: tuple[Closing, ...] = ()
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
@@ -95,7 +96,8 @@ class TableFilter:
         def keep(key: Any, value: Any) -> Any:
             return value if value is not None and bool(predicate(key, value)) is not negate else None
 
-        return _mapping(context, keep, self.store, self.send_old, skips_empty=self.send_old and not self.is_versioned)
+        skips_empty = self.send_old and not self.is_versioned
+        return _mapping(context, keep, self.store, self.send_old, self.closings, skips_empty=skips_empty)
 
 
 @frozen
@@ -106,6 +108,7 @@ class TableMapValues:
     with_key: bool = False
     store: str | None = None
     send_old: bool = False
+    closings: tuple[Closing, ...] = ()
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
@@ -117,7 +120,7 @@ class TableMapValues:
                 return None
             return mapper(key, value) if with_key else mapper(value)
 
-        return _mapping(context, compute, self.store, self.send_old)
+        return _mapping(context, compute, self.store, self.send_old, self.closings)
 
 
 @frozen
@@ -127,10 +130,11 @@ class TableTransformValues:
     supplier: Callable[[NodeContext], Callable[[Any, Any], Any]]
     store: str | None = None
     send_old: bool = False
+    closings: tuple[Closing, ...] = ()
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        return _mapping(context, self.supplier(context), self.store, self.send_old)
+        return _mapping(context, self.supplier(context), self.store, self.send_old, self.closings)
 
 
 def _mapping(
@@ -138,10 +142,12 @@ def _mapping(
     compute: Callable[[Any, Any], Any],
     store: str | None,
     send_old: bool,
+    closings: Sequence[Closing],
     *,
     skips_empty: bool = False,
 ) -> Process:
     """Return the process function that maps rows; with ``skips_empty``, it drops changes without new and old value."""
+    pass_time = time_passer(context, closings)
     if store is None:
         forward = context.forward
 
@@ -149,6 +155,8 @@ def _mapping(
             new = compute(key, change[0])
             old = compute(key, change[1]) if send_old else None
             if skips_empty and new is None and old is None:
+                if pass_time is not None:
+                    pass_time(timestamp_ms)
                 return
             forward(key, (new, old, change[2]), timestamp_ms, headers)
 
@@ -161,11 +169,11 @@ def _mapping(
         new = compute(key, change[0])
         row = get(key) if reads_old else None
         old = None if row is None else row[0]
-        if skips_empty and new is None and old is None:
-            return
-        is_latest = put(key, new, timestamp_ms)
+        is_latest = None if skips_empty and new is None and old is None else put(key, new, timestamp_ms)
         if is_latest is not None:
             emit(key, new, old, timestamp_ms, headers, is_latest)
+        elif pass_time is not None:
+            pass_time(timestamp_ms)
 
     return materialize
 

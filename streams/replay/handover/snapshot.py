@@ -77,15 +77,17 @@ class LiveForm:
             for plan in (laned, live):
                 times: dict[TopicPartition, int] = {}
                 positions: dict[TopicPartition, int] = {}
+                groups: dict[TopicPartition, int] = {}
                 for item in plan.inputs(task):
                     if not laned.is_internal(item.topic) and item.topic not in inputs:
                         continue  # The topic has no history, so auto.offset.reset applies.
                     parts = laned.stored_in(TopicPartition(item.topic, item.number))
                     here = [item.partition] if plan is laned else parts
                     times[item.partition] = max(known.partition_times.get(part, NO_TIMESTAMP) for part in here)
+                    groups |= {} if item.groups is None else {item.partition: item.groups}
                     is_own = laned.is_internal(item.topic)
                     positions[item.partition] = 0 if is_own else state.positions[task].get(parts[0], 0)
-                metadata = evolve(known, partition_times=times).offset_metadata(list(positions))
+                metadata = evolve(known, partition_times=times, groups=groups).offset_metadata(list(positions))
                 for partition, text in metadata.items():
                     if len(text) > len(offsets.get(partition, (0, ""))[1]):
                         offsets[partition] = (positions[partition], text)

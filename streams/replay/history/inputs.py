@@ -23,7 +23,7 @@ from streams.replay.errors import ReplayError
 from streams.replay.history.since import Since
 from streams.replay.lake.log import LAKE_PREFIXES
 from streams.replay.storage.places import NoFileSystemError, Place
-from streams.topology import SourceNode, Topology
+from streams.topology import SourceNode, Topology, reader_of
 
 #: Bytes at the start and at the end of a file whose digests identify it.
 _LOOK = 1 << 16
@@ -377,14 +377,12 @@ def source_of_topic(topology: Topology, name: str) -> SourceNode:
 
     Raises:
         ReplayError: the topology does not read the topic.
+        TopologyError: two patterns match the topic.
     """
-    sources: list[SourceNode] = [
-        *topology.sources(),
-        *(store.source for store in topology.global_stores.values()),
-    ]
-    for source in sources:
-        if name in source.topics or (source.pattern is not None and source.pattern.fullmatch(name)):
-            return source
+    sources = topology.all_sources()
+    source = reader_of(name, sources)
+    if source is not None:
+        return source
     known = sorted({topic for source in sources for topic in source.topics} - topology.internal_topics.keys())
     close = get_close_matches(name, known, n=1)
     meant = f" (did you mean {close[0]!r}?)" if close else ""

@@ -9,20 +9,21 @@ from typing import Any, Unpack
 
 from attrs import evolve, frozen
 
-from streams.core.arguments import checked_count, checked_row
+from streams.core.arguments import InputRow, checked_count, checked_row, checked_time
 from streams.core.config import StreamsConfig, setting_name
 from streams.core.errors import ConfigError, TopologyError
-from streams.core.records import TopicPartition
+from streams.core.records import NO_TIMESTAMP, TopicPartition
 from streams.core.settings import Settings
+from streams.core.timestamps import FromValue
 from streams.core.topic import Topic, TopicLike, meant, topic_names, typed_topic
 from streams.dsl import TopologySource, build_topology
 from streams.runtime import tuned_collector
-from streams.testing.simulation.conditions import Conditions, Scenario, in_order_of_topics, tagged
+from streams.testing.simulation.conditions import Conditions, Row, Scenario, in_order_of_topics, tagged
 from streams.testing.simulation.faults import Fault
 from streams.testing.simulation.outcome import Expectation, OrderDependenceError, Outcome
 from streams.testing.simulation.report import SimulationError, SimulationReport, Verdict
 from streams.testing.simulation.world import LoggedRecord, World
-from streams.topology import Topology, sub_topologies
+from streams.topology import Topology, copartitions, reader_of, resolve_partitions, sub_topologies
 
 #: Number of seeds from which on every kind of event must have occurred at least once.
 _MANY = 50
@@ -63,7 +64,7 @@ class _Simulation:
 
 def simulate(
     topology: TopologySource,
-    inputs: Mapping[Topic[Any, Any], Iterable[tuple[Any, Any, int]]],
+    inputs: Mapping[Topic[Any, Any], Iterable[InputRow[Any, Any]]],
     *,
     seeds: Iterable[int],
     partitions: int = 2,
@@ -75,11 +76,14 @@ def simulate(
     """Run a topology in many simulated worlds with faults, and check its results.
 
     Each seed is a separate world in virtual time: one or two brokers, three machines that run the application, and a
-    producer that writes the ``inputs`` ((key, value, timestamp_ms) by topic).  Connections are slow, reset, and
+    producer that writes the ``inputs``, by topic.  Connections are slow, reset, and
     silently lost; machines crash (synced data survives), stall, restart and are cut off by network partitions; threads
     are added and removed, processing is paused, partitions are added, leaders and coordinators move, the metadata of
     brokers is stale, and brokers crash.  After ``storm_ms`` milliseconds of virtual time the faults stop, and the group
     must become stable.
+
+    An input is a row of (key, value, timestamp_ms).  In (key, value) the time is that of ``Topic(timestamp=...)``, and
+    in (value,) the key is that of ``Topic(key_from=...)``, if any, as well.
 
     At every step, the simulation checks that a partition has one owner per generation, that committed offsets never
     decrease, that removed members cannot commit, that partitions stay in their partition groups, and that no thread
@@ -105,8 +109,10 @@ def simulate(
     Raises:
         SimulationError: a seed failed, a kind of event did not occur in many seeds, or the topology is not
             deterministic, or depends on the order of arrival outside of ``may_depend_on_order``.
-        ConfigError: there are no seeds or no inputs, a seed or another number is out of range, or an input is no row of
-            key, value and time.
+        ConfigError: there are no seeds or no inputs, a seed or another number is out of range, or an input is no such
+            row, or its time is left out and its topic declares none.
+        SerializationError: ``key_from`` of a topic failed.
+        InvalidTimestampError: ``timestamp`` of a topic failed, or there is no value for it.
         TopologyError: an input is not a ``Topic`` or is not read by the topology, or a name in ``may_depend_on_order``
             is unknown.
     """
@@ -150,9 +156,23 @@ def _report(simulation: _Simulation, seeds: Iterable[int]) -> SimulationReport:
     return report
 
 
+def _written(topic: Topic[Any, Any], row: object) -> Row:
+    """Return a row as it is written, with the key and the time that the topic declares where it leaves them out."""
+    key, value, time_ms = checked_row(row, "simulate()", ConfigError)
+    if time_ms is None:
+        if topic.timestamp is None:
+            raise ConfigError(
+                f"simulate() got {row!r:.100} without a time for topic {topic.name!r}, which declares none; give "
+                "(key, value, timestamp_ms), or Topic(timestamp=...)"
+            )
+        time_ms = FromValue(topic.name, topic.timestamp).one(None, value, NO_TIMESTAMP, NO_TIMESTAMP)
+        checked_time(time_ms, f"timestamp of topic {topic.name!r}", ConfigError)
+    return topic, topic.key_of(value, key), value, time_ms
+
+
 def _prepared(
     topology: TopologySource,
-    inputs: Mapping[Topic[Any, Any], Iterable[tuple[Any, Any, int]]],
+    inputs: Mapping[Topic[Any, Any], Iterable[InputRow[Any, Any]]],
     partitions: int,
     storm_ms: int,
     rest_ms: int,
@@ -161,9 +181,7 @@ def _prepared(
 ) -> _Simulation:
     for topic in inputs:
         typed_topic(topic, "an input of simulate()")
-    rows = [
-        (topic, *checked_row(row, "simulate()", ConfigError)) for topic, records in inputs.items() for row in records
-    ]
+    rows = [_written(topic, row) for topic, records in inputs.items() for row in records]
     if not rows:
         raise ConfigError(
             "simulate() got no inputs; pass for example inputs={topic: [(key, value, timestamp_ms), ...]}"
@@ -178,13 +196,14 @@ def _prepared(
             if name not in built.internal_topics:
                 declared = built.topics.get(name)
                 counts[name] = (declared.partitions if declared is not None else None) or partitions
-    patterns = [node.pattern for node in built.sources() if node.pattern is not None]
-    read = {name for node in built.sources() for name in node.topics}
-    read |= {name for store in built.global_stores.values() for name in store.source.topics}
+    sources = built.all_sources()
+    read = {name for source in sources for name in source.topics}
     for topic in inputs:
-        if topic.name not in read and not any(pattern.fullmatch(topic.name) for pattern in patterns):
+        if reader_of(topic.name, sources) is None:
             raise TopologyError(f"the topology does not read topic {topic.name!r}; {meant(topic.name, read)}")
         counts.setdefault(topic.name, topic.partitions or partitions)
+    # What no world could run is said once, before the worlds.
+    resolve_partitions(built, sub_topologies(built, counts), counts)
     # The broker of a streams group refuses to assign tasks when inputs of state have grown.
     may_grow = _may_grow(built) and config.group_protocol == "classic"
     growing = [topic.name for topic in inputs] if may_grow else []
@@ -364,4 +383,6 @@ def _check_exercised(simulation: _Simulation, report: SimulationReport) -> None:
 
 def _may_grow(topology: Topology) -> bool:
     """Return whether partitions may be added to topics; co-partitioned topics would have to be expanded together."""
-    return not topology.copartitioned and not topology.global_stores
+    names = [topic for source in topology.sources() for topic in source.topics]
+    shared = (found.topics(topology, names) for found in copartitions(topology))
+    return all(len(topics) <= 1 for topics in shared) and not topology.global_stores

@@ -355,7 +355,7 @@ def test_simulation_needs_seeds_and_inputs():
         ConfigError, match=r"seeds of simulate\(\) must be numbers, such as range\(100\) or \[7\], not 7"
     ):
         simulate(word_count, ONE, seeds=7)
-    with pytest.raises(ConfigError, match=r"simulate\(\) needs rows of \(key, value, timestamp_ms\), got \('k', 'w'\)"):
+    with pytest.raises(ConfigError, match=r"simulate\(\) got \('k', 'w'\) without a time for topic 'words'"):
         simulate(word_count, {words: [("k", "w")]}, seeds=[1])
     with pytest.raises(
         ConfigError, match=r"timestamp_ms of simulate\(\) must be an int of epoch milliseconds, not 1.5"

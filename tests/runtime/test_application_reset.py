@@ -12,9 +12,10 @@ from streams import (
     Topic,
     UnknownTopicError,
 )
-from streams.clients import EARLIEST, Admin, GroupNotEmptyError, ResetPlan, ResetTarget
+from streams.clients import EARLIEST, Admin, GroupNotEmptyError
 from streams.core.errors import ConfigError
 from streams.core.records import TopicPartition
+from streams.runtime import ResetPlan, ResetTarget
 from streams.state import StateDirectory
 
 words = Topic("words", key=str, value=int)

@@ -3,19 +3,22 @@
 First the committed offsets are written again unchanged, which the broker rejects while the group has members.  The
 new offsets are written last, so that an interrupted reset can be repeated with the same arguments.  Until then, an
 application with stores refuses to start, since its changelogs end before the offsets in its offset metadata.  The
-procedure follows Kafka's ``kafka-streams-application-reset``.
+procedure follows Kafka's ``kafka-streams-application-reset``, but the number of partition groups stays: a topic that
+has grown has records of one key in two partitions, which the same task must read again.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from attrs import field, frozen
 
-from streams.clients.admin import EARLIEST, LATEST, Admin
-from streams.clients.errors import GroupNotEmptyError
-from streams.clients.internal_topics import LANES, LANES_GROUP, internal_topics
+from streams.clients import EARLIEST, LANES, LANES_GROUP, LATEST, Admin, GroupNotEmptyError, internal_topics
 from streams.core.errors import ConfigError, UnknownTopicError
 from streams.core.records import TopicPartition
+from streams.protocol.group_messages import OffsetAndMetadata
+from streams.runtime.checkpoint import own_metadata
+from streams.runtime.offset_metadata import OffsetMetadata, OwnMetadata
 from streams.state import StateDirectory
 
 
@@ -79,6 +82,8 @@ class ResetPlan:
     folders: tuple[Path, ...] = field(default=())
     #: Whether the application has a group with the merge progress of bounded runs.
     has_lanes: bool = False
+    #: By input topic: the number of partition groups among which its keys are divided.
+    groups: Mapping[str, int] = field(factory=dict)
 
     @classmethod
     def of(
@@ -98,10 +103,12 @@ class ResetPlan:
                 state.
             ConfigError: a topic is an input and an output: its records would be deleted before they are read again.
         """
-        names = {found.name: len(found.leaders) for found in admin.all_topics()}
-        groups = [group.group_id for group in admin.list_groups()]
-        internal = tuple(found.name for found in internal_topics(application_id, names, groups))
-        committed = {place: found.offset for place, found in admin.committed_offsets(application_id).items()}
+        names = {topic.name: len(topic.leaders) for topic in admin.all_topics()}
+        group_ids = [group.group_id for group in admin.list_groups()]
+        internal = tuple(topic.name for topic in internal_topics(application_id, names, group_ids))
+        found = admin.committed_offsets(application_id)
+        committed = {place: item.offset for place, item in found.items()}
+        groups = {place.topic: own_metadata(item.metadata).groups for place, item in found.items()}
         inputs = sorted(topics) or sorted({place.topic for place in committed} & names.keys() - set(internal))
         if both := sorted({*inputs} & {*outputs}):
             raise ConfigError(
@@ -130,7 +137,8 @@ class ResetPlan:
             internal,
             ends,
             folders,
-            application_id + LANES_GROUP in groups,
+            application_id + LANES_GROUP in group_ids,
+            {topic: count for topic, count in groups.items() if topic in inputs and count is not None},
         )
 
     def lines(self) -> list[str]:
@@ -139,6 +147,10 @@ class ResetPlan:
             *(
                 f"{place}: offset {'none' if old is None else old} -> {new}"
                 for place, (old, new) in self.offsets.items()
+            ),
+            *(
+                f"topic {topic}: {count} partitions in {self.groups[topic]} partition groups, as before it grew"
+                for topic, count in self._grown().items()
             ),
             *(f"topic {name}: deleted" for name in self.internal_topics),
             *(f"{place}: records up to offset {end} deleted" for place, end in self.outputs.items()),
@@ -183,7 +195,23 @@ class ResetPlan:
         if topics:
             admin.delete_topics(topics)
         if set_offsets and self.offsets:
-            admin.alter_offsets(self.application_id, {place: new for place, (_, new) in self.offsets.items()})
+            metadata = self._metadata()
+            offsets = {place: OffsetAndMetadata(new, metadata[place]) for place, (_, new) in self.offsets.items()}
+            admin.alter_offsets(self.application_id, offsets)
+
+    def _grown(self) -> dict[str, int]:
+        """Return the partition counts of the input topics that have more partitions than partition groups."""
+        counts = Counter(place.topic for place in self.offsets)
+        return {topic: counts[topic] for topic, number in self.groups.items() if counts[topic] > number}
+
+    def _metadata(self) -> dict[TopicPartition, str]:
+        """Return the metadata of the new offsets: the partition groups to which a grown topic's partitions belong."""
+        grown, result = self._grown(), {}
+        for place in self.offsets:
+            number = self.groups.get(place.topic)
+            group = place.partition % number if number and place.topic in grown else None
+            result[place] = "" if number is None else OffsetMetadata(own=OwnMetadata(group, number)).encode()
+        return result
 
 
 def _partitions(counts: Mapping[str, int], topics: Iterable[str]) -> list[TopicPartition]:
