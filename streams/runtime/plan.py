@@ -448,14 +448,14 @@ class ApplicationPlan:
             max_buffered=config.buffered_records_per_partition,
             max_ahead_ms=config.max_partition_ahead_ms if config.max_partition_ahead_ms >= 0 else None,
         )
-        lane = lane_of(task_id)
         outbox = Outbox(
             task_id.partition,
             partitions_of,
             self.physical(task_id),
             self.is_internal,
             new_columns,
-            (lambda topic: lane if topic in self.lanes else None) if self.has_lanes else None,
+            lane_of(task_id) if self.has_lanes else None,
+            lambda topic: self._lanes_of(topic) is not None,
         )
         program = self._program(task_id.sub_topology, has_cache=cache is not None)
         handlers = Handlers(self.handlers, metrics, outbox)
