@@ -19,8 +19,8 @@ def merge_lanes(lanes: Sequence[Iterator[Block]]) -> Iterator[Block]:
     """Yield the records of all lanes in merged order, as blocks of records.
 
     If the order of two records is equal, the first lane has precedence.  A single lane keeps its blocks; otherwise
-    offsets count from 0 without gaps, and blocks have no producer.  Merged records have no lanes any more.  One block of each lane is in memory; the next block
-    is read when the last record of the current block has been yielded.
+    offsets count from 0 without gaps, and blocks have no producer.  Merged records have no lanes any more.  One block
+    of each lane is in memory; the next block is read when the last record of the current block has been yielded.
     """
     if len(lanes) == 1:
         yield from map(_without_lanes, lanes[0])

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from streams import StreamsBuilder, Topic
 from streams.core.records import NO_LANE, Block, Lanes, TopicPartition
 from streams.replay.errors import ReplayError
+from streams.replay.spark.executor import SparkExecutor
 from streams.replay.storage.places import Place
 from streams.replay.storage.segments import ExtentReader, SegmentWriter
 from tests.properties.profile import examples
@@ -39,11 +40,13 @@ def row(partition: int, timestamp_ms: int, value: int) -> Row:
     return Row(partition, b"k", value.to_bytes(8, "big"), timestamp_ms)
 
 
-def replayed(topology: Any, rows: Sequence[Row], partitions: int, slices: Any = None, **options: Any) -> Outcome:
+def replayed(
+    topology: Any, rows: Sequence[Row], partitions: int, slices: Any = None, executor: Any = None, **options: Any
+) -> Outcome:
     with quick_folder() as root:
         inputs = archived(root / "archives", {"words": rows}, {"words": partitions})
         session = session_of(topology, inputs, root / "replay", partitions=partitions, slices=slices, **options)
-        drive(session)
+        drive(session, executor)
         return replayed_outcome(result_of(session))
 
 
@@ -97,6 +100,16 @@ def test_a_dead_letter_is_placed_where_its_task_was() -> None:
     bounded = lived(topology, {"words": rows}, partitions=2, **settings)
 
     assert bounded.difference(replayed(topology, rows, 2, **settings)) is None
+
+
+@pytest.mark.spark
+def test_spark_merges_by_place_too(spark: Any, tmp_path: Path) -> None:
+    rows = [row(number % 2, (number * 37) % 61, number) for number in range(40)]
+    topology = _levels([(2, 3, 2)])
+
+    found = replayed(topology, rows, 2, slices=2, executor=SparkExecutor.of(spark, None, Place(str(tmp_path))))
+
+    assert lived(topology, {"words": rows}, partitions=2).difference(found) is None
 
 
 # --- any topology, in any disorder ----------------------------------------------------------

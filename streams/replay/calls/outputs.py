@@ -1,6 +1,7 @@
 """Reads the output topics of a replay in their defined order.
 
-If several tasks write a partition, their records are merged by their places, as in bounded live runs.  Offsets number the records in this order.
+If several tasks write a partition, their records are merged by their places, as in bounded live runs.  Offsets number
+the records in this order.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
