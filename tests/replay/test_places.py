@@ -92,7 +92,7 @@ def test_a_record_is_placed_where_its_task_was_and_not_at_its_own_timestamp(topo
 def test_a_dead_letter_is_placed_where_its_task_was() -> None:
     """The dead letter queue topic has the records of several tasks, and no sink writes it."""
     rows = [row(0, 500, 1), row(0, 300, 2)._replace(value=b"?"), row(1, 400, 3)._replace(value=b"?")]
-    settings = {"deserialization_handler": "continue", "errors_dead_letter_queue_topic_name": "dead"}
+    settings: dict[str, Any] = {"deserialization_handler": "continue", "errors_dead_letter_queue_topic_name": "dead"}
 
     def topology(builder: StreamsBuilder) -> None:
         builder.stream(_words).to(_out)
@@ -124,7 +124,7 @@ def _levels(levels: Sequence[tuple[int, int, int]]) -> Any:
     """Return a topology whose results depend on the order of all records of a partition, level by level."""
 
     def topology(builder: StreamsBuilder) -> None:
-        stream = builder.stream(_words)
+        stream: Any = builder.stream(_words)
         for number, (every, keys, partitions) in enumerate(levels):
             stream = (
                 stream.filter(lambda _, value, every=every: value % (every + 1) > 0)

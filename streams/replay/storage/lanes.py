@@ -11,8 +11,9 @@ from typing import Any
 from attrs import define
 
 from streams.core.records import NO_TIMESTAMP, Block
+from streams.replay.storage.columns import block_of, places_in
 from streams.replay.storage.ranges import LaneRanges
-from streams.replay.storage.segments import Extent, ExtentReader, block_of, places_in
+from streams.replay.storage.segments import Extent, ExtentReader
 
 #: Records of one block of merged lanes.
 _BLOCK_ROWS = 10_000

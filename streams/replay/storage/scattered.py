@@ -11,6 +11,7 @@ from attrs import define, field
 
 from streams.core.records import Block, Headers, places_of
 from streams.files import headers_array
+from streams.replay.storage.columns import places_array
 from streams.replay.storage.ranges import LaneRanges
 
 #: A range with fewer rows shares a row group with its neighbours, up to this number of rows in all.
@@ -48,17 +49,6 @@ def group_starts(starts: Sequence[int], size: int, most: int) -> list[int]:
         if end - result[-1] > _SHARED_ROWS:
             result += range(start if start > result[-1] else start + most, end, most)
     return result
-
-
-def places_array(places: list[int], timestamps: list[int]) -> Any:
-    """Return the places of records as an Arrow array, null where the place of a record is its timestamp."""
-    import numpy as np
-    import pyarrow as pa
-
-    if places == timestamps:
-        return pa.nulls(len(places), pa.int64())
-    values = np.array(places, dtype=np.int64)
-    return pa.array(values, mask=values == np.array(timestamps, dtype=np.int64))
 
 
 @define(eq=False)

@@ -8,19 +8,19 @@ partition: reading or writing a row group costs as much as some hundred rows.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
 from itertools import repeat
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from attrs import define, evolve, field
 
-from streams.core.records import NO_LANE, NO_TIMESTAMP, Block, Headers, Lanes, TopicPartition, places_of
-from streams.files import headers_array, headers_type
+from streams.core.records import NO_TIMESTAMP, Block, Headers, TopicPartition, places_of
+from streams.files import headers_array
 from streams.replay.errors import ReplayError
+from streams.replay.storage.columns import block_of, places_array, schema
 from streams.replay.storage.places import Place
 from streams.replay.storage.ranges import LaneRanges
-from streams.replay.storage.scattered import Scattered, places_array, row_groups
+from streams.replay.storage.scattered import Scattered, row_groups
 from streams.replay.storage.seals import check_seal, place_of
 
 #: Origin of a row group: a source topic, a sink, a repartition topic, a topic that the topology both writes
@@ -85,27 +85,6 @@ class _Lane:
     #: Empty unless the file has places.
     places: list[int] = field(factory=list)
     headers: list[Headers] | None = None
-
-
-@cache
-def schema(*, has_places: bool) -> Any:
-    """Return the Arrow schema of the files.
-
-    ``origin`` is the row number of the record in its input file.  ``place`` is the place of a record that a task has
-    written, null where it is the timestamp, so that the column of records in order of time is empty; files of inputs
-    and of stores do not have it.
-    """
-    import pyarrow as pa
-
-    columns = {
-        "offset": pa.int64(),
-        "key": pa.binary(),
-        "value": pa.binary(),
-        "timestamp": pa.int64(),
-        "headers": headers_type(),
-        "origin": pa.int64(),
-    }
-    return pa.schema(columns | {"place": pa.int64()} if has_places else columns)
 
 
 @define(eq=False)
@@ -407,16 +386,6 @@ def _joined(columns: Sequence[list[Any]], sizes: Sequence[int]) -> list[Any]:
     return [value for column, size in zip(columns, sizes, strict=True) for value in column[:size]]
 
 
-def headers_of(column: Any) -> list[Headers] | None:
-    """Convert an Arrow column of headers to a list, or None if no record has headers."""
-    if column.null_count == len(column):
-        return None
-    return [
-        () if record is None else tuple((header["name"], header["value"]) for header in record)
-        for record in column.to_pylist()
-    ]
-
-
 class ExtentReader:
     """Reads the records of extents (ranges of row groups), and keeps some files open.
 
@@ -565,33 +534,6 @@ class ExtentReader:
     def _is_full(self) -> bool:
         groups = sum(file.num_row_groups for _, file in self._files.values() if file is not None)
         return len(self._files) >= _OPEN_FILES or groups >= _OPEN_GROUPS
-
-
-def block_of(table: Any) -> Block:
-    """Return all records of a row group."""
-    keys, size = table.column("key"), table.num_rows
-    timestamps = table.column("timestamp").to_pylist()
-    lanes = None
-    if "place" in table.column_names:
-        places = places_in(table)
-        # The lane is where the records are stored; only their places decide their order among those of other lanes.
-        lanes = Lanes([NO_LANE] * size, timestamps if places is None else places.to_pylist())
-    return Block(
-        [None] * size if keys.null_count == size else keys.to_pylist(),
-        table.column("value").to_pylist(),
-        timestamps,
-        headers_of(table.column("headers")),
-        table.column("offset").to_pylist(),
-        lanes=lanes,
-    )
-
-
-def places_in(table: Any) -> Any:
-    """Return the places of the records of a row group as an Arrow column, or None if they are the timestamps."""
-    import pyarrow.compute as pc
-
-    places = table.column("place")
-    return None if places.null_count == table.num_rows else pc.coalesce(places, table.column("timestamp"))
 
 
 def _between(offsets: Sequence[int], position: int, end: int | None) -> tuple[int, int]:
