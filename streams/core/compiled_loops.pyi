@@ -1,14 +1,8 @@
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from typing import Any
 
+from streams.core.plain_loops import PlacedRows as PlacedRows
 from streams.core.records import Window, Windowed
-
-class PlacedRows:
-    place: int
-
-    def __init__(self, place: int, outputs: Sequence[tuple[list[int], list[int]]]) -> None: ...
-    def over(self, timestamps: Iterable[int], places: Iterable[int]) -> Iterator[int]: ...
-    def note(self) -> None: ...
 
 def windowed(key: Any, window: Window) -> Windowed[Any]: ...
 def session_windowed(key: Any, start_ms: int, end_ms: int) -> Windowed[Any]: ...

@@ -148,8 +148,8 @@ class LaneWaits:
         if self._warned_ms is None or now_ms - self._warned_ms >= self._patience_ms:
             self._warned_ms = now_ms
             log.warning(
-                "%s: task %s has not moved for %d ms (repartition_patience_ms): %s is read on without its records, which "
-                "may be late when they come",
+                "%s: task %s has not moved for %d ms (repartition_patience_ms): %s is read on without its records, "
+                "which may be late when they come",
                 self._thread,
                 task_of(lane.number),
                 self._patience_ms,

@@ -18,12 +18,12 @@ from streams.runtime.order import Span, certain, merge
 def merge_lanes(lanes: Sequence[Iterator[Block]]) -> Iterator[Block]:
     """Yield the records of all lanes in merged order, as blocks of records.
 
-    If the order of two records is equal, the first lane has precedence.  A single lane is yielded unchanged; otherwise
-    offsets count from 0 without gaps, and blocks have no producer.  One block of each lane is in memory; the next block
-    is read when the last record of the current block has been yielded.
+    If the order of two records is equal, the first lane has precedence.  A single lane keeps its blocks; otherwise
+    offsets count from 0 without gaps, and blocks have no producer.  Merged records have no lanes any more.  One block
+    of each lane is in memory; the next block is read when the last record of the current block has been yielded.
     """
     if len(lanes) == 1:
-        yield from lanes[0]
+        yield from map(_without_lanes, lanes[0])
         return
     heads = [_Head(index, lane, len(lanes)) for index, lane in enumerate(lanes)]
     offset = 0
@@ -66,6 +66,13 @@ class _Head:
         """Remove the first ``count`` records, which have been yielded."""
         self.start += count
         del self.places[:count]
+
+
+def _without_lanes(block: Block) -> Block:
+    if block.lanes is None:
+        return block
+    columns = block.keys, block.values, block.timestamps, block.headers, block.offsets
+    return Block(*columns, block.producer, block.compression)
 
 
 def _block(spans: "Sequence[Span[_Head, Block]]", offsets: range) -> Block:

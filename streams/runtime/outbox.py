@@ -64,8 +64,8 @@ class Outbox:
 
     ``partitions_of`` returns the partition count of a topic by its name in the topology.  ``physical`` returns the
     broker partition that stores a partition of the topology.  ``home`` is the partition number of the task; records
-    without a key go to this partition, modulo the partition count.  ``lane_of`` returns the lane of the task in a topic
-    whose records are merged by place, or None for any other topic; it is None if no topic of the task is.
+    without a key go to this partition, modulo the partition count.  ``lane`` is the lane of the task in the topics
+    whose records are merged by place, for which ``is_merged`` returns True; it is None if no topic is.
     """
 
     def __init__(
@@ -75,7 +75,8 @@ class Outbox:
         physical: Callable[[str, int], TopicPartition],
         is_internal: Callable[[str], bool],
         new_columns: NewColumns = TopicColumns,
-        lane_of: Callable[[str], int | None] | None = None,
+        lane: int | None = None,
+        is_merged: Callable[[str], bool] = lambda topic: False,
     ) -> None:
         self._home = home
         self._partitions_of = partitions_of
@@ -83,8 +84,8 @@ class Outbox:
         self.physical = physical
         self._is_internal = is_internal
         self._new_columns = new_columns
-        self._merges = lane_of is not None
-        self._lane_of = lane_of or (lambda _: None)
+        self._lane = lane
+        self._is_merged = is_merged
         self._topics: dict[str, TopicColumns] = {}
         #: The topics with places: a column that grows with their records, and the column of their places.
         self._placed: list[tuple[list[int], list[int]]] = []
@@ -105,7 +106,7 @@ class Outbox:
         columns = self._topics.get(topic)
         if columns is None:
             columns = self._topics[topic] = self._new_columns(topic, key_serde, value_serde)
-            if self._lane_of(topic) is not None:
+            if self._lane is not None and self._is_merged(topic):
                 self._placed.append((columns.timestamps, columns.places))
         return columns
 
@@ -121,7 +122,7 @@ class Outbox:
 
     def placed(self, timestamps: Sequence[int], places: Sequence[int]) -> Iterable[int]:
         """Return the timestamps of a run; as they are taken, each output gets the place of the row that leads to it."""
-        return self._rows.over(timestamps, places) if self._merges else timestamps
+        return self._rows.over(timestamps, places) if self._lane is not None else timestamps
 
     def append(
         self,
@@ -268,17 +269,25 @@ class Outbox:
         size, self._laned_bytes = self._laned_bytes, 0
         return size
 
+    def joined(self, drained: Drained) -> Block:
+        """Return records of a topic as one block, whatever their partitions."""
+        return Block(
+            drained.keys,
+            drained.values,
+            drained.timestamps,
+            drained.headers,
+            range(len(drained.keys)),
+            lanes=None if drained.places is None else self._lanes(drained.places),
+        )
+
     def split(self, drained: Drained) -> list[tuple[TopicPartition, Block]]:
         """Return records of a topic as blocks by partition."""
         physical, topic, chosen = self.physical, drained.topic, drained.partitions
         keys, values, timestamps, headers = drained.keys, drained.values, drained.timestamps, drained.headers
-        places, lane = drained.places, self._lane_of(topic)
+        places = drained.places
         if chosen.count(chosen[0]) == len(chosen):
             # All records belong to one partition; this is usual if the key is unchanged.
-            lanes = _lanes(lane, places)
-            return [
-                (physical(topic, chosen[0]), Block(keys, values, timestamps, headers, range(len(keys)), lanes=lanes))
-            ]
+            return [(physical(topic, chosen[0]), self.joined(drained))]
         blocks = []
         for partition, indexes in rows_by_number(chosen).items():
             # An additional index, so that the result is a tuple for a single record too.
@@ -289,7 +298,7 @@ class Outbox:
                 pick(timestamps)[:-1],
                 None if headers is None else pick(headers)[:-1],
                 range(len(indexes)),
-                lanes=None if places is None else _lanes(lane, pick(places)[:-1]),
+                lanes=None if places is None else self._lanes(pick(places)[:-1]),
             )
             blocks.append((physical(topic, partition), block))
         return blocks
@@ -326,6 +335,6 @@ class Outbox:
         some: Mapping[int, Headers] = columns.headers
         return [some.get(index, ()) + types if index in some else types for index in range(len(columns.keys))]
 
-
-def _lanes(lane: int | None, places: Sequence[int] | None) -> Lanes | None:
-    return None if lane is None or places is None else Lanes([lane] * len(places), places)
+    def _lanes(self, places: Sequence[int]) -> Lanes:
+        assert self._lane is not None
+        return Lanes([self._lane] * len(places), places)

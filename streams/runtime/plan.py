@@ -505,7 +505,6 @@ class ApplicationPlan:
                 if item.topic in self.in_step()
             },
         )
-        lane = lane_of(task_id)
         in_step = self.in_step()
         outbox = Outbox(
             task_id.partition,
@@ -513,9 +512,8 @@ class ApplicationPlan:
             self.physical(task_id),
             self.is_internal,
             new_columns,
-            (lambda topic: lane if topic in self.lanes or topic in in_step else None)
-            if self.has_lanes or in_step
-            else None,
+            lane_of(task_id) if self.has_lanes or in_step else None,
+            lambda topic: self._lanes_of(topic) is not None if self.has_lanes else topic in in_step,
         )
         program = self._program(task_id.sub_topology, has_cache=cache is not None)
         handlers = Handlers(self.handlers, metrics, outbox)

@@ -428,7 +428,7 @@ class StreamThread(RebalanceListener):
         return count
 
     def opened(self, task: Task) -> None:
-        """Wait for the lanes of a task that is open; other instances are asked how far the tasks are that write them."""
+        """Wait for the lanes that a task reads; other instances are asked how far the tasks are that write them."""
         if self.waits.open(task) and self.shared.progress is not None:
             self.shared.progress.ask()
         writers = self.task_set.plan.writers_beside(task.task_id)

@@ -3,12 +3,13 @@
 import json
 import pickle
 import random
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from streams.core.records import Block
+from streams.core.records import NO_LANE, Block, Lanes
 from streams.replay.storage.lanes import MergedLanes, extents_of
 from streams.replay.storage.places import Place
 from streams.replay.storage.ranges import LaneRanges, LaneTable, packed, unpacked
@@ -21,8 +22,9 @@ TOPIC = "lanes"
 def _written(root: Place, rng: random.Random, lanes: int, tasks: int) -> LaneRanges:
     """Write records of tasks to lanes, of which each belongs to one task, in two files; return their ranges."""
     table = LaneTable()
+    reached = [0] * tasks
     for number in range(2):
-        with SegmentWriter(root, f"file-{number}.parquet") as writer:
+        with SegmentWriter(root, f"file-{number}.parquet", has_places=True) as writer:
             ends = table.ends_of(0, 1)
             writer.start_lanes(TOPIC, lanes)[: len(ends)] = ends
             for task in range(tasks):
@@ -32,7 +34,10 @@ def _written(root: Place, rng: random.Random, lanes: int, tasks: int) -> LaneRan
                     keys = [b"%d" % rng.randrange(1000) for _ in numbers]
                     times = [rng.randrange(50) for _ in numbers]
                     headers = [(("h", b"1"),)] * size if rng.random() < 0.3 else None
-                    writer.scatter(TOPIC, np.array(numbers), Block(keys, keys, times, headers))
+                    places = list(accumulate((rng.choice((0, 0, 1, 5)) for _ in numbers), initial=reached[task]))[1:]
+                    reached[task] = places[-1]
+                    rows = Lanes([NO_LANE] * size, places)
+                    writer.scatter(TOPIC, np.array(numbers), Block(keys, keys, times, headers, lanes=rows))
         table.add(writer.lanes()[TOPIC])
     return LaneTable.from_json(json.loads(json.dumps(table.to_json()))).ranges
 

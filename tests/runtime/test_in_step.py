@@ -113,7 +113,13 @@ def spread(
     **settings: Any,
 ) -> Iterator[list[Streams]]:
     """Yield running instances that are paused, when each of their threads has its share of the tasks."""
-    options: dict[str, Any] = {"num_stream_threads": threads, "commit_interval_ms": 50, "poll_ms": 10, "cache_max_bytes": 0, **settings}
+    options: dict[str, Any] = {
+        "num_stream_threads": threads,
+        "commit_interval_ms": 50,
+        "poll_ms": 10,
+        "cache_max_bytes": 0,
+        **settings,
+    }
     with ExitStack() as stack:
         made = [Streams(topology, application_id="live", broker=broker, **options) for _ in range(instances)]
         for each in made:

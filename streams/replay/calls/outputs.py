@@ -1,7 +1,7 @@
 """Reads the output topics of a replay in their defined order.
 
-If several tasks write a partition, their records are merged by lowest head timestamp, as in
-bounded live runs.  Offsets number the records in this order.
+If several tasks write a partition, their records are merged by their places, as in bounded live runs.  Offsets number
+the records in this order.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from streams.runtime import merge_lanes
 class OutputPart:
     """One partition of an output topic: the extents (ranges of records) that each task wrote.
 
-    If records of two tasks have equal timestamps, those of the task that comes first have precedence.
+    If records of two tasks have equal places, those of the task that comes first have precedence.
     """
 
     partition: int

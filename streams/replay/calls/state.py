@@ -26,8 +26,8 @@ from streams.runtime import ApplicationPlan
 
 #: File name of the manifest, which makes a folder valid.
 MANIFEST = "MANIFEST.json"
-#: Format 6: counters are those of each task.
-FORMAT = 6
+#: Format 7: records that tasks write have places.
+FORMAT = 7
 #: Bytes of JSON above which the content of a manifest is compressed.
 _PLAIN_BYTES = 256 * 1024
 #: Placeholder of the checksum while it is computed.

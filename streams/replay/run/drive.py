@@ -197,7 +197,7 @@ class StageCall:
         name = f"{work.folder}/{work.name}-{self.meter.attempt}"
         self.reader = ExtentReader(work.root, keeps_open=True)
         self.stack.callback(self.reader.close)
-        self.writer = SegmentWriter(work.root, f"{name}.parquet")
+        self.writer = SegmentWriter(work.root, f"{name}.parquet", has_places=True)
         self.stores_writer = SegmentWriter(work.root, f"{name}.stores.parquet")
         self.plan = plan = work.application.plan(self.clock)
         plan.watch = self.watch
@@ -454,8 +454,7 @@ class TaskRun:
 
         name, first = self.task.outbox.physical(drained.topic, 0)
         lanes = np.array(drained.partitions, dtype=np.int64) * self.call.plan.lane_count(drained.topic) + first
-        block = Block(drained.keys, drained.values, drained.timestamps, drained.headers)
-        self.call.writer.scatter(name, lanes, block)
+        self.call.writer.scatter(name, lanes, self.task.outbox.joined(drained))
 
     def _place(self, partition: TopicPartition) -> tuple[Kind, TopicPartition]:
         plan = self.call.plan

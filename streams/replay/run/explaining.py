@@ -404,7 +404,7 @@ def _input_line(replay: ReplayPlan, topic: str) -> str:
     producers = replay.plan.lanes.get(topic)
     if not producers:
         return f"{topic}, {count}"
-    return f"{topic}, {count}: shuffle by key, {_count(len(producers), 'lane')} each, merged by lowest head timestamp"
+    return f"{topic}, {count}: shuffle by key, {_count(len(producers), 'lane')} each, merged by place"
 
 
 def _size(count: int) -> str:

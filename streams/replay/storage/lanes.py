@@ -2,7 +2,7 @@
 
 A lane contains the records of one producing task.  With many partitions most lanes have few records, and a separate
 input costs as much as some hundred records.  The order is that of a task which has the lanes as separate inputs: the
-record with the lowest head timestamp is next; of equal timestamps, the first lane has precedence (``runtime.order``).
+record with the lowest place is next; of equal places, the first lane has precedence (``runtime.order``).
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,8 +11,9 @@ from typing import Any
 from attrs import define
 
 from streams.core.records import NO_TIMESTAMP, Block
+from streams.replay.storage.columns import block_of, places_in
 from streams.replay.storage.ranges import LaneRanges
-from streams.replay.storage.segments import Extent, ExtentReader, block_of
+from streams.replay.storage.segments import Extent, ExtentReader
 
 #: Records of one block of merged lanes.
 _BLOCK_ROWS = 10_000
@@ -119,19 +120,14 @@ def _order(table: Any, lane: Any, positions: Any) -> Any:
     """Return the indexes of the unread rows of a table in processing order; ``lane`` has the lane of each row."""
     import numpy as np
 
-    times = table.column("timestamp").to_numpy()
+    column = places_in(table)
+    places = (table.column("timestamp") if column is None else column).to_numpy()
     rows = np.arange(len(lane))
     if positions.any():
         is_unread = table.column("offset").to_numpy() >= positions[lane]
-        lane, times, rows = lane[is_unread], times[is_unread], rows[is_unread]
-    # The place of a record is the highest time of its lane so far.
-    is_late = (times[1:] < times[:-1]) & (lane[1:] == lane[:-1])
-    if is_late.any():
-        times = times.copy()
-        for late in np.unique(lane[1:][is_late]):
-            own = lane == late
-            times[own] = np.maximum.accumulate(times[own])
-    return rows[np.argsort(times, kind="stable")]
+        places, rows = places[is_unread], rows[is_unread]
+    # The places of a lane never descend.
+    return rows[np.argsort(places, kind="stable")]
 
 
 def _certain(lanes: Any, count: int) -> int:

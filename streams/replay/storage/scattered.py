@@ -9,8 +9,9 @@ from typing import Any
 
 from attrs import define, field
 
-from streams.core.records import Block, Headers
+from streams.core.records import Block, Headers, places_of
 from streams.files import headers_array
+from streams.replay.storage.columns import places_array
 from streams.replay.storage.ranges import LaneRanges
 
 #: A range with fewer rows shares a row group with its neighbours, up to this number of rows in all.
@@ -59,6 +60,7 @@ class Scattered:
     _keys: list[bytes | None] = field(factory=list)
     _values: list[bytes | None] = field(factory=list)
     _timestamps: list[int] = field(factory=list)
+    _places: list[int] = field(factory=list)
     #: None while no row has headers.
     _headers: list[Headers] | None = None
 
@@ -73,6 +75,7 @@ class Scattered:
         self._keys += block.keys
         self._values += block.values
         self._timestamps += block.timestamps
+        self._places += places_of(block)
         if self._headers is not None:
             self._headers += block.headers if block.headers is not None else [()] * len(block)
 
@@ -129,8 +132,9 @@ class Scattered:
             "timestamp": pa.array(np.array(self._timestamps, dtype=np.int64)[order]),
             "headers": headers if self._headers is None else headers.take(pa.array(order)),
             "origin": pa.nulls(size, pa.int64()),
+            "place": places_array(self._places, self._timestamps).take(pa.array(order)),
         }
-        for column in (self._lanes, self._keys, self._values, self._timestamps):
+        for column in (self._lanes, self._keys, self._values, self._timestamps, self._places):
             column.clear()
         self._headers = None
         return pa.RecordBatch.from_pydict(columns), found, starts

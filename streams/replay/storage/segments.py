@@ -8,16 +8,16 @@ partition: reading or writing a row group costs as much as some hundred rows.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
 from itertools import repeat
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from attrs import define, evolve, field
 
-from streams.core.records import NO_TIMESTAMP, Block, Headers, TopicPartition
-from streams.files import headers_array, headers_type
+from streams.core.records import NO_TIMESTAMP, Block, Headers, TopicPartition, places_of
+from streams.files import headers_array
 from streams.replay.errors import ReplayError
+from streams.replay.storage.columns import block_of, places_array, schema
 from streams.replay.storage.places import Place
 from streams.replay.storage.ranges import LaneRanges
 from streams.replay.storage.scattered import Scattered, row_groups
@@ -39,7 +39,7 @@ _OPEN_GROUPS = 4_000
 _SECTION_ROWS = 400_000
 #: Maximum number of row groups in one file; reading or writing a file needs 14 KiB of memory per row group.
 GROUPS_PER_FILE = 500
-_COLUMNS = ("offset", "key", "value", "timestamp", "headers")
+_COLUMNS = ("offset", "key", "value", "timestamp", "headers", "place")
 
 
 class Extent(NamedTuple):
@@ -82,27 +82,9 @@ class _Lane:
     keys: list[bytes | None] = field(factory=list)
     values: list[bytes | None] = field(factory=list)
     timestamps: list[int] = field(factory=list)
+    #: Empty unless the file has places.
+    places: list[int] = field(factory=list)
     headers: list[Headers] | None = None
-
-
-@cache
-def schema() -> Any:
-    """Return the Arrow schema of the files.
-
-    ``origin`` is the row number of the record in its input file.
-    """
-    import pyarrow as pa
-
-    return pa.schema(
-        {
-            "offset": pa.int64(),
-            "key": pa.binary(),
-            "value": pa.binary(),
-            "timestamp": pa.int64(),
-            "headers": headers_type(),
-            "origin": pa.int64(),
-        }
-    )
 
 
 @define(eq=False)
@@ -115,6 +97,7 @@ class GroupWriter:
 
     _folder: Place
     _first_name: str
+    _has_places: bool = field(default=False, kw_only=True)
     #: Written row groups, in order.
     written: list[tuple[Kind, TopicPartition, Extent]] = field(factory=list, init=False)
     _name: str = field(init=False)
@@ -128,7 +111,7 @@ class GroupWriter:
         self._name, self._place = self._first_name, self._folder.child(self._first_name)
 
     def write(self, kind: Kind, partition: TopicPartition, offsets: Any, columns: Sequence[Any]) -> None:
-        """Write a row group of a partition; the Arrow ``columns`` are key, value, timestamp, headers and origin.
+        """Write a row group of a partition; the Arrow ``columns`` are those of ``schema`` after the offset.
 
         Raises:
             ReplayError: the file cannot be written.
@@ -150,7 +133,7 @@ class GroupWriter:
 
         times = columns[2]
         numbers = np.asarray(offsets, dtype=np.int64)
-        name, number = self.write_group(pa.record_batch([pa.array(numbers), *columns], schema=schema()))
+        name, number = self.write_group(pa.record_batch([pa.array(numbers), *columns], schema=self._schema))
         starts = np.cumsum([0, *sizes[:-1]])
         lowest, highest = _time_bounds(times.to_numpy(zero_copy_only=False), starts)
         firsts, lasts = numbers[starts].tolist(), numbers[starts + sizes - 1].tolist()
@@ -162,7 +145,7 @@ class GroupWriter:
         return extents
 
     def write_group(self, batch: Any) -> tuple[str, int]:
-        """Write a batch with the columns of ``schema()`` as a row group; return its file and its number there.
+        """Write a batch with the columns of ``schema`` as a row group; return its file and its number there.
 
         Raises:
             ReplayError: the file cannot be written.
@@ -180,6 +163,10 @@ class GroupWriter:
         if self._groups == GROUPS_PER_FILE:
             self._finish()
         return place
+
+    @property
+    def _schema(self) -> Any:
+        return schema(has_places=self._has_places)
 
     def __enter__(self) -> "GroupWriter":
         return self
@@ -213,7 +200,7 @@ class GroupWriter:
         stream = self._stream.__enter__()
         self._writer = pq.ParquetWriter(
             stream,
-            schema(),
+            self._schema,
             compression="snappy",
             use_dictionary=False,
             write_page_checksum=True,
@@ -224,12 +211,14 @@ class GroupWriter:
 class SegmentWriter:
     """Writes records to the files of a ``GroupWriter``, with a few row groups of each partition in memory.
 
-    Several producers, such as the tasks of a call, may write to the same files.  The writer is a context manager: the
-    files are complete when the block ends without an error.
+    Several producers, such as the tasks of a call, may write to the same files.  With ``has_places``, the files have
+    the places of records, by which the records of several tasks are merged.  The writer is a context manager: the files
+    are complete when the block ends without an error.
     """
 
-    def __init__(self, folder: Place, name: str) -> None:
-        self._file = GroupWriter(folder, name)
+    def __init__(self, folder: Place, name: str, *, has_places: bool = False) -> None:
+        self._file = GroupWriter(folder, name, has_places=has_places)
+        self._has_places = has_places
         self._lanes: dict[Source, _Lane] = {}
         self._starts: dict[Source, int] = {}
         self._scattered: dict[str, Scattered] = {}
@@ -283,6 +272,8 @@ class SegmentWriter:
         lane.keys += block.keys
         lane.values += block.values
         lane.timestamps += block.timestamps
+        if self._has_places:
+            lane.places += places_of(block)
         if lane.headers is not None:
             lane.headers += block.headers if block.headers is not None else [()] * size
         self._waiting += size
@@ -300,7 +291,7 @@ class SegmentWriter:
         return self._scattered[topic].next_offsets
 
     def scatter(self, topic: str, lanes: Any, block: Block) -> None:
-        """Append records of a task to lanes of a topic: ``lanes`` is an array with the lane of each record.
+        """Append records of a task with their places to lanes of a topic; ``lanes`` is an array with the lane of each.
 
         Only this task writes to these lanes.  Records are assigned the next offsets of their lanes.
 
@@ -367,11 +358,14 @@ class SegmentWriter:
             headers_array(headers, size),
             pa.nulls(size, pa.int64()),
         ]
+        if self._has_places:
+            timestamps = _joined([lane.timestamps for lane in lanes], sizes)
+            columns.append(places_array(_joined([lane.places for lane in lanes], sizes), timestamps))
         offsets = _joined([lane.offsets for lane in lanes], sizes)
         sources = [source for source, _ in found]
         self._note(sources, self._file.write_ranges(sources, sizes, offsets, columns))
         for lane, count in zip(lanes, sizes, strict=True):
-            for column in (lane.offsets, lane.keys, lane.values, lane.timestamps, lane.headers):
+            for column in (lane.offsets, lane.keys, lane.values, lane.timestamps, lane.places, lane.headers):
                 if column is not None:
                     del column[:count]
         self._waiting -= size
@@ -390,16 +384,6 @@ def _time_bounds(times: Any, starts: Any) -> tuple[list[int], list[int]]:
 def _joined(columns: Sequence[list[Any]], sizes: Sequence[int]) -> list[Any]:
     """Concatenate the first values of columns; ``sizes`` has the number of values of each."""
     return [value for column, size in zip(columns, sizes, strict=True) for value in column[:size]]
-
-
-def headers_of(column: Any) -> list[Headers] | None:
-    """Convert an Arrow column of headers to a list, or None if no record has headers."""
-    if column.null_count == len(column):
-        return None
-    return [
-        () if record is None else tuple((header["name"], header["value"]) for header in record)
-        for record in column.to_pylist()
-    ]
 
 
 class ExtentReader:
@@ -550,18 +534,6 @@ class ExtentReader:
     def _is_full(self) -> bool:
         groups = sum(file.num_row_groups for _, file in self._files.values() if file is not None)
         return len(self._files) >= _OPEN_FILES or groups >= _OPEN_GROUPS
-
-
-def block_of(table: Any) -> Block:
-    """Return all records of a row group."""
-    keys, size = table.column("key"), table.num_rows
-    return Block(
-        [None] * size if keys.null_count == size else keys.to_pylist(),
-        table.column("value").to_pylist(),
-        table.column("timestamp").to_pylist(),
-        headers_of(table.column("headers")),
-        table.column("offset").to_pylist(),
-    )
 
 
 def _between(offsets: Sequence[int], position: int, end: int | None) -> tuple[int, int]:
