@@ -8,5 +8,4 @@ from contextlib import suppress
 from streams.core.plain_loops import *  # noqa: F403
 
 with suppress(ImportError):  # Installed without a C compiler.
-    # Its class is another type than the plain one, with the same methods.
-    from streams.core.compiled_loops import *  # type: ignore[assignment]  # noqa: F403
+    from streams.core.compiled_loops import *  # noqa: F403

@@ -126,10 +126,10 @@ class Plans:
                 self._clock,
                 layout.partitions,
                 has_lanes=self._has_lanes,
-                is_in_step=not self._has_lanes,
                 grouper=self._grouper,
                 existing=Existing(layout.groups),
             )
+            plan.is_in_step = not self._has_lanes
             log_unmatched_patterns(plan, layout.partitions)
         return plan
 

@@ -119,7 +119,6 @@ class ApplicationPlan:
         external: Mapping[str, int],
         *,
         has_lanes: bool = False,
-        is_in_step: bool = False,
         is_single_task: bool = False,
         grouper: PartitionGrouper | None = None,
         existing: Existing | None = None,
@@ -147,7 +146,7 @@ class ApplicationPlan:
         divisions = {} if grouper else divided_keys(topology, partitions, existing.groups)
         groups = kept_together(groups, {**existing.groups, **divisions}, partitions, is_default=grouper is None)
         check_changelogs(topology, partitions, divisions)
-        plan = cls(topology, config, clock, partitions, subs, groups, has_lanes, is_in_step, divisions=divisions)
+        plan = cls(topology, config, clock, partitions, subs, groups, has_lanes, divisions=divisions)
         check_groups(plan.groups)
         if has_lanes:
             plan._lay_lanes()
