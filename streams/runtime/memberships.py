@@ -137,13 +137,23 @@ def membership_of(
 
 
 def _own_topics(config: StreamsConfig, plan: ApplicationPlan) -> Sequence[InternalTopicPlan]:
-    """Return the topics without records of users: of the flight recorder, and of the progress of tasks."""
+    """Return the topics without records of users: of the flight recorder, and of the progress of tasks.
+
+    Raises:
+        TopologyError: the topology uses the name of such a topic.
+    """
     topics = []
     if config.flight_recorder:
         frames = recorder_config(config.flight_recorder_retention_ms)
         topics.append(InternalTopicPlan(recorder_topic(config.application_id), 1, frames))
     if plan.in_step():
-        topics.append(InternalTopicPlan(progress_partition(config.application_id).topic, 1, PROGRESS_CONFIG))
+        name = progress_partition(config.application_id).topic
+        if any(name in (*sub.source_topics, *sub.sink_topics) for sub in plan.subs):
+            raise TopologyError(
+                f"topic {name!r} is that of the progress of application {config.application_id!r}, which its tasks "
+                "write themselves: use another topic name, or another application id"
+            )
+        topics.append(InternalTopicPlan(name, 1, PROGRESS_CONFIG))
     return topics
 
 

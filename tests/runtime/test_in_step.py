@@ -22,6 +22,7 @@ from streams import (
     TimeWindows,
     Topic,
     TopicPartition,
+    TopologyError,
     time_windowed,
 )
 from streams.bounded import run_bounded
@@ -257,6 +258,15 @@ def test_without_patience_nothing_is_in_step_and_there_is_no_progress_topic(sett
         until(lambda: live.metrics.get("process-total") == RECORDS + len(expected), live)
 
         assert "live-progress" not in broker.topics()
+
+
+def test_the_topic_of_marks_is_none_of_the_user() -> None:
+    def topology(builder: StreamsBuilder) -> None:
+        count_by_group(builder)
+        builder.stream(EVENTS).to(Topic("live-progress", key=str, value=int))
+
+    with backlog() as broker, pytest.raises(TopologyError, match="'live-progress' is that of the progress of"):
+        Streams(topology, application_id="live", broker=broker).start()
 
 
 def test_an_application_that_keeps_up_writes_no_marks() -> None:
