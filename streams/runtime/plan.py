@@ -304,6 +304,10 @@ class ApplicationPlan:
             self._in_step = frozenset(topic for topic in topics if self.why_out_of_step(topic) is None)
         return self._in_step
 
+    def is_merged(self, topic: str) -> bool:
+        """Return whether the records of a topic are merged by place, in a bounded or a live run."""
+        return self._lanes_of(topic) is not None if self.has_lanes else topic in self.in_step()
+
     def why_not_in_step(self) -> str | None:
         """Return why no repartition topic of a live run is read by place, or None if they are."""
         config = self.config
@@ -504,15 +508,14 @@ class ApplicationPlan:
                 if item.topic in self.in_step()
             },
         )
-        in_step = self.in_step()
         outbox = Outbox(
             task_id.partition,
             partitions_of,
             self.physical(task_id),
             self.is_internal,
             new_columns,
-            lane_of(task_id) if self.has_lanes or in_step else None,
-            lambda topic: self._lanes_of(topic) is not None if self.has_lanes else topic in in_step,
+            lane_of(task_id) if self.has_lanes or self.in_step() else None,
+            self.is_merged,
         )
         program = self._program(task_id.sub_topology, has_cache=cache is not None)
         handlers = Handlers(self.handlers, metrics, outbox)
@@ -644,6 +647,7 @@ class ApplicationPlan:
             self.extractor(node, item.topic),
             handlers,
             TopicPartition(item.name, item.number),
+            is_merged=self.is_merged(item.topic),
         )
 
     def extractor(self, node: SourceNode, topic: str) -> Extractor:

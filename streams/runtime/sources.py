@@ -77,6 +77,8 @@ class SourceReader:
     handlers: Handlers
     #: The partition of the topology if ``partition`` is a lane, otherwise None.
     known_as: TopicPartition | None = None
+    #: Whether the records are merged by place; otherwise the lanes of a repartition topic mean nothing.
+    is_merged: bool = False
     #: Highest event time read so far, passed to timestamp extractors.
     partition_time_ms: int = NO_TIMESTAMP
     _has_types: bool = field(init=False)
@@ -107,11 +109,11 @@ class SourceReader:
             return self._readable(block, headers)
         if timestamps:
             self.partition_time_ms = max(self.partition_time_ms, max(timestamps))
-        return [Batch(keys, values, timestamps, headers, block.offsets, lanes=block.lanes)], None
+        return [Batch(keys, values, timestamps, headers, block.offsets, lanes=block.lanes if self.is_merged else None)], None
 
     def _readable(self, block: Block, headers: Sequence[Headers] | None) -> tuple[list[Batch], Exception | None]:
         batches, failure = self._one_by_one(block, headers)
-        if block.lanes is not None:
+        if self.is_merged and block.lanes is not None:
             index_of = {offset: index for index, offset in enumerate(block.offsets)}
             for batch in batches:
                 batch.lanes = block.lanes.pick(map(index_of.__getitem__, batch.offsets))

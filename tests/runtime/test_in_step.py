@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -84,10 +85,10 @@ def from_a_file() -> list[Output]:
         ]
 
 
-def read_outputs(broker: EmbeddedBroker) -> list[Output]:
+def read_outputs(broker: EmbeddedBroker | None = None, **client: Any) -> list[Output]:
     """Return the committed outputs, partition by partition."""
     result: list[Output] = []
-    with Consumer(broker, isolation_level="read_committed") as consumer:
+    with Consumer(broker, isolation_level="read_committed", **client) as consumer:
         partitions = [TopicPartition("counts", number) for number in range(PARTITIONS)]
         consumer.assign(partitions, [COUNTS])
         consumer.seek_to_beginning(partitions)
@@ -106,7 +107,7 @@ def threads_of(*applications: Streams) -> list[set[TaskId]]:
 
 @contextmanager
 def spread(
-    broker: EmbeddedBroker,
+    broker: EmbeddedBroker | None,
     topology: Callable[[StreamsBuilder], None],
     *,
     instances: int = 1,
@@ -274,26 +275,19 @@ def test_an_application_that_keeps_up_writes_no_marks() -> None:
     with EmbeddedBroker() as broker:
         broker.create_topic("events", PARTITIONS)
         broker.create_topic("counts", PARTITIONS)
+
+        def written() -> int:
+            return sum(broker.end_offset(TopicPartition("counts", number)) for number in range(PARTITIONS))
+
         with spread(broker, count_by_group, threads=2) as (live,):
             live.resume()
+            threads = live.instance.stream_threads
+            until(lambda: not any(task.has_work for thread in threads for task in list(thread.tasks.values())), live)
             progress = TopicPartition("live-progress", 0)
-            until(
-                lambda: all(
-                    not task.has_work
-                    for tasks in (t.tasks for t in live.instance.stream_threads)
-                    for task in list(tasks.values())
-                ),
-                live,
-            )
             before = broker.end_offset(progress)
-            for number, (partition, block) in enumerate(blocks()):
+            for partition, block in blocks():
+                count = written()
                 broker.append(TopicPartition("events", partition), block.slice(1, 2))
-                until(
-                    lambda: (
-                        sum(broker.end_offset(TopicPartition("counts", each)) for each in range(PARTITIONS))
-                        == number + 1
-                    ),
-                    live,
-                )
+                until(partial(lambda count: written() > count, count), live)
 
             assert broker.end_offset(progress) - before <= 2 * PARTITIONS
