@@ -52,6 +52,8 @@ from streams.runtime.locating import others_of as others_of
 from streams.runtime.locating import owner_of as owner_of
 from streams.runtime.locating import places_of as places_of
 from streams.runtime.locating import spec_of as spec_of
+from streams.runtime.misplaced import KeyWatch as KeyWatch
+from streams.runtime.misplaced import inputs_by_key as inputs_by_key
 from streams.runtime.outbox import Drained as Drained
 from streams.runtime.outbox import TopicColumns as TopicColumns
 from streams.runtime.plan import ApplicationPlan as ApplicationPlan

@@ -3,7 +3,7 @@
 The module contains no logic, and imports only ``core`` and ``protocol`` from outside ``runtime``.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from attrs import define, field, frozen
@@ -18,6 +18,7 @@ from streams.runtime.bounded import BoundedProgress, BoundedSchedule
 from streams.runtime.homes import MemoryHome, StateHome
 from streams.runtime.idle import UpstreamWork
 from streams.runtime.layout import Plans
+from streams.runtime.misplaced import KeyWatch
 from streams.runtime.sampling import SpanSource
 from streams.runtime.schedule import LiveSchedule, Schedule
 
@@ -37,6 +38,8 @@ class Environment:
     creates_topics: bool = False
     #: Creates the event loop for calls of async functions of a thread; its argument wakes the thread.
     call_loop: Callable[[Callable[[], None]], PolledLoop] = ThreadedLoop
+    #: Topics with rows that name their partitions, which need not be those of their keys; grows as rows are read.
+    placed_by_rows: Set[str] = frozenset()
     #: Creates the spans of sampled records; None without tracing.
     spans: SpanSource | None = None
 
@@ -57,6 +60,7 @@ class SharedParts:
     bounded: BoundedProgress | None
     endpoint: Callable[[], str]
     upstream_work: UpstreamWork
+    keys: KeyWatch
 
     @property
     def schedule(self) -> Schedule:

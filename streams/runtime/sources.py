@@ -23,6 +23,7 @@ from streams.core.serde_pinned import KEY_TYPE_HEADER, VALUE_TYPE_HEADER
 from streams.core.serdes import PinnedSerde, Serde
 from streams.core.timestamps import Extractor
 from streams.runtime.handling import Handlers
+from streams.runtime.key_sampler import KeySampler
 from streams.runtime.queues import Batch, Drop
 
 logger = logging.getLogger(__name__)
@@ -74,6 +75,8 @@ class SourceReader:
     known_as: TopicPartition | None = None
     #: Highest event time read so far, passed to timestamp extractors.
     partition_time_ms: int = NO_TIMESTAMP
+    #: Samples the keys, or None where it does not matter in which partition they are.
+    keys: KeySampler | None = None
     _has_types: bool = field(init=False)
     #: Raw blocks with unprocessed records, kept if a handler may need their bytes.
     _raw: deque[Block] = field(factory=deque, init=False)
@@ -83,6 +86,14 @@ class SourceReader:
 
     def read(self, block: Block) -> tuple[list[Batch], Exception | None]:
         """Deserialize a block; return its records and drops as batches, and the error if a record fails the task."""
+        stop = None if self.keys is None else self.keys.look(block)
+        if stop is None:
+            return self._read(block)
+        index, misplaced = stop
+        batches, failure = self._read(block.slice(0, index))
+        return batches, failure or misplaced
+
+    def _read(self, block: Block) -> tuple[list[Batch], Exception | None]:
         headers = block.headers
         if self.handlers.settings.may_ask:
             self._raw.append(block)
