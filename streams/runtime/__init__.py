@@ -25,6 +25,7 @@ from streams.runtime.environment import Environment as Environment
 from streams.runtime.facts import Directive as Directive
 from streams.runtime.facts import MemberFacts as MemberFacts
 from streams.runtime.filling import LaneFilling as LaneFilling
+from streams.runtime.grouping import START_OVER as START_OVER
 from streams.runtime.homes import home_of as home_of
 from streams.runtime.instance import Instance as Instance
 from streams.runtime.instance_clients import ClientInstanceIds as ClientInstanceIds
