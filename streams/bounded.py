@@ -119,7 +119,8 @@ def run_bounded(
     Inputs of global tables are read completely before the first record of another input is processed.
     ``state_dir`` keeps the topics and state, so that a further run continues from there and appends to
     the topics.  An input is a reader whose rows begin at the start of the topic, or an iterable of readers with the
-    offsets of their first rows, for topics that have earlier records.
+    offsets of their first rows, for topics that have earlier records.  A reader with a true attribute
+    ``names_partitions`` has rows that name their partitions, so that their keys need not be in those of their hash.
 
     Raises:
         StreamsError: an input cannot be read, user code failed, or the state directory is in use.
@@ -134,6 +135,7 @@ def run_bounded(
         maintenance_interval_ms=None,
         is_private=True,
     )
+    placed_by_rows: set[str] = set()
     try:
         _create_topics(broker, built, inputs, partitions)
         instance = Instance(
@@ -144,12 +146,13 @@ def run_bounded(
                 SystemClock(),
                 home_of(None if state_dir is None else state_dir / "state", config),
                 creates_topics=True,
+                placed_by_rows=placed_by_rows,
             ),
             bounds=partial(BoundedProgress, end_offset=broker.end_offset, final_flush=final_flush),
         )
         globals_first = {topic for store in built.global_stores.values() for topic in store.source.topics}
         for topic in sorted(globals_first & set(inputs)):
-            rows = _new_rows(broker, topic, inputs[topic], lambda partition: partition)
+            rows = _new_rows(broker, topic, inputs[topic], lambda partition: partition, placed_by_rows)
             for batch in rows:
                 for partition, block in batch:
                     broker.append(partition, block)
@@ -160,7 +163,7 @@ def run_bounded(
                 filling = LaneFilling(instance.bounded.plan, broker, admin)
                 filling.take_up()
                 others = {topic: reader for topic, reader in inputs.items() if topic not in globals_first}
-                _Feeder(broker, instance, instance.bounded, others, progress).run()
+                _Feeder(broker, instance, instance.bounded, others, progress, placed_by_rows).run()
             finally:
                 instance.close()
             if instance.failure is not None:
@@ -225,11 +228,13 @@ def _new_rows(
     topic: str,
     given: Input,
     place: Callable[[TopicPartition], TopicPartition],
+    placed_by_rows: set[str],
 ) -> Iterator[list[tuple[TopicPartition, Block]]]:
     """Yield the rows of an input that are not yet in its topic, as blocks by partition, which ``place`` maps.
 
     After a crash some partitions may have more rows of a batch than others, so rows are skipped for each
-    partition separately; the partition of a row and the order within the partition never change.
+    partition separately; the partition of a row and the order within the partition never change.  A topic whose rows
+    name their partitions is added to ``placed_by_rows`` before these rows are yielded.
     """
     count = broker.topics()[topic]
     places = [place(TopicPartition(topic, number)) for number in range(count)]
@@ -243,6 +248,8 @@ def _new_rows(
                 have[number] -= skip
                 if skip < len(block):
                     new.append((places[number], block.slice(skip) if skip else block))
+            if getattr(reader, "names_partitions", False):
+                placed_by_rows.add(topic)
             yield new
 
 
@@ -260,6 +267,7 @@ class _Feeder:
         bounded: BoundedProgress,
         inputs: Mapping[str, Input],
         progress: Callable[[Progress], None] | None,
+        placed_by_rows: set[str],
     ) -> None:
         self._broker = broker
         self._instance = instance
@@ -276,7 +284,9 @@ class _Feeder:
         }
         #: Number of records in these partitions, including records of earlier runs.
         self._written = sum(broker.end_offset(partition) for partition in self._sources)
-        self._open = {topic: _new_rows(broker, topic, given, plan.feed) for topic, given in inputs.items()}
+        self._open = {
+            topic: _new_rows(broker, topic, given, plan.feed, placed_by_rows) for topic, given in inputs.items()
+        }
         for topic in topics - set(inputs):
             bounded.end_topic(topic)
 

@@ -43,6 +43,7 @@ from streams.clients.parallel import ParallelConsumer as ParallelConsumer
 from streams.clients.partitioners import PARTITIONER_CONFIG as PARTITIONER_CONFIG
 from streams.clients.partitioners import STRATEGIES as STRATEGIES
 from streams.clients.partitioners import Strategy as Strategy
+from streams.clients.partitioners import is_by_key as is_by_key
 from streams.clients.producer import Producer as Producer
 from streams.clients.records import GroupMetadata as GroupMetadata
 from streams.clients.records import OffsetAndTimestamp as OffsetAndTimestamp

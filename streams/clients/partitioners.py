@@ -16,6 +16,12 @@ from streams.protocol.messages import TopicMetadata
 #: Topic configuration that names the strategy.
 PARTITIONER_CONFIG: Final = "streams.partitioner"
 
+
+def is_by_key(topic: TopicMetadata) -> bool:
+    """Return whether the default partitioner is that of a topic; only topics of an embedded broker may have another."""
+    return topic.config.get(PARTITIONER_CONFIG, "default") == "default"
+
+
 #: By murmur2 of the key, and sticky per batch for records without a key
 #: (Kafka's default, KIP-480); round robin; explicit partitions only;
 #: a user function.

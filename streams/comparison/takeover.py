@@ -24,7 +24,7 @@ from streams.core.clock import VirtualClock
 from streams.core.errors import TopologyError
 from streams.core.offset_reset import beginning
 from streams.protocol.group_messages import OffsetAndMetadata
-from streams.runtime import ApplicationPlan, Checkpoint, Plans, changelog_config, check_groups, emitted_name
+from streams.runtime import START_OVER, ApplicationPlan, Checkpoint, Plans, changelog_config, check_groups, emitted_name
 from streams.state import StoreFormat, StoreSpec, is_on_disk
 from streams.topology import (
     ProcessorNode,
@@ -189,7 +189,7 @@ class _Check:
                 do += "; or give the repartition another name, so that a new topic is created next to the state"
         else:
             do = f"let the inputs of its operator keep {_count(has, 'partition')}"
-        self._add(Level.CANNOT, where, says, f"{do}; or start with another application id")
+        self._add(Level.CANNOT, where, says, f"{do}; or {START_OVER}")
 
     def _groups(self, plan: ApplicationPlan) -> None:
         groups = partition_groups(self.old)

@@ -246,6 +246,12 @@ class StreamsConfig:
         "What to do at the start about stores, changelogs and repartition topics that the application has and its "
         "topology does not know; warn also fails if a generated name seems to have changed.",
     )
+    misplaced_keys: str = choice(
+        "warn",
+        ("warn", "fail", "ignore"),
+        "What to do about keys that are not in the partition that the default partitioner gives, in a sample of the "
+        "records that sources read into state: such a record finds no partner in a join, and is counted apart.",
+    )
     lost_records: str = choice(
         "fail",
         ("fail", "rebuild", "accept"),

@@ -2,15 +2,17 @@
 
 Records of one key in two partitions belong to two tasks: joins find no partner, and aggregates are counted twice.
 Topics that were given more partitions have such records, and topics whose producers use another partitioner; which
-one it was is derived from the misplaced keys. This module is pure, and imports only ``core.partitioning``.
+one it was is derived from the misplaced keys. This module is pure, and imports only other
+modules of ``core``.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import log2
 
 from attrs import define, field, frozen
 
 from streams.core.partitioning import KEY_HASHES, MURMUR2, KeyHash, partitions_for
+from streams.core.threads import copied
 
 #: Number of records of a partition that a command samples, in some spans of neighbours.
 _SAMPLE = 1_000
@@ -40,7 +42,8 @@ class MisplacedKey:
 
     def __str__(self) -> str:
         key = f"{self.key!r}" if len(self.key) <= _SHOWN else f"{self.key[:_SHOWN]!r}..."
-        return f"{key} at offset {self.offset:,} of partition {self.partition}; its place is partition {self.expected}"
+        where = f"offset {self.offset:,} of partition {self.partition}"
+        return f"{key} is at {where}; by murmur2 its place is partition {self.expected}"
 
 
 @frozen
@@ -136,10 +139,23 @@ class KeyPlaces:
         suffix = self.key_suffix
         return partitions_for([key[:-suffix] for key in keys] if suffix else keys, self.partitions)
 
+    def place(self, partition: int, count: int = 0) -> None:
+        """Add ``count`` keys of a partition that are at their place to the sample."""
+        self._placed[partition] = self._placed.get(partition, 0) + count
+
+    def weigh(self, partition: int, keys: Iterable[bytes | None], home: Collection[int]) -> None:
+        """Use further keys of a partition, which are not of the sample, to derive the partitioner of misplaced keys."""
+        if len(self._evidence) >= _MAX_EVIDENCE:
+            return
+        present = [key for key in keys if key is not None]
+        for key, expected in zip(present, self.expected(present), strict=True):
+            if expected not in home and len(self._evidence) < _MAX_EVIDENCE:
+                self._evidence[key[: len(key) - self.key_suffix]] = partition
+
     def look(
         self, partition: int, keys: Sequence[bytes | None], offsets: Sequence[int], home: Collection[int]
-    ) -> list[int]:
-        """Add the keys of records of one partition to the sample; return the indices of those that are misplaced.
+    ) -> list[MisplacedKey]:
+        """Add the keys of records of one partition to the sample, and return those that are misplaced.
 
         ``home`` has the partitions that are read together with this one, so that a key may be in any of them. Null keys
         have no place.
@@ -150,19 +166,18 @@ class KeyPlaces:
         for index, key, expected in zip(indices, present, self.expected(present), strict=True):
             if expected in home:
                 continue
-            strays.append(index)
-            if self.first is None:
-                self.first = MisplacedKey(key, partition, offsets[index], expected)
-            if len(self._evidence) < _MAX_EVIDENCE:
-                self._evidence[key[: len(key) - self.key_suffix]] = partition
+            strays.append(MisplacedKey(key, partition, offsets[index], expected))
+        self.first = self.first or next(iter(strays), None)
         self.misplaced += len(strays)
-        self._placed[partition] = self._placed.get(partition, 0) + len(present) - len(strays)
+        self.place(partition, len(present) - len(strays))
+        self.weigh(partition, [stray.key for stray in strays], home)
         return strays
 
     @property
     def _likely(self) -> tuple[list[Placement], bool]:
         """The placements that explain the misplaced keys, and whether the first one, or that there is none, is sure."""
-        likely = placements(self._evidence, self.partitions, self._placed)
+        # Another thread may be adding keys of its partitions.
+        likely = placements(copied(self._evidence), self.partitions, copied(self._placed))
         if not likely:
             return likely, True
         needed = _CHANCE_BITS + log2(len(KEY_HASHES) * self.partitions)

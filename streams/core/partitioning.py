@@ -135,16 +135,16 @@ def _masked_fnv1a(data: bytes) -> int:
 #: By murmur2, as Kafka's Java clients and this library.
 MURMUR2: Final = KeyHash(
     "murmur2",
-    "Kafka's Java clients, this library, and librdkafka with partitioner=murmur2 or murmur2_random",
+    "Kafka's Java clients, this library, and librdkafka with partitioner=murmur2_random",
     _memo.__getitem__,
 )
 #: The hashes that clients of Kafka use, the most frequent ones first.
 KEY_HASHES: Final = (
     MURMUR2,
-    KeyHash("CRC32", "librdkafka by default, so confluent-kafka and kcat (consistent_random, consistent)", crc32),
+    KeyHash("CRC32", "the default of librdkafka, so of confluent-kafka and kcat", crc32),
     KeyHash(
         "FNV-1a",
-        "sarama by default, Hash of kafka-go, and librdkafka with partitioner=fnv1a or fnv1a_random",
+        "the default of sarama, Hash of kafka-go, and librdkafka with partitioner=fnv1a_random",
         _absolute_fnv1a,
     ),
     KeyHash("FNV-1a without its sign", "sarama with NewReferenceHashPartitioner", _masked_fnv1a),

@@ -189,6 +189,7 @@ class Settings(_Consumer, _Producer, _Connection, _Security, total=False):
     flight_recorder: bool
     flight_recorder_retention_ms: int | timedelta
     unknown_state: Literal["warn", "fail", "ignore"]
+    misplaced_keys: Literal["warn", "fail", "ignore"]
     lost_records: Literal["fail", "rebuild", "accept"]
     task_timeout_ms: Milliseconds
     deserialization_handler: Literal["fail", "continue"] | DeserializationHandler

@@ -56,6 +56,11 @@ class Continued:
     #: The previous file, if its run ended before any row was read.
     abandoned: ReadFile | None = None
 
+    @property
+    def names_partitions(self) -> bool:
+        """Whether a row that was read has named its partition."""
+        return self.input.names_partitions
+
     def begins(self, ends: Sequence[int]) -> Sequence[int]:
         """Return the offset of the file's first row in each partition, given the end offsets of the partitions.
 

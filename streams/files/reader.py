@@ -171,11 +171,18 @@ class FileInput:
     decode: Callable[[bytes], Any] | None = None
     #: The end of the message of a bad row.
     advice: str = ADVICE
+    #: Has an item once a row has named its partition.
+    _named: list[bool] = field(factory=list, eq=False, repr=False)
 
     @property
     def path(self) -> str:
         """The file name, for messages."""
         return self.source.name
+
+    @property
+    def names_partitions(self) -> bool:
+        """Whether a row that was read has named its partition."""
+        return bool(self._named)
 
     def __call__(self, partitions: int, skip_rows: int = 0) -> Iterator[list[tuple[int, Block]]]:
         """Yield the rows after the first ``skip_rows`` of the file, in file order.
@@ -388,8 +395,9 @@ class FileInput:
             keyless = [index for index, key in enumerate(keys) if key is None]
             for index, partition in zip(keyless, self._keyless(columns, keys, first_row, partitions), strict=True):
                 placed[index] = partition
-        if given is None:
+        if given is None or not any(partition is not None for partition in given):
             return placed
+        self._named[:] = [True]
         return [at if own is None else own for own, at in zip(given, placed, strict=True)]
 
     def _keyless(

@@ -291,13 +291,15 @@ def _folder(directory: str | os.PathLike[str] | None, stack: ExitStack) -> Place
 
 
 def _check_late(result: ReplayResult, limit: DropLimit, *, is_given: bool) -> None:
-    """Log late rows, and compare the number of late records with ``limit``; without a given limit, only log an excess.
+    """Log late rows and misplaced keys, and compare the number of late records with ``limit``.
+
+    Without a given limit, only log an excess.
 
     Raises:
         LateRecordsError: more late records were dropped than ``limit`` allows.
     """
-    for late_rows in result.late_rows:
-        logger.warning("%s", late_rows)
+    for said in (*result.late_rows, *result.misplaced):
+        logger.warning("%s", said)
     found = limit.exceeded(result.late)
     if found and is_given:
         listed = "; ".join(map(str, found))

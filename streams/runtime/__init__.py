@@ -25,6 +25,7 @@ from streams.runtime.environment import Environment as Environment
 from streams.runtime.facts import Directive as Directive
 from streams.runtime.facts import MemberFacts as MemberFacts
 from streams.runtime.filling import LaneFilling as LaneFilling
+from streams.runtime.grouping import START_OVER as START_OVER
 from streams.runtime.homes import home_of as home_of
 from streams.runtime.instance import Instance as Instance
 from streams.runtime.instance_clients import ClientInstanceIds as ClientInstanceIds
@@ -52,6 +53,8 @@ from streams.runtime.locating import others_of as others_of
 from streams.runtime.locating import owner_of as owner_of
 from streams.runtime.locating import places_of as places_of
 from streams.runtime.locating import spec_of as spec_of
+from streams.runtime.misplaced import KeyWatch as KeyWatch
+from streams.runtime.misplaced import inputs_by_key as inputs_by_key
 from streams.runtime.outbox import Drained as Drained
 from streams.runtime.outbox import TopicColumns as TopicColumns
 from streams.runtime.plan import ApplicationPlan as ApplicationPlan

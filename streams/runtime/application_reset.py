@@ -14,7 +14,7 @@ from pathlib import Path
 from attrs import field, frozen
 
 from streams.clients import EARLIEST, LANES, LANES_GROUP, LATEST, Admin, GroupNotEmptyError, internal_topics
-from streams.core.errors import ConfigError, UnknownTopicError
+from streams.core.errors import ConfigError, ForeignFormatError, UnknownTopicError
 from streams.core.records import TopicPartition
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.runtime.checkpoint import own_metadata
@@ -84,6 +84,8 @@ class ResetPlan:
     has_lanes: bool = False
     #: By input topic: the number of partition groups among which its keys are divided.
     groups: Mapping[str, int] = field(factory=dict)
+    #: Input topics whose offsets another release has committed, so that this number is unknown.
+    ungrouped: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -108,7 +110,6 @@ class ResetPlan:
         internal = tuple(topic.name for topic in internal_topics(application_id, names, group_ids))
         found = admin.committed_offsets(application_id)
         committed = {place: item.offset for place, item in found.items()}
-        groups = {place.topic: own_metadata(item.metadata).groups for place, item in found.items()}
         inputs = sorted(topics) or sorted({place.topic for place in committed} & names.keys() - set(internal))
         if both := sorted({*inputs} & {*outputs}):
             raise ConfigError(
@@ -138,7 +139,7 @@ class ResetPlan:
             ends,
             folders,
             application_id + LANES_GROUP in group_ids,
-            {topic: count for topic, count in groups.items() if topic in inputs and count is not None},
+            *_groups_of({place: item.metadata for place, item in found.items() if place.topic in inputs}),
         )
 
     def lines(self) -> list[str]:
@@ -151,6 +152,11 @@ class ResetPlan:
             *(
                 f"topic {topic}: {count} partitions in {self.groups[topic]} partition groups, as before it grew"
                 for topic, count in self._grown().items()
+            ),
+            *(
+                f"topic {topic}: another release has committed its offsets, so that the number of its partition groups "
+                "is lost; if it has grown, read it with .repartition()"
+                for topic in self.ungrouped
             ),
             *(f"topic {name}: deleted" for name in self.internal_topics),
             *(f"{place}: records up to offset {end} deleted" for place, end in self.outputs.items()),
@@ -212,6 +218,21 @@ class ResetPlan:
             group = place.partition % number if number and place.topic in grown else None
             result[place] = "" if number is None else OffsetMetadata(own=OwnMetadata(group, number)).encode()
         return result
+
+
+def _groups_of(metadata: Mapping[TopicPartition, str]) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Return the numbers of partition groups by topic, and the topics whose offsets another release has committed."""
+    groups: dict[str, int] = {}
+    others: dict[str, None] = {}
+    for place, text in sorted(metadata.items()):
+        try:
+            number = own_metadata(text).groups
+        except ForeignFormatError:
+            # A reset is how to start over with this release, so that it must not fail.
+            others[place.topic] = None
+        else:
+            groups |= {} if number is None else {place.topic: number}
+    return groups, tuple(others)
 
 
 def _partitions(counts: Mapping[str, int], topics: Iterable[str]) -> list[TopicPartition]:

@@ -3,7 +3,7 @@
 The module contains no logic, and imports only ``core`` and ``protocol`` from outside ``runtime``.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from attrs import define, field, frozen
@@ -18,6 +18,7 @@ from streams.runtime.bounded import BoundedProgress, BoundedSchedule
 from streams.runtime.homes import MemoryHome, StateHome
 from streams.runtime.idle import UpstreamWork
 from streams.runtime.layout import Plans
+from streams.runtime.misplaced import KeyWatch
 from streams.runtime.progress import ProgressBoard
 from streams.runtime.progress_reader import ProgressReader
 from streams.runtime.sampling import SpanSource
@@ -39,6 +40,8 @@ class Environment:
     creates_topics: bool = False
     #: Creates the event loop for calls of async functions of a thread; its argument wakes the thread.
     call_loop: Callable[[Callable[[], None]], PolledLoop] = ThreadedLoop
+    #: Topics with rows that name their partitions, which need not be those of their keys; grows as rows are read.
+    placed_by_rows: Set[str] = frozenset()
     #: Creates the spans of sampled records; None without tracing.
     spans: SpanSource | None = None
 
@@ -63,6 +66,7 @@ class SharedParts:
     board: ProgressBoard
     #: Reads the progress topic; None if no topic is read in step.
     progress: ProgressReader | None
+    keys: KeyWatch
 
     @property
     def schedule(self) -> Schedule:

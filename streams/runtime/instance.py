@@ -30,6 +30,7 @@ from streams.runtime.layout import Plans
 from streams.runtime.life import Life, State
 from streams.runtime.listeners import InstanceListeners
 from streams.runtime.memberships import GroupMembership, LeaderMembership, membership_of
+from streams.runtime.misplaced import KeyWatch
 from streams.runtime.plan import ApplicationPlan, InternalTopicPlan
 from streams.runtime.progress import ProgressBoard
 from streams.runtime.progress_reader import ProgressReader
@@ -79,6 +80,7 @@ class Instance:
     _upstream_work: UpstreamWork = field(init=False, factory=UpstreamWork)
     _board: ProgressBoard = field(init=False, factory=ProgressBoard)
     _progress: ProgressReader | None = field(init=False, default=None)
+    _keys: KeyWatch = field(init=False)
     _clients: InstanceClients = field(init=False)
     _provisioner: Provisioner = field(init=False)
     _membership: GroupMembership = field(init=False)
@@ -104,7 +106,11 @@ class Instance:
             else LeaderMembership(config, self._plans, self._provisioner, is_bounded=True)
         )
         self.query_bounds = DerivedBounds(self._provisioner)
+        self._keys = KeyWatch(config.misplaced_keys, self._is_by_key)
         stays_in_process(self)
+
+    def _is_by_key(self, topic: str) -> bool:
+        return topic not in self.environment.placed_by_rows and self._provisioner.is_by_key(topic)
 
     def disown(self) -> None:
         """Refuse all further use in a forked process, which has none of the threads and connections."""
@@ -358,6 +364,7 @@ class Instance:
             self._upstream_work,
             self._board,
             self._progress,
+            self._keys,
         )
         events = ThreadEvents(self.supervisor.settle, self.supervisor.on_shutdown, self._on_new_topic)
         factory = ThreadFactory(

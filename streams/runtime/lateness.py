@@ -124,7 +124,7 @@ def late_of(topology: Topology, tallies: Mapping[Tally, int]) -> list[Late]:
                 late[tally.place] = late.get(tally.place, 0) + count
         elif tally.is_disorder:
             disorder[tally.place] = count
-        else:
+        elif tally.is_read:
             read[tally.place] = count
     topic, most = max(disorder.items(), key=lambda item: item[1], default=("", 0))
     found = [Late(node, count, read.get(place_of.get(node, ""), 0), topic, most) for node, count in late.items()]

@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 
 _CAUSES = "a damaged log, an older copy of the broker's data, or a deleted topic"
 _START_OVER = (
-    "start over with another application id, or by deleting the group with its offsets, its internal topics and its "
-    "state directory"
+    "start over with `streams reset`, with another application id, or by deleting the group with its offsets, its "
+    "internal topics and its state directory"
 )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from attrs import define, field
 
-from streams.clients import LATEST, Admin
+from streams.clients import LATEST, Admin, is_by_key
 from streams.clients.tcp import TcpCluster
 from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
@@ -100,6 +100,16 @@ class Provisioner:
         """Return log end offsets, including records of open transactions."""
         with self._admin() as admin:
             return admin.list_offsets(dict.fromkeys(partitions, LATEST))
+
+    def is_by_key(self, topic: str) -> bool:
+        """Return whether the default partitioner is that of a topic."""
+        try:
+            with self._admin() as admin:
+                return is_by_key(admin.describe_topics([topic])[topic])
+        except BrokerError as error:
+            # Kafka itself has no such setting, and the principal may not be allowed to read settings.
+            log.debug("settings of topic %s cannot be read: %s", topic, error)
+            return True
 
     def _admin(self) -> Admin:
         return Admin(

@@ -24,6 +24,7 @@ from streams.core.serdes import PinnedSerde, Serde
 from streams.core.timestamps import Extractor
 from streams.runtime.batches import Batch, Drop
 from streams.runtime.handling import Handlers
+from streams.runtime.key_sampler import KeySampler
 from streams.runtime.queues import PartitionQueue
 
 logger = logging.getLogger(__name__)
@@ -81,6 +82,8 @@ class SourceReader:
     is_merged: bool = False
     #: Highest event time read so far, passed to timestamp extractors.
     partition_time_ms: int = NO_TIMESTAMP
+    #: Samples the keys, or None where it does not matter in which partition they are.
+    keys: KeySampler | None = None
     _has_types: bool = field(init=False)
     #: Raw blocks with unprocessed records, kept if a handler may need their bytes.
     _raw: deque[Block] = field(factory=deque, init=False)
@@ -90,6 +93,14 @@ class SourceReader:
 
     def read(self, block: Block) -> tuple[list[Batch], Exception | None]:
         """Deserialize a block; return its records and drops as batches, and the error if a record fails the task."""
+        stop = None if self.keys is None else self.keys.look(block)
+        if stop is None:
+            return self._read(block)
+        index, misplaced = stop
+        batches, failure = self._read(block.slice(0, index))
+        return batches, failure or misplaced
+
+    def _read(self, block: Block) -> tuple[list[Batch], Exception | None]:
         headers = block.headers
         if self.handlers.settings.may_ask:
             self._raw.append(block)
@@ -109,7 +120,9 @@ class SourceReader:
             return self._readable(block, headers)
         if timestamps:
             self.partition_time_ms = max(self.partition_time_ms, max(timestamps))
-        return [Batch(keys, values, timestamps, headers, block.offsets, lanes=block.lanes if self.is_merged else None)], None
+        return [
+            Batch(keys, values, timestamps, headers, block.offsets, lanes=block.lanes if self.is_merged else None)
+        ], None
 
     def _readable(self, block: Block, headers: Sequence[Headers] | None) -> tuple[list[Batch], Exception | None]:
         batches, failure = self._one_by_one(block, headers)

@@ -186,6 +186,7 @@ class TaskSet:
             self.restorer.forget(task_id)
             self._release(task_id, stores)
             raise
+        self.shared.keys.attach(task, plan)
         if self._is_recorded:
             self._record(task, starts, last.checkpoint)
         for item in plan.inputs(task_id):

@@ -11,6 +11,7 @@ from streams.comparison import Finding, Level
 from streams.core.clock import VirtualClock
 from streams.core.config import StreamsConfig
 from streams.core.errors import StreamsError, TopologyError
+from streams.core.key_places import KeyPlaces
 from streams.core.marks import Format, format_of
 from streams.core.migrations import FIRST_VERSION, version_of
 from streams.core.records import TopicPartition
@@ -205,6 +206,15 @@ def of_readings(readings: Iterable[Reading]) -> Iterator[Finding]:
         if reading.other_values and not reading.other_keys:
             says = f"{_count(reading.other_values, 'value')} would be written with other bytes ({reading.example})"
             yield Finding(Level.NOTE, where, says, "check that the other application reads both")
+
+
+def of_keys(found: Iterable[KeyPlaces]) -> Iterator[Finding]:
+    """Check that the keys of inputs that stores read directly are in the partitions where they are looked for."""
+    for places in found:
+        if places.first is not None:
+            says = f"has keys in other partitions than that of their hash: {places.summary}; key {places.first}"
+            do = "their joins find nothing, in Java too; set misplaced_keys='ignore' if it is meant so"
+            yield Finding(Level.BUT, f"topic {places.topic}", says, do)
 
 
 # --- the other direction ------------------------------------------------------------------

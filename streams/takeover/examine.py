@@ -12,10 +12,11 @@ from attrs import evolve, field, frozen
 from streams.comparison import Finding, Level
 from streams.core.config import StreamsConfig
 from streams.core.errors import InputError, StreamsError
+from streams.core.key_places import KeyPlaces
 from streams.core.records import Block, TopicPartition
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.protocol.messages import TopicSpec
-from streams.runtime import Checkpoint
+from streams.runtime import Checkpoint, inputs_by_key
 from streams.state import StoreSpec
 from streams.takeover import checks
 from streams.takeover.described import compare, of_broker
@@ -119,6 +120,7 @@ class Examination:
         findings += checks.of_offsets(successor, facts)
         stores, topics = self._stores(), self._topics()
         findings += checks.of_readings([*stores, *topics])
+        findings += checks.of_keys(self._key_places())
         if candidate.gives_back:
             findings += checks.of_give_back(successor, facts)
         metadata = {at: item.metadata for at, item in facts.committed.items()}
@@ -146,6 +148,20 @@ class Examination:
                 reader = EntryReader(Reading(topic, name), store.source.key_serde, store.source.value_serde)
                 found.append(read(reader, self.facts.partitions(topic), self._all))
         return found
+
+    def _key_places(self) -> list[KeyPlaces]:
+        """Sample the keys of the inputs that stores read directly."""
+        plan = self.successor.plan
+        if plan is None or plan.config.misplaced_keys == "ignore":
+            return []
+        found: dict[str, KeyPlaces] = {}
+        for task_id in sorted(plan.groups):
+            for item, home in inputs_by_key(plan, task_id):
+                suffix = self.successor.inputs()[item.partition].key_serde.key_suffix
+                places = found.setdefault(item.topic, KeyPlaces(item.topic, plan.partitions[item.topic], suffix))
+                for _, block in self.reader.samples([item.partition]):
+                    places.look(item.number, block.keys, block.offsets, home)
+        return [places for places in found.values() if self.reader.is_by_key(places.topic)]
 
     def _topics(self) -> list[Reading]:
         """Read the records of internal topics that were not processed yet."""

@@ -16,6 +16,7 @@ from streams.clients import (
     InternalTopic,
     TcpCluster,
     internal_topics,
+    is_by_key,
 )
 from streams.core.key_places import sampled_spans
 from streams.core.records import Block, TopicPartition
@@ -124,6 +125,10 @@ class ClusterReader:
                     block = block.slice(0, sum(1 for offset in block.offsets if offset < end))
                 if len(block):
                     yield block
+
+    def is_by_key(self, topic: str) -> bool:
+        """Return whether the default partitioner is that of a topic."""
+        return is_by_key(self._admin.describe_topics([topic])[topic])
 
     def samples(self, partitions: Iterable[TopicPartition]) -> Iterator[tuple[TopicPartition, Block]]:
         """Yield a sample of the committed records of partitions: about 1,000 of each, old and new ones."""

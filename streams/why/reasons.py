@@ -7,6 +7,7 @@ from typing import Any
 
 from attrs import define
 
+from streams.core.key_places import placements
 from streams.core.metrics import LATE_REASONS, DropReason
 from streams.core.partitioning import partition_for
 from streams.core.records import Windowed
@@ -396,9 +397,11 @@ class Reasons:
         by_default = partition_for(raw, count)
         if by_default == place.partition:
             return f"; the default partitioner puts the key into partition {by_default} of {count}{_AS_HERE}"
+        others = placements({raw: place.partition}, count)
+        hint = f", such as {' or '.join(found.name(count) for found in others[:3])}" if others else ""
         return (
             f"; the default partitioner puts the key into partition {by_default} of {count} of {place.topic}, so "
-            f"{place} was written with another partitioner"
+            f"{place} was written with another partitioner{hint}"
         )
 
     def _partitions_of(self, topic: str) -> set[int]:

@@ -45,8 +45,8 @@ def produce_with_librdkafka(server: BrokerServer, **settings: str) -> None:
 @pytest.mark.parametrize(
     ("partitioner", "name"),
     [
-        ("consistent_random", "CRC32 (librdkafka by default"),
-        ("fnv1a", "FNV-1a (sarama by default"),
+        ("consistent_random", "CRC32 (the default of librdkafka"),
+        ("fnv1a", "FNV-1a (the default of sarama"),
         ("random", "no hash of the key"),
     ],
 )

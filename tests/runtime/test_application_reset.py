@@ -1,5 +1,8 @@
 """An application is reset only while it does not run; only what is its own is deleted."""
 
+from base64 import b64encode
+from struct import pack
+
 import pytest
 
 from streams import (
@@ -15,6 +18,7 @@ from streams import (
 from streams.clients import EARLIEST, Admin, GroupNotEmptyError
 from streams.core.errors import ConfigError
 from streams.core.records import TopicPartition
+from streams.protocol.group_messages import OffsetAndMetadata
 from streams.runtime import ResetPlan, ResetTarget
 from streams.state import StateDirectory
 
@@ -158,3 +162,16 @@ def test_application_that_is_not_there_is_named(admin):
 def test_target_is_one_of_several():
     with pytest.raises(ConfigError, match="exactly one"):
         ResetTarget(to=EARLIEST, shift=1)
+
+
+def test_offsets_of_another_release_are_reset_and_the_plan_says_what_is_lost(broker, admin):
+    """Of version 2, whose number of partition groups cannot be read."""
+    foreign = b64encode(b"\x02" + pack(">qi", 70, 0) + b'{"v":2}').decode()
+    words_0 = TopicPartition("words", 0)
+    admin.alter_offsets("shop", {words_0: OffsetAndMetadata(0, foreign)})
+
+    plan = ResetPlan.of(admin, "shop", FROM_START)
+    plan.execute(admin)
+
+    assert any("another release has committed its offsets" in line for line in plan.lines())
+    assert admin.committed_offsets("shop")[words_0] == OffsetAndMetadata(0, "")

@@ -189,7 +189,20 @@ def test_a_key_is_looked_up_where_the_topics_of_its_store_have_it(broker):
         ]
 
 
-def test_a_new_application_id_that_repartitions_a_grown_topic_has_one_total(broker):
+def test_a_new_application_id_on_a_grown_topic_is_told_at_its_start(broker, caplog):
+    """It knows nothing of the growth; the keys do."""
+    game = Game(broker, 200)
+    game.create(events=4)
+    game.send()
+    game.grow(events=8)
+    game.run(application_id="later")
+
+    (told,) = {record.getMessage() for record in caplog.records if "topic 'events'" in record.getMessage()}
+    assert "murmur2 over 4 partitions (the topic had fewer partitions when they were written)" in told
+    assert "read the topic with .repartition()" in told
+
+
+def test_a_new_application_id_that_repartitions_a_grown_topic_has_one_total(broker, caplog):
     """The remedy of the messages."""
     game = Game(broker, 20)
     game.create(events=1)
@@ -198,6 +211,7 @@ def test_a_new_application_id_that_repartitions_a_grown_topic_has_one_total(brok
     game.send()
 
     assert game.run(repartitioned)[0] == game.sent
+    assert "topic 'events'" not in caplog.text
 
 
 def test_a_broker_that_assigns_the_tasks_cannot_keep_the_groups(broker):

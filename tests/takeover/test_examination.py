@@ -3,11 +3,12 @@
 from datetime import timedelta
 from pathlib import Path
 from struct import pack
+from zlib import crc32
 
 import pytest
 from attrs import define, field
 
-from streams import EmbeddedBroker, InputError, State, Streams, StreamsBuilder, Topic, TopicPartition
+from streams import EmbeddedBroker, InputError, Producer, State, Streams, StreamsBuilder, Topic, TopicPartition
 from streams.clients import Admin
 from streams.comparison import Level
 from streams.core.config import StreamsConfig
@@ -257,3 +258,21 @@ def test_what_java_does_not_have_cannot_be_given_back(java):
     found = said(examined(java, more, gives_back=True), Level.CANNOT)
 
     assert any("(of once)" in text and "Kafka Streams has no such operator" in text for text in found)
+
+
+@pytest.mark.parametrize("is_by_hash", [True, False])
+def test_misplaced_keys_of_an_input_must_be_looked_at(is_by_hash):
+    """A producer with librdkafka writes the words."""
+    with EmbeddedBroker(auto_create_topics=False) as broker:
+        for name in ("words", "totals", CHANGELOG):
+            broker.create_topic(name, 4)
+        partitioner = None if is_by_hash else lambda topic, key, value, count: crc32(key) % count
+        with Producer(broker, partitioner=partitioner) as producer:
+            for number in range(60):
+                producer.send(words, "x", key=f"word-{number}", timestamp_ms=number)
+
+        report = examined(Java(broker))
+
+    found = [finding for finding in report.findings if "their hash" in finding.says]
+    assert [(finding.level, finding.subject) for finding in found] == [(Level.BUT, "topic words")] * (not is_by_hash)
+    assert all("CRC32 (the default of librdkafka" in finding.says for finding in found)

@@ -3,10 +3,13 @@
 import re
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streams import (
     Consumer,
@@ -37,6 +40,7 @@ from streams.testing import TopologyTestDriver
 from streams.testing.simulation import simulate
 from streams.topology.subtopologies import resolve_partitions, sub_topologies
 from tests import waiting
+from tests.properties.profile import examples
 from tests.replay.outcomes import Row, archived, drive, lived, replayed_outcome, result_of, session_of
 
 SECOND = timedelta(seconds=1)
@@ -195,6 +199,33 @@ def test_the_broker_is_told_of_other_state_only_where_its_own_count_would_differ
     plan = ApplicationPlan.make(build_topology(topology), config, SystemClock(), {"A": 2, "C": count})
     (told,) = [sub.copartition_groups for sub in group_topology(plan).subtopologies if sub.source_topics == ("C",)]
     assert told == groups
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.sampled_from([None, 0, 1, 2, 3])), min_size=2, max_size=3))
+@examples(30)
+def test_counts_are_right_or_refused(inputs):
+    """Topics of some partitions each, some of them repartitioned, to a count or to none (0), and merged."""
+
+    def topology(builder: StreamsBuilder) -> None:
+        streams = []
+        for number, (_, repartitioned) in enumerate(inputs):
+            stream = builder.stream(topics[number])
+            if repartitioned is not None:
+                stream = stream.repartition(f"r{number}", partitions=repartitioned or None)
+            streams.append(stream)
+        reduce(lambda one, two: one.merge(two), streams).group_by_key().count("c").to_stream().to(out)
+
+    topics = [Topic(f"t{number}", key=str, value=int, partitions=count) for number, (count, _) in enumerate(inputs)]
+    fixed = {count if repartitioned is None else repartitioned for count, repartitioned in inputs} - {0}
+    if len(fixed) > 1:
+        with pytest.raises(TopologyError, match="co-partitioned"):
+            TopologyTestDriver(topology)
+        return
+    with TopologyTestDriver(topology) as driver:
+        for topic in topics:
+            for key in KEYS:
+                driver.pipe(topic, 1, key=key, timestamp_ms=1)
+        assert dict(driver.read(out)) == dict.fromkeys(KEYS, len(topics))
 
 
 # --- counts that have grown -----------------------------------------------------------------

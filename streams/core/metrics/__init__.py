@@ -11,9 +11,11 @@ from streams.core.metrics.declared import SensorSpec as SensorSpec
 from streams.core.metrics.declared import Stat as Stat
 from streams.core.metrics.declared import telemetry_name as telemetry_name
 from streams.core.metrics.drops import Dropped as Dropped
+from streams.core.metrics.drops import Misplaced as Misplaced
 from streams.core.metrics.drops import Tally as Tally
 from streams.core.metrics.drops import dropped as dropped
 from streams.core.metrics.drops import dropped_by_node as dropped_by_node
+from streams.core.metrics.drops import misplaced as misplaced
 from streams.core.metrics.failures import Failure as Failure
 from streams.core.metrics.failures import LastFailures as LastFailures
 from streams.core.metrics.reasons import LATE_REASONS as LATE_REASONS

@@ -52,6 +52,8 @@ class Scope(Enum):
     TASK = ("stream-task-metrics", ("thread-id", "task-id"))
     #: One input partition of a task; Kafka Streams has no such scope.
     INPUT = ("stream-task-metrics", ("thread-id", "task-id", "topic", "partition"))
+    #: Keys of one input partition that one partitioner explains; Kafka Streams has no such scope.
+    KEYS = ("stream-task-metrics", ("thread-id", "task-id", "topic", "partition", "reason"))
     NODE = ("stream-processor-node-metrics", ("thread-id", "task-id", "processor-node-id"))
     #: Records dropped at one node for one reason; Kafka Streams has no such scope.
     DROPS = ("stream-processor-node-metrics", ("thread-id", "task-id", "processor-node-id", "reason"))

@@ -6,7 +6,10 @@ from typing import NamedTuple
 from attrs import frozen
 
 from streams.core.metrics.declared import Stat
-from streams.core.metrics.table import DISORDER, DROPPED_FOR
+from streams.core.metrics.table import DISORDER, DROPPED_FOR, KEYS_MISPLACED, KEYS_SAMPLED, PROCESSED
+
+#: The key of the description of a topic's misplaced keys, with the topic, among those of dropped records.
+MISPLACED = "misplaced keys"
 
 
 class Tally(NamedTuple):
@@ -24,6 +27,11 @@ class Tally(NamedTuple):
     def is_disorder(self) -> bool:
         """Whether the count is the maximum out-of-orderness of an input topic."""
         return self.name == DISORDER.metric(Stat.VALUE).name
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the count is the number of records that the tasks of a sub-topology have read."""
+        return self.name == PROCESSED.metric(Stat.TOTAL).name
 
     @property
     def is_drop(self) -> bool:
@@ -61,3 +69,32 @@ def dropped_by_node(found: Iterable[Dropped]) -> dict[str, int]:
     for drop in found:
         result[drop.node] = result.get(drop.node, 0) + drop.count
     return result
+
+
+@frozen
+class Misplaced:
+    """The sampled keys of a topic that are not in their partition; ``example`` tells of the first one, and why it is.
+
+    Records of such keys were processed; but joins may have found no partner for them, and aggregates may be apart.
+    """
+
+    topic: str
+    count: int
+    sampled: int
+    example: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.count:,} of {self.sampled:,} sampled keys are misplaced; {self.example}"
+
+
+def misplaced(tallies: Mapping[Tally, int], examples: Mapping[tuple[str, str], str]) -> list[Misplaced]:
+    """Return the misplaced keys by topic; ``examples`` also has the descriptions of dropped records."""
+    counts: dict[str, int] = {}
+    for tally, count in tallies.items():
+        if tally.name == KEYS_MISPLACED.metric(Stat.TOTAL).name:
+            counts[tally.place] = counts.get(tally.place, 0) + count
+    sampled = KEYS_SAMPLED.metric(Stat.TOTAL).name
+    return [
+        Misplaced(topic, count, tallies.get(Tally(sampled, topic), count), examples.get((topic, MISPLACED), ""))
+        for topic, count in sorted(counts.items())
+    ]

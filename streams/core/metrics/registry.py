@@ -21,11 +21,19 @@ from streams.core.metrics.declared import (
     Stat,
     telemetry_name,
 )
-from streams.core.metrics.drops import Dropped, Tally, dropped
+from streams.core.metrics.drops import MISPLACED, Dropped, Tally, dropped
 from streams.core.metrics.failures import LastFailures
 from streams.core.metrics.reasons import DropReason
 from streams.core.metrics.sensors import Amounts, Counter, Sensor, Stopwatch
-from streams.core.metrics.table import DISORDER, DROPPED, DROPPED_FOR, PROCESSED, SENSORS
+from streams.core.metrics.table import (
+    DISORDER,
+    DROPPED,
+    DROPPED_FOR,
+    KEYS_MISPLACED,
+    KEYS_SAMPLED,
+    PROCESSED,
+    SENSORS,
+)
 from streams.core.records import TaskId
 from streams.core.threads import copied
 
@@ -181,6 +189,15 @@ class Metrics:
         if self.on_drop is not None:
             self.on_drop(task, node, reason, example)
 
+    def misplace(self, count: int, *, task: TaskId, topic: str, partition: int, reason: str, example: str) -> None:
+        """Count sampled keys that are not in their partition; of the texts that tell of one, only the first is kept.
+
+        ``reason`` is the partitioner that explains them.
+        """
+        self.counter(KEYS_MISPLACED, task=task, topic=topic, partition=partition, reason=reason).value += count
+        if example:
+            self._shared.examples.setdefault((topic, MISPLACED), example)
+
     def watch(self, watch: Watch) -> None:
         """Register the function that returns current values of this thread, or of the instance, at each collection."""
         self._shared.watches[self.thread] = watch
@@ -297,17 +314,19 @@ class Metrics:
         return dropped(self.tallies(), self.examples())
 
     def examples(self) -> dict[tuple[str, str], str]:
-        """Return a description of the first dropped record by (node, reason)."""
+        """Return a description of the first dropped record by (node, reason), and of misplaced keys by topic."""
         return copied(self._shared.examples)
 
     def tallies(self) -> dict[Tally, int]:
-        """Return the counts that a bounded run reports: processed and dropped records, maximum out-of-orderness."""
+        """Return the counts that a bounded run reports: processed and dropped records, misplaced keys, disorder."""
         result: dict[Tally, int] = {}
         for (spec, place), sensor in copied(self._shared.sensors).items():
             if spec is DROPPED_FOR:
                 tally = Tally(DROPPED_FOR.metric(Stat.TOTAL).name, place.node, place.reason)
             elif spec is DISORDER:
                 tally = Tally(DISORDER.metric(Stat.VALUE).name, place.topic)
+            elif spec is KEYS_MISPLACED or spec is KEYS_SAMPLED:
+                tally = Tally(spec.metric(Stat.TOTAL).name, place.topic, place.reason)
             elif spec is PROCESSED and place.task is not None:
                 tally = Tally(PROCESSED.metric(Stat.TOTAL).name, str(place.task.sub_topology))
             else:

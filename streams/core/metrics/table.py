@@ -162,6 +162,15 @@ LAG = _ours(Scope.TASK, value("records-lag", "records not processed yet, over al
 # --- an input of a task -------------------------------------------------------------------
 
 INPUT_LAG = _ours(Scope.INPUT, value("input-records-lag", "records of the partition not processed yet"))
+KEYS_SAMPLED = _ours(
+    Scope.INPUT, counted("sampled-keys", "keys looked at to see whether they are in their partition"),
+    level=RecordingLevel.OFF,
+)  # fmt: skip
+KEYS_MISPLACED = _ours(
+    Scope.KEYS,
+    counted("misplaced-keys", "sampled keys in another partition than the default partitioner gives"),
+    level=RecordingLevel.OFF,
+)
 INPUT_TIME_LAG = _ours(
     Scope.INPUT,
     value(

@@ -35,6 +35,12 @@ class Options:
     wall_clock: str = "error"
     final_flush: bool = False
     store_engine: str = "rocksdb"
+    #: Topics that were read from rows, so that this library, or the rows, have chosen the partitions.
+    placed_by_rows: frozenset[str] = frozenset()
+
+    def is_by_key(self, topic: str) -> bool:
+        """Return whether the records of a topic are where their producers have written them."""
+        return topic not in self.placed_by_rows
 
 
 @frozen

@@ -50,6 +50,7 @@ from streams.runtime import (
     AsTheyCome,
     Checkpoint,
     Drained,
+    KeyWatch,
     PartitionQueue,
     Rounds,
     Stage,
@@ -314,6 +315,7 @@ class TaskRun:
             cache=RecordCache(cache_bytes) if cache_bytes > 0 else None,
             is_bounded=True,
         )
+        KeyWatch(plan.config.misplaced_keys, work.options.is_by_key, is_logging=False).attach(task, plan)
         if task.idle is not None:
             task.idle.foresees = True
         call.stack.callback(task.close)

@@ -10,7 +10,7 @@ from attrs import field, frozen
 from streams.core.config import StreamsConfig
 from streams.core.errors import InputError, StreamsError
 from streams.core.html import ROWS, table
-from streams.core.metrics import Dropped, Tally, dropped, dropped_by_node
+from streams.core.metrics import Dropped, Misplaced, Tally, dropped, dropped_by_node, misplaced
 from streams.core.records import Block, Record
 from streams.core.topic import Topic, TopicLike, topic_name
 from streams.replay.calls.columns import output_topic
@@ -244,6 +244,11 @@ class ReplayResult:
     def late(self) -> list[Late]:
         """The dropped late records by node, with their share and how far history is out of order."""
         return late_of(self.session.topology, self._tallies)
+
+    @property
+    def misplaced(self) -> list[Misplaced]:
+        """The sampled keys that are not in their partition, by topic; the keys of files are always in theirs."""
+        return misplaced(self._tallies, self.session.state.examples)
 
     @property
     def _tallies(self) -> Mapping[Tally, int]:

@@ -181,7 +181,9 @@ class ReplaySession:
         if self.request.repair:
             yield from self._repair(plan)
         sources = self._sources(plan)
-        self.plan = ReplayPlan(application, plan, sources, self.request.options, self.root)
+        rows = frozenset(topic for topic, given in self.inputs.given.items() if isinstance(given, Files | Table))
+        options = evolve(self.request.options, placed_by_rows=rows)
+        self.plan = ReplayPlan(application, plan, sources, options, self.root)
         self.inputs.check_positions(sources, self.state.positions)
         inputs = [(topic, history.content) for topic, history in sorted(self.inputs.histories.items())]
         self.id = identify(self.root, sources, inputs)
