@@ -144,8 +144,8 @@ def until(is_true: Callable[[], bool], *applications: Streams) -> None:
 
 
 def is_done(broker: EmbeddedBroker, expected: Sequence[Output]) -> bool:
-    counts = [sum(row[0] == number for row in expected) for number in range(PARTITIONS)]
-    return all(broker.end_offset(TopicPartition("counts", number)) >= count for number, count in enumerate(counts))
+    """Return whether as many outputs are committed; the markers of transactions have offsets too."""
+    return len(read_outputs(broker)) >= len(expected)
 
 
 @contextmanager
@@ -185,7 +185,7 @@ def test_what_a_closed_instance_has_left_goes_on_in_order() -> None:
             until(lambda: broker.end_offset(TopicPartition("counts", 0)) > 100, first)
         with spread(broker, count_by_group, threads=4, **EXACTLY_ONCE) as (second,):
             second.resume()
-            until(lambda: len(read_outputs(broker)) >= len(expected), second)
+            until(lambda: is_done(broker, expected), second)
             assert second.metrics.get("dropped-records-total") == 0
         assert read_outputs(broker) == expected
 
