@@ -38,6 +38,8 @@ from streams.core.wrapping import check_wrapper
 
 _HANDLING = ("fail", "continue")
 _MIB = 1 << 20
+#: Size of the record cache that Kafka Streams has by default.
+KAFKA_STREAMS_CACHE_BYTES = 10 * _MIB
 # The limits of Kafka Streams (KIP-708).
 _MAX_TAGS = 5
 _MAX_TAG_NAME = 20
@@ -222,9 +224,10 @@ class StreamsConfig:
         "restart.",
     )
     cache_max_bytes: int = whole(
-        10 * _MIB,
+        0,
         "bytes",
-        "Memory of the record caches of all threads (statestore.cache.max.bytes); 0 = none.",
+        "Memory of the record caches of all threads (statestore.cache.max.bytes); 0 = none: each update is emitted at "
+        "once. Kafka Streams has 10 MiB by default.",
         aliases=("statestore_cache_max_bytes", "cache_max_bytes_buffering"),
     )
     unknown_state: str = choice(

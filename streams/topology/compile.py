@@ -183,11 +183,8 @@ class CompiledSubTopology:
 
     def __attrs_post_init__(self) -> None:
         self._ids = {name: number for number, name in enumerate(self.sub.nodes)}
-        self._live = live_headers(self._topology, self.sub, self._caches if self.has_cache else None)
+        self._live = live_headers(self._topology, self.sub, has_cache=self.has_cache)
         self._shapes = tuple(NodeShape.of(self._topology, name) for name in self.sub.nodes)
-
-    def _caches(self, store: str) -> bool:
-        return self._topology.stores[store].has_caching
 
     def ignores_values(self, source: str) -> bool:
         """Return whether the values of a source are unused, so that they need not be deserialized."""
