@@ -134,6 +134,7 @@ def run_bounded(
         default_partitions=partitions or 1,
         maintenance_interval_ms=None,
         is_private=True,
+        fsync=config.fsync,
     )
     placed_by_rows: set[str] = set()
     try:

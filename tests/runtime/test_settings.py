@@ -64,6 +64,7 @@ def _ended_or(streams: Streams, is_done: Any) -> None:
 #: Settings that only what goes wrong, many instances or another kind of run has read; with the tests that show it.
 _READ_SELDOM = {
     "flight_recorder_retention_ms": "tests/capsule/test_reproduced.py",
+    "fsync": "tests/runtime/test_lost_ends.py",
     "lost_records": "tests/runtime/test_losses.py",
     "max_cycle_rounds": "tests/runtime/test_rounds.py",
     "probing_rebalance_interval_ms": "tests/testing/simulation",
