@@ -125,7 +125,7 @@ def run_bounded(
     Raises:
         StreamsError: an input cannot be read, user code failed, or the state directory is in use.
     """
-    config = StreamsConfig.of(cache_max_bytes=0).replace(application_id=application_id, **(settings or {}))
+    config = StreamsConfig.of(application_id=application_id, **(settings or {}))
     if state_dir is None and config.state_dir:
         state_dir = Path(config.state_dir)
     built = build_topology(topology, config)
@@ -134,6 +134,7 @@ def run_bounded(
         default_partitions=partitions or 1,
         maintenance_interval_ms=None,
         is_private=True,
+        fsync=config.fsync,
     )
     placed_by_rows: set[str] = set()
     try:

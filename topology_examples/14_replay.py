@@ -148,7 +148,7 @@ def go_on_live(snapshot: Snapshot, folder: Path, count: int) -> None:
     """Start the application from the snapshot and let orders arrive: in the afternoon, and behind midnight."""
     lay_down(snapshot, folder)
     afternoon, tomorrow = LAST + timedelta(hours=3), LAST + timedelta(hours=13)
-    settings: dict[str, Any] = {"commit_interval_ms": 10, "cache_max_bytes": 0, "state_dir": str(folder / "state")}
+    settings: dict[str, Any] = {"commit_interval_ms": 10, "state_dir": str(folder / "state")}
     with (
         EmbeddedBroker(folder / "broker") as broker,
         Streams(topology, application_id="shop", broker=broker, **settings),

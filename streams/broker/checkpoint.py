@@ -16,12 +16,17 @@ class CheckpointError(ValueError):
     """The content of a checkpoint file is invalid."""
 
 
+def overwrite_checkpoint(descriptor: int, offset: int) -> None:
+    """Write an offset to an open checkpoint file."""
+    digits = b"%020d" % offset
+    write_at(descriptor, b"%b %08x\n" % (digits, google_crc32c.value(digits)), 0)
+
+
 def write_checkpoint(path: Path, offset: int, *, is_durable: bool) -> None:
     """Write an offset to a checkpoint file; with ``is_durable``, the file is synced to disk."""
-    digits = b"%020d" % offset
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
-        write_at(descriptor, b"%b %08x\n" % (digits, google_crc32c.value(digits)), 0)
+        overwrite_checkpoint(descriptor, offset)
         if is_durable:
             os.fsync(descriptor)
     finally:

@@ -12,6 +12,7 @@ from attrs import frozen
 
 from streams.broker.client_metrics import MetricsReceiver
 from streams.clients import STRATEGIES
+from streams.core.config import FsyncPolicy
 from streams.core.errors import BrokerError, ConfigError
 from streams.core.user_code import refuse_unawaited
 from streams.protocol.compression import CODECS
@@ -271,11 +272,6 @@ _OF_OLDER_KAFKA: dict[str, tuple[str, Callable[[str], object]]] = {
     "message.format.version": ("", str),
     "message.timestamp.difference.max.ms": (_FOREVER, _long(0)),
 }
-
-
-#: When appended records are synced to disk: "never" (the operating system decides), "commit" (on ``flush``,
-#: which the broker calls with every offset commit), or "always" (with every append).
-FsyncPolicy: TypeAlias = Literal["never", "commit", "always"]
 
 
 @frozen

@@ -1,8 +1,10 @@
 """On-disk log storage: segment files of record batches, with the newest batches cached in memory.
 
 Appended bytes reach the operating system before ``append`` returns, so that a killed
-process loses nothing; the fsync policy decides when they also survive a power failure.  Reads near the end
-of the log are served from memory without decoding.
+process loses nothing; the fsync policy decides when they also survive a power failure.  The recovery point, in a
+file of its own, says up to where the log is whole: with ``commit`` up to the last sync, else up to the last append.
+So a log that has lost its end is told from a batch that a killed process did not finish.  Reads near the end of the
+log are served from memory without decoding.
 """
 
 import os
@@ -16,8 +18,7 @@ from attrs import define, field
 from streams.broker.array import joined, numbered
 from streams.broker.batches import EncodedRun, empty_batches, pieces, run_of
 from streams.broker.cache import CacheBudget, RecentBatches
-from streams.broker.checkpoint import write_checkpoint
-from streams.broker.config import FsyncPolicy
+from streams.broker.checkpoint import overwrite_checkpoint, write_checkpoint
 from streams.broker.files import DIRECTORY_MODE, OpenFiles, sync_directory
 from streams.broker.folders import remove_partition
 from streams.broker.limits import PARTITION_CACHE_BYTES
@@ -26,6 +27,7 @@ from streams.broker.segment import Segment
 from streams.broker.steps import Keep, Steps, portions, records_in, whole
 from streams.broker.storage import LogExtent, Stamped, StorageContext, StorageFactory
 from streams.core.chunking import chunks_by_size
+from streams.core.config import FsyncPolicy
 from streams.core.errors import ConfigError
 from streams.core.records import Block
 from streams.protocol import batch
@@ -69,6 +71,7 @@ class FileStorage:
     _bases: list[int] = field(factory=list, init=False)
     _unsynced: set[Path] = field(factory=set, init=False)
     _cache: RecentBatches = field(init=False)
+    _recovery_path: Path = field(init=False)
     # The stored recovery point; -1 = unknown.
     _noted_end: int = field(default=-1, init=False)
 
@@ -80,6 +83,7 @@ class FileStorage:
         if self.is_known and not self.directory.is_dir():
             raise damaged(self.directory, "the folder is missing", self.directory)
         self.directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+        self._recovery_path = self.directory / RECOVERY_FILE
         self._open()
 
     # --- operations of a storage ----------------------------------------------------------
@@ -108,6 +112,8 @@ class FileStorage:
                 active.sync()
             elif self.fsync == "commit":
                 self._unsynced.add(active.path)
+            if self.fsync != "commit":
+                self._note_end(base + count)
         except OSError:
             self._reopen_active()
             raise
@@ -196,20 +202,24 @@ class FileStorage:
         self.compression = config.get("compression.type", "producer")
 
     def flush(self) -> None:
-        """Sync the appends since the last flush to disk, unless the fsync policy is "never"."""
+        """With the fsync policy "commit", sync the appends since the last flush to disk."""
+        if not self._unsynced:
+            return
         for path in sorted(self._unsynced):
             if path.exists():
                 self.files.sync(path)
         self._unsynced.clear()
+        self._note_end(self.end_offset)
 
     def close(self) -> None:
         """Flush and close the files, and store the recovery point."""
         self.flush()
         if self._noted_end != self.end_offset:
-            write_checkpoint(self.directory / RECOVERY_FILE, self.end_offset, is_durable=self.fsync != "never")
+            write_checkpoint(self._recovery_path, self.end_offset, is_durable=self.fsync != "never")
             self._noted_end = self.end_offset
         for segment in self._segments:
             self.files.drop(segment.path)
+        self.files.drop(self._recovery_path)
         self._cache.clear()
 
     def delete(self) -> None:
@@ -337,7 +347,7 @@ class FileStorage:
             # A sealed segment must survive a power failure.
             self._segments[-1].sync()
             self._unsynced.discard(self._segments[-1].path)
-            write_checkpoint(self.directory / RECOVERY_FILE, self.end_offset, is_durable=True)
+            write_checkpoint(self._recovery_path, self.end_offset, is_durable=True)
             self._noted_end = self.end_offset
         segment = Segment(Segment.path_of(self.directory, self.end_offset), self.end_offset, self.files)
         self.files.get(segment.path)
@@ -346,6 +356,11 @@ class FileStorage:
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
         return segment
+
+    def _note_end(self, offset: int) -> None:
+        """Store the recovery point, which a killed process leaves behind."""
+        overwrite_checkpoint(self.files.get(self._recovery_path), offset)
+        self._noted_end = offset
 
     def _reopen_active(self) -> None:
         """Remove the batches whose fsync failed from the active segment.

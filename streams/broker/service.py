@@ -117,7 +117,7 @@ class Broker:
         self.shares = ShareDesk(self.coordinator, self.topics, store, self.wall_ms)
         self.groups = GroupDesk(self.coordinator, self.catalogue, self._append_groups, self.shares.forget_group)
         self.client_metrics = ClientMetrics(self.config.metrics_receiver, self.topics.storages.data_dir, self.rng)
-        self.transactions.is_taken = self._has_written
+        self.transactions.ledgers = lambda: (log.producers for log in self.topics.logs.values())
         handlers: dict[type, Callable[..., None]] = {
             Produce: self._produce,
             Fetch: self._fetch,
@@ -162,8 +162,8 @@ class Broker:
 
         Raises:
             ConfigError: a file in the data directory cannot be used.
-            DamagedLogError: records of a partition are damaged, and either ``serves_damaged`` is False or the partition
-                is internal, so that committed offsets or transactions would be lost.
+            DamagedLogError: records of a partition are damaged, or transactions have lost their end, and either
+                ``serves_damaged`` is False or the partition is internal, so that committed offsets would be lost.
         """
         self.client_metrics.load()
         self.topics.load()
@@ -178,7 +178,9 @@ class Broker:
             for key, value in zip(block.keys, block.values, strict=True)
             if key is not None
         )
-        self._perform_transaction(self.transactions.load(rows, now_ms), now_ms)
+        effects = self.transactions.load(rows, now_ms)
+        self.transactions.check(tolerates=self.config.serves_damaged)
+        self._perform_transaction(effects, now_ms)
         self.shares.store.load(self._blocks(SHARES_PARTITION))
 
     def _blocks(self, partition: TopicPartition) -> Iterator[Block]:
@@ -188,10 +190,6 @@ class Broker:
         while log is not None and (blocks := log.read(offset, _LOAD_RECORDS)):
             yield from blocks
             offset = blocks[-1].offsets[-1] + 1
-
-    def _has_written(self, producer_id: int) -> bool:
-        """Whether any log has records with a producer ID."""
-        return any(log.producers.epoch_of(producer_id) >= 0 for log in self.topics.logs.values())
 
     def handle(self, request: Request, now_ms: int, answer: Answer) -> None:
         """Handle a request; ``answer`` is called once, before this method returns or in a later call.

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 from attrs import define, evolve, field, frozen
 
 from streams.broker.array import array_storage
-from streams.broker.config import PARTITIONER, SHARES_TOPIC, STORAGE, FsyncPolicy, TopicConfig, parse_config
+from streams.broker.config import PARTITIONER, SHARES_TOPIC, STORAGE, TopicConfig, parse_config
 from streams.broker.damaged import DamagedStorage
 from streams.broker.file import file_storage
 from streams.broker.files import write_atomically
@@ -25,6 +25,7 @@ from streams.broker.linked import linked_storage
 from streams.broker.log import PartitionLog
 from streams.broker.serialization import Serialization, serialized
 from streams.broker.storage import ConfigurableStorage, LogStorage, StorageContext, StorageFactory
+from streams.core.config import FsyncPolicy
 from streams.core.errors import BrokerError, ConfigError, DamagedLogError, StreamsError, UnknownTopicError
 from streams.core.partitioning import Partitioner
 from streams.core.records import TopicPartition

@@ -5,12 +5,14 @@ The coordinator turns requests and the current time into effects.  The caller ap
 is in that log, the outcome is final: the transaction is completed, even after a restart.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from attrs import define, evolve, field, frozen
 from attrs.validators import ge
 
+from streams.broker.producers import ActiveProducer, ProducerLedger
 from streams.broker.transaction_log import (
     TransactionMetadata,
     TransactionState,
@@ -18,6 +20,7 @@ from streams.broker.transaction_log import (
     read_transaction,
     transaction_value,
 )
+from streams.core.errors import DamagedLogError
 from streams.core.records import TopicPartition
 from streams.group.timers import Timers
 from streams.protocol.error_codes import ErrorCode
@@ -32,6 +35,8 @@ from streams.protocol.messages import (
     InitProducerIdResponse,
 )
 from streams.protocol.request import Response
+
+_LOGGER = logging.getLogger(__name__)
 
 #: The highest epoch of a producer; the next bump assigns a new producer ID.
 _LAST_EPOCH = 32_766
@@ -119,8 +124,8 @@ class TransactionCoordinator:
 
     offsets_partition: Callable[[str], TopicPartition]
     config: TransactionConfig = field(factory=TransactionConfig)
-    #: Whether a log has records with a producer ID; such IDs are never assigned.
-    is_taken: Callable[[int], bool] = lambda _: False
+    #: The producers of each log; their IDs are never assigned.
+    ledgers: Callable[[], Iterable[ProducerLedger]] = tuple
     _known: dict[str, TransactionMetadata] = field(factory=dict)
     _next_producer_id: int = 0
     #: IDs below this one are reserved in the log: they are not assigned again after a restart.
@@ -211,6 +216,50 @@ class TransactionCoordinator:
             elif known.state in _PREPARED:
                 self._write_markers(known)
         return self._take_effects()
+
+    def check(self, *, tolerates: bool) -> None:
+        """Check that the transactions in the logs are those of the transaction log.
+
+        Otherwise a log has lost its end.  A transaction whose marker is lost would hide all later records of its
+        partition, and committed offsets, for ever.  With ``tolerates`` this is only logged.
+
+        Raises:
+            DamagedLogError: a log has lost its end.
+        """
+        for ledger in self.ledgers():
+            for producer in ledger.active():
+                if not self._contradicts(ledger.partition, producer):
+                    continue
+                what = (
+                    f"a transaction of producer {producer.producer_id} (epoch {producer.epoch}) in {ledger.partition} "
+                    "is not as the transaction log says: one of these two logs has lost its end, as in a power failure "
+                    "or an incomplete copy"
+                )
+                if not tolerates:
+                    raise DamagedLogError(
+                        f"{what}; put the data back from a copy, or start over with another directory",
+                        partition=str(ledger.partition),
+                        path="",
+                        offset=producer.open_offset,
+                    )
+                _LOGGER.error("%s; if it is open, kafka-transactions.sh --abort ends it", what)
+
+    def _contradicts(self, partition: TopicPartition, found: ActiveProducer) -> bool:
+        """Whether a producer in a log is ahead of its state here, or has a transaction that has ended here.
+
+        A state is in the transaction log before a record or a marker that depends on it is in another log.
+        """
+        for known in self._known.values():
+            is_prepared = known.state in _PREPARED
+            if known.producer_id == found.producer_id:
+                is_behind = known.state is _S.ONGOING and found.epoch < known.epoch
+                if found.epoch > known.epoch or (found.open_offset >= 0 and is_behind):
+                    return True
+            elif not is_prepared or known.previous_producer_id != found.producer_id:
+                continue
+            is_open = (is_prepared or known.state is _S.ONGOING) and partition in known.partitions
+            return found.open_offset >= 0 and not is_open
+        return found.open_offset >= 0
 
     def restore(self, transactional_id: str | None, before: TransactionMetadata | None) -> None:
         """Restore the state of a transactional ID from before a change that could not be written to the log."""
@@ -382,7 +431,7 @@ class TransactionCoordinator:
 
     def _new_producer_id(self) -> int:
         producer_id = self._next_producer_id
-        while self.is_taken(producer_id):
+        while any(ledger.epoch_of(producer_id) >= 0 for ledger in self.ledgers()):
             producer_id += 1
         self._next_producer_id = producer_id + 1
         if producer_id >= self._noted_below:

@@ -39,7 +39,7 @@ def execute(options: argparse.Namespace) -> int:
 
         print("\n\n".join(programs(topology, config)), end="")
         return 0
-    description = describe(topology)
+    description = describe(topology, has_cache=config.cache_max_bytes > 0)
     if options.format == "json":
         print(description.to_json())
     elif options.format == "mermaid":

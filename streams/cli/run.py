@@ -181,6 +181,11 @@ def _check_live(config: "StreamsConfig", options: argparse.Namespace) -> None:
         raise UsageError(f"{what} needs --input: without inputs a run has no end")
     if not config.bootstrap_servers:
         return
+    if config.fsync != "never" and options.worker is None:
+        raise UsageError(
+            f"fsync={config.fsync} and --bootstrap-servers: the setting is for the embedded broker; brokers of a "
+            "cluster have their own"
+        )
     if has_inputs:
         raise UsageError(
             "--input and --bootstrap-servers: a run over files has a broker of its own; write the file to the cluster "
@@ -216,7 +221,9 @@ def _run_live(
     data, count = folder and folder / "broker", options.partitions or 1
     with ExitStack() as stack:
         is_private = options.listen is None
-        broker = stack.enter_context(EmbeddedBroker(data, default_partitions=count, is_private=is_private))
+        broker = stack.enter_context(
+            EmbeddedBroker(data, default_partitions=count, is_private=is_private, fsync=config.fsync)
+        )
         if options.listen is not None:
             announce(stack.enter_context(broker.serve(options.listen)))
         if options.workers > 1:

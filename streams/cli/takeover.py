@@ -26,6 +26,7 @@ examples:
   streams takeover shop.py --application-id shop --bootstrap-servers localhost:9092 --shadow-from shop.mark
   streams takeover shop.py --application-id shop --bootstrap-servers localhost:9092 --execute
   streams takeover shop.py --application-id shop --bootstrap-servers localhost:9092 --give-back
+With --execute, cache_max_bytes is 10485760, as in Java; --set cache_max_bytes=N if Java had another size.
 exit status: 0 it fits, 1 something does not fit or must be checked, 2 invalid arguments
 """
 
@@ -71,12 +72,14 @@ def execute(options: argparse.Namespace) -> int:
     """Print the report; with ``--execute``, start the application if it can go on."""
     from streams.cli.scripts import Script, load
     from streams.clients import Admin
-    from streams.core.config import StreamsConfig
+    from streams.core.config import KAFKA_STREAMS_CACHE_BYTES, StreamsConfig
     from streams.takeover import Candidate, ClusterReader, Examination, as_json, as_text
 
     _check(options)
     script = Script.parse(options.script)
-    settings = script.settings(options.given, options.application_id)
+    # What Java had, unless it was set there, which nothing on the cluster says.
+    given = {"cache_max_bytes": KAFKA_STREAMS_CACHE_BYTES, **options.given}
+    settings = script.settings(given, options.application_id)
     if options.bootstrap_servers:
         settings["bootstrap_servers"] = options.bootstrap_servers
     config = StreamsConfig.of(**settings)

@@ -64,7 +64,7 @@ _SHARED_BYTES: Final = 256 * 1024
 class Producer:
     """A producer of records to topics.
 
-    Records with a key are partitioned by murmur2, as with every Kafka client.  Records without a key use one
+    Records with a key are partitioned by murmur2, as with Kafka's Java clients.  Records without a key use one
     partition until its batch is full or sent (KIP-480).  With an idempotent producer, records are appended
     exactly once and in order despite retries.  Times are milliseconds.
 

@@ -272,10 +272,8 @@ class _SourceRun(Generic[K, V]):
         return [now_ms if value is None else to_milliseconds(time_of(value)) for value in values]
 
     def _partitions(self, keys: Sequence[bytes | None], count: int) -> list[int]:
-        """Return the partition of each record: by its key, as every Kafka client; one for all without a key."""
+        """Return the partition of each record: by its key, as Kafka's Java clients; one for all without a key."""
         self._home = (self._home + 1) % count
-        # A windowed key is partitioned by its inner key.
-        suffix = self._topic.key_serde.key_suffix
-        found = [key if key is None or not suffix else key[:-suffix] for key in keys]
-        own = iter(partitions_for([key for key in found if key is not None], count))
-        return [self._home if key is None else next(own) for key in found]
+        present = [key for key in keys if key is not None]
+        own = iter(partitions_for(present, count, self._topic.key_serde.key_suffix))
+        return [self._home if key is None else next(own) for key in keys]

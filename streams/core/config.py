@@ -6,7 +6,7 @@ reads the fields as a table. Names are those of Kafka Streams in snake_case. Thi
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from attrs import frozen
 
@@ -36,8 +36,14 @@ from streams.core.setting import (
 from streams.core.user_code import refuse_unawaited, refuse_unawaited_methods
 from streams.core.wrapping import check_wrapper
 
+#: When appended records are synced to disk: "never" (the operating system decides), "commit" (with every commit of
+#: offsets), or "always" (with every append).
+FsyncPolicy: TypeAlias = Literal["never", "commit", "always"]
+
 _HANDLING = ("fail", "continue")
 _MIB = 1 << 20
+#: Size of the record cache that Kafka Streams has by default.
+KAFKA_STREAMS_CACHE_BYTES = 10 * _MIB
 # The limits of Kafka Streams (KIP-708).
 _MAX_TAGS = 5
 _MAX_TAG_NAME = 20
@@ -235,9 +241,10 @@ class StreamsConfig:
         "restart.",
     )
     cache_max_bytes: int = whole(
-        10 * _MIB,
+        0,
         "bytes",
-        "Memory of the record caches of all threads (statestore.cache.max.bytes); 0 = none.",
+        "Memory of the record caches of all threads (statestore.cache.max.bytes); 0 = none: each update is emitted at "
+        "once. Kafka Streams has 10 MiB by default.",
         aliases=("statestore_cache_max_bytes", "cache_max_bytes_buffering"),
     )
     unknown_state: str = choice(
@@ -257,6 +264,13 @@ class StreamsConfig:
         ("fail", "rebuild", "accept"),
         "What to do at the start when a changelog or repartition topic has lost records that were committed: rebuild "
         "rewrites a changelog from the store in the state directory, accept continues with the remaining records.",
+    )
+    fsync: FsyncPolicy = choice(
+        "never",
+        ("never", "commit", "always"),
+        "When the broker that `streams run` or a bounded run opens in its state directory syncs files to disk: never "
+        "survives a killed process, but not a power failure; commit survives both. A broker that is passed has its "
+        "own `fsync`.",
     )
     task_timeout_ms: int = whole(
         300_000, "ms", "How long a task retries while no broker is reachable, before it fails."

@@ -14,6 +14,8 @@ from attrs import define, field, frozen
 from streams.core.partitioning import KEY_HASHES, MURMUR2, KeyHash, partitions_for
 from streams.core.threads import copied
 
+#: What explains misplaced keys that several partitioners would explain.
+UNCLEAR = "unclear"
 #: Number of records of a partition that a command samples, in some spans of neighbours.
 _SAMPLE = 1_000
 _SPANS = 5
@@ -136,20 +138,22 @@ class KeyPlaces:
 
     def expected(self, keys: Sequence[bytes]) -> list[int]:
         """Return the partition of each key by the default partitioner."""
-        suffix = self.key_suffix
-        return partitions_for([key[:-suffix] for key in keys] if suffix else keys, self.partitions)
+        return partitions_for(keys, self.partitions, self.key_suffix)
 
     def place(self, partition: int, count: int = 0) -> None:
         """Add ``count`` keys of a partition that are at their place to the sample."""
         self._placed[partition] = self._placed.get(partition, 0) + count
 
+    @property
+    def needs_evidence(self) -> bool:
+        """Whether further misplaced keys help to derive the partitioner."""
+        return len(self._evidence) < _MAX_EVIDENCE
+
     def weigh(self, partition: int, keys: Iterable[bytes | None], home: Collection[int]) -> None:
         """Use further keys of a partition, which are not of the sample, to derive the partitioner of misplaced keys."""
-        if len(self._evidence) >= _MAX_EVIDENCE:
-            return
         present = [key for key in keys if key is not None]
         for key, expected in zip(present, self.expected(present), strict=True):
-            if expected not in home and len(self._evidence) < _MAX_EVIDENCE:
+            if expected not in home and self.needs_evidence:
                 self._evidence[key[: len(key) - self.key_suffix]] = partition
 
     def look(
@@ -170,7 +174,8 @@ class KeyPlaces:
         self.first = self.first or next(iter(strays), None)
         self.misplaced += len(strays)
         self.place(partition, len(present) - len(strays))
-        self.weigh(partition, [stray.key for stray in strays], home)
+        if self.needs_evidence:
+            self.weigh(partition, [stray.key for stray in strays], home)
         return strays
 
     @property
@@ -191,11 +196,11 @@ class KeyPlaces:
 
     @property
     def reason(self) -> str:
-        """What explains the misplaced keys, as the value of a tag: the name of a partitioner, "none" or "unclear"."""
+        """What explains the misplaced keys, as the value of a tag: the name of a partitioner, "none" or ``UNCLEAR``."""
         likely, is_sure = self._likely
         if not likely:
             return "none"
-        return likely[0].name(self.partitions) if is_sure else "unclear"
+        return likely[0].name(self.partitions) if is_sure else UNCLEAR
 
     @property
     def explanation(self) -> str:

@@ -91,10 +91,18 @@ def plain_partitions_for(keys: Sequence[bytes], partitions: int) -> list[int]:
     return [memo[key] % partitions for key in keys]
 
 
-def partitions_for(keys: Sequence[bytes], partitions: int) -> list[int]:
-    """Return the partition of each key, as ``partition_for`` does for a single key."""
+def partitions_for(keys: Sequence[bytes], partitions: int, key_suffix: int = 0) -> list[int]:
+    """Return the partition of each key, as ``partition_for`` does for a single key.
+
+    The last ``key_suffix`` bytes have no influence: a windowed key is partitioned by its inner key.
+
+    Raises:
+        TypeError: a key is None, and there is more than one partition.
+    """
     if partitions == 1:
         return [0] * len(keys)
+    if key_suffix:
+        keys = [key[:-key_suffix] for key in keys]
     return _partitions_for(keys, partitions)
 
 

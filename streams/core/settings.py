@@ -191,6 +191,7 @@ class Settings(_Consumer, _Producer, _Connection, _Security, total=False):
     unknown_state: Literal["warn", "fail", "ignore"]
     misplaced_keys: Literal["warn", "fail", "ignore"]
     lost_records: Literal["fail", "rebuild", "accept"]
+    fsync: Literal["never", "commit", "always"]
     task_timeout_ms: Milliseconds
     deserialization_handler: Literal["fail", "continue"] | DeserializationHandler
     processing_handler: Literal["fail", "continue"] | ProcessingHandler

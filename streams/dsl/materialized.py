@@ -35,7 +35,8 @@ SAME_AS_NAME: Final[Any] = _SameAsName()
 class StoreOptions(TypedDict, total=False):
     """Options for the store of a table; all are optional.
 
-    ``caching`` and ``logging`` (a changelog topic) are on by default.  ``persistent`` chooses between disk and memory;
+    ``caching=False`` exempts the store from the record cache of the application (``cache_max_bytes``, which is none by
+    default).  ``logging`` (a changelog topic) is on by default.  ``persistent`` chooses between disk and memory;
     the default comes from the settings.  ``history`` makes the store versioned, and is the time for which old versions
     are kept (KIP-889).  ``ttl`` is the event time after which a row expires if it is not updated; only tables that are
     read from a topic and aggregates can have it.  ``changelog`` contains topic settings for the changelog.
@@ -93,7 +94,7 @@ class Materialized:
     key: SerdeVariable
     value: SerdeVariable
     is_persistent: bool | None = None
-    has_caching: bool = True
+    has_caching: bool | None = None
     has_changelog: bool = True
     retention_ms: int = -1
     window_size_ms: int = -1
@@ -125,7 +126,7 @@ class Materialized:
                 self.key.resolve(),
                 self.value.resolve(),
                 is_persistent=self.is_persistent,
-                has_caching=self.has_caching and not self.is_versioned,
+                has_caching=False if self.is_versioned else self.has_caching,
                 has_changelog=self.has_changelog,
                 retention_ms=self.retention_ms,
                 window_size_ms=self.window_size_ms,
@@ -272,7 +273,8 @@ def _materialized(
     if strange := options.keys() - known:
         there = ", ".join(sorted(known | others))
         raise TopologyError(f"unknown option {min(strange)!r} of store {store!r}; there are {there}")
-    persistent, changelog = options.get("persistent"), options.get("changelog", {})
+    caching, persistent = options.get("caching"), options.get("persistent")
+    changelog = options.get("changelog", {})
     if not isinstance(changelog, Mapping):
         raise TopologyError(
             f"changelog= of store {store!r} must be a mapping of topic settings, such as {{'retention.ms': '60000'}}, "
@@ -287,7 +289,7 @@ def _materialized(
         key,
         value,
         is_persistent=None if persistent is None else check_flag(persistent, f"persistent= of store {store!r}"),
-        has_caching=check_flag(options.get("caching", True), f"caching= of store {store!r}"),
+        has_caching=None if caching is None else check_flag(caching, f"caching= of store {store!r}"),
         has_changelog=check_flag(options.get("logging", True), f"logging= of store {store!r}"),
         changelog_config=changelog,
     )

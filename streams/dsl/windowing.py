@@ -113,7 +113,8 @@ class Windowing:
                 )
             kept = key_value(graph, wanted, prefix, self.table_key(key), value, options)
             kept.second = lambda spec: numbers_spec(spec, key.resolve())
-            kept.has_caching &= self.early is None and not self.emits_on_close
+            if self.early or self.emits_on_close:
+                kept.has_caching = False
             return kept
         if isinstance(windows, SessionWindows):
             kind, needed_ms, size_ms = SESSION, windows.gap_ms + windows.grace_ms, -1

@@ -388,9 +388,7 @@ class FileInput:
                     f"partition {highest}, but topic {self.topic.name!r} has {partitions} (0 to {partitions - 1}); "
                     "use --partitions"
                 )
-        suffix = self.topic.key_serde.key_suffix
-        hashed = [b"" if key is None else key[:-suffix] for key in keys] if suffix else [key or b"" for key in keys]
-        placed = partitions_for(hashed, partitions)
+        placed = partitions_for([key or b"" for key in keys], partitions, self.topic.key_serde.key_suffix)
         if None in keys:
             keyless = [index for index, key in enumerate(keys) if key is None]
             for index, partition in zip(keyless, self._keyless(columns, keys, first_row, partitions), strict=True):

@@ -58,6 +58,8 @@ class Checkpoint:
     contents: dict[str, Content] = field(factory=dict)
     #: Changelog end offset by store at the commit, where known.
     changelog_ends: dict[str, int] = field(factory=dict)
+    #: Whether ``changelog_ends`` were committed in one transaction with the offsets; manifests leave it out.
+    is_exactly_once: bool = False
     #: By partition whose records reach a store: number of partition groups among which the keys of its topic are
     #: divided; manifests leave it out.
     groups: dict[TopicPartition, int] = field(factory=dict)
@@ -78,7 +80,12 @@ class Checkpoint:
         emitted, others = _parted(self.operator_times)
         changelogs = {name: [ends.get(name), *content.to_json()] for name, content in self.contents.items()}
         for index, partition in enumerate(partitions):
-            own = OwnMetadata(self.group, self.groups.get(partition), lanes=self.lanes.get(partition, {}))
+            own = OwnMetadata(
+                self.group,
+                self.groups.get(partition),
+                lanes=self.lanes.get(partition, {}),
+                is_exactly_once=self.is_exactly_once,
+            )
             if index == 0:
                 own = evolve(
                     own,
@@ -118,6 +125,7 @@ class Checkpoint:
                     checkpoint.contents[name] = content
                 if end is not None:
                     checkpoint.changelog_ends[name] = max(end, checkpoint.changelog_ends.get(name, 0))
+            checkpoint.is_exactly_once |= own.is_exactly_once
             if own.groups is not None:
                 checkpoint.groups[partition] = own.groups
             if own.lanes:

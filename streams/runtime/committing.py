@@ -330,6 +330,7 @@ class Committer:
             positions = task.positions()
             checkpoint = task.checkpoint()
             checkpoint.changelog_ends = self._changelog_ends(task)
+            checkpoint.is_exactly_once = self.is_exactly_once
             metadata = checkpoint.offset_metadata(list(positions))
             offsets |= {item: OffsetAndMetadata(offset, metadata[item]) for item, offset in positions.items()}
         return offsets

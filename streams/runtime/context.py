@@ -292,7 +292,7 @@ class TaskNodeContext:
     def caches(self, store: str | None) -> bool:
         """Return whether the record cache buffers the changes of this store."""
         spec = None if store is None else self._task.topology.stores.get(store)
-        return self._task.cache is not None and spec is not None and spec.has_caching
+        return self._task.cache is not None and spec is not None and spec.is_cacheable
 
     def within(self, context: RecordContext, forward: Callable[[], None]) -> None:
         """Call ``forward`` for a buffered record, with ``context`` as the metadata of the current record."""

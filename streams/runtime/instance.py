@@ -19,6 +19,7 @@ from streams.core.forks import DISOWNED, stays_in_process
 from streams.core.metrics import Metrics
 from streams.runtime.bounded import BoundedProgress
 from streams.runtime.bounds import DerivedBounds
+from streams.runtime.caching import log_caching
 from streams.runtime.environment import Environment, SharedParts, ThreadEvents
 from streams.runtime.facts import PartitionLayout
 from streams.runtime.globals import GlobalStores
@@ -152,6 +153,7 @@ class Instance:
             known = self._provisioner.known()
             plan = self._plan = self._membership.plan(known)
             check_unknown_state(plan, known, self.home.stores(), self._provisioner)
+            log_caching(self.topology, self.config)
             self._membership.prepare(plan, known)
             check_schemas(self.topology)
             if self.bounds is not None:

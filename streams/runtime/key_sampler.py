@@ -1,6 +1,6 @@
 """A sample of the keys of one input partition, which shows whether they are in the partition of their hash.
 
-The first records after a task is opened are looked at, then one in some hundred: by their number, so that the sample
+The first records after a task is opened are looked at, then one in a thousand: by their number, so that the sample
 does not depend on the sizes of blocks. The module is pure, and imports only ``core`` from outside ``runtime``.
 """
 
@@ -15,7 +15,7 @@ from streams.core.records import Block
 #: Number of records at the beginning that are all looked at.
 _FIRST = 64
 #: Then one of so many records; a prime, so that keys in a cycle do not have their turn together.
-_STRIDE = 251
+_STRIDE = 1_009
 
 
 @define(eq=False)
@@ -32,6 +32,9 @@ class KeySampler:
     home: frozenset[int]
     sampled: Counter
     note: "Callable[[KeySampler, Block, Sequence[int]], tuple[int, Exception] | None]"
+    #: Counts the misplaced keys for the ``reason`` that explains them; looked up when there are any.
+    misplaced: Counter | None = field(default=None, init=False)
+    reason: str = field(default="", init=False)
     #: Number of records of the beginning that are still to come, and of those before the next one that is sampled.
     _first: int = field(default=_FIRST, init=False)
     _skip: int = field(default=0, init=False)

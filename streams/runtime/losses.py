@@ -139,6 +139,30 @@ class LossGuard:
             return True
         raise loss.error()
 
+    def on_ahead(self, task_id: TaskId, store: str, changelog: TopicPartition, offsets: range) -> None:
+        """Handle a changelog with records that no committed offset covers, though both are one transaction.
+
+        Raises:
+            LostRecordsError: ``lost_records`` is not ``accept``.
+        """
+        what = (
+            f"changelog {changelog} of store {store!r} of task {task_id} has records from offset {offsets.start} to "
+            f"{offsets.stop}, but the committed offsets, which are of the same transaction, end before them"
+        )
+        if self.config.lost_records == "accept":
+            log.warning("%s: %s; accepted: their inputs are processed a second time", self.name, what)
+            return
+        raise LostRecordsError(
+            f"{what}: commits are lost ({_CAUSES}); restore the broker's data; or start once with lost_records=accept "
+            f"to process their inputs a second time, with wrong results; or {_START_OVER}",
+            topic=changelog.topic,
+            partition=changelog.partition,
+            expected=offsets.start,
+            end=offsets.stop,
+            task_id=task_id,
+            store=store,
+        )
+
     def _warn(self, loss: Loss, what: str) -> None:
         log.warning(
             "%s: changelog %s of store %r of task %s ends at offset %s, before %s: %s",

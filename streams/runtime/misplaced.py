@@ -12,7 +12,7 @@ from functools import partial
 from attrs import define, field
 
 from streams.core.errors import ProcessingError
-from streams.core.key_places import KeyPlaces
+from streams.core.key_places import UNCLEAR, KeyPlaces
 from streams.core.metrics import table
 from streams.core.records import Block, TaskId
 from streams.runtime.key_sampler import KeySampler
@@ -96,16 +96,23 @@ class KeyWatch:
         is_first = places.first is None
         keys, offsets = [block.keys[index] for index in indices], [block.offsets[index] for index in indices]
         strays = places.look(item.number, keys, offsets, sampler.home)
-        places.weigh(item.number, block.keys[:_WEIGHED], sampler.home)
+        if places.needs_evidence:
+            places.weigh(item.number, block.keys[:_WEIGHED], sampler.home)
         if places.sampled >= topic.derived_at:
             topic.reason = places.reason
             topic.derived_at = 2 * places.sampled
-        is_said = is_first or self.policy == "fail"
-        # Not composed for every block: what explains the keys takes long to derive.
-        text = f"topic {item.name!r}: key {strays[0]}; {places.explanation}; {_REMEDY}" if is_said else ""
-        task.metrics.misplace(
-            len(strays), task=task.task_id, topic=item.name, partition=item.number, reason=topic.reason, example=text
-        )
+        if sampler.reason != topic.reason or sampler.misplaced is None:
+            sampler.reason = topic.reason
+            sampler.misplaced = task.metrics.counter(
+                table.KEYS_MISPLACED, task=task.task_id, topic=item.name, partition=item.number, reason=topic.reason
+            )
+        sampler.misplaced.value += len(strays)
+        if not is_first and self.policy != "fail":
+            return None
+        text = f"topic {item.name!r}: key {strays[0]}; {places.explanation}; {_REMEDY}"
+        if topic.reason == UNCLEAR:
+            text += f"; `streams topics describe {item.name} --keys` samples all partitions"
+        task.metrics.note_misplaced(item.name, text)
         if self.policy == "fail":
             return indices[offsets.index(strays[0].offset)], ProcessingError(
                 text,
@@ -115,7 +122,7 @@ class KeyWatch:
                 partition=item.number,
                 offset=strays[0].offset,
             )
-        if is_said and self.is_logging:
+        if self.is_logging:
             log.warning("%s", text)
         return None
 

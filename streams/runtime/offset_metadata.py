@@ -85,6 +85,7 @@ def _decode_lanes(data: bytes) -> dict[int, int]:
 
 
 _NUMBER = _Form(varint, lambda data: read_varint(data)[0])
+_FLAG = _Form(varint, lambda data: data != b"\0")
 _TEXT = _Form(str.encode, bytes.decode)
 _VALUES = _Form(_json, json.loads)
 _LANES = _Form(_encode_lanes, _decode_lanes)
@@ -116,9 +117,11 @@ class OwnMetadata:
     #: record to process is ahead of the committed offset.  The committed offset is the lowest one that is unprocessed.
     #: Lanes that are not ahead are left out.
     lanes: Mapping[int, int] = _tagged(8, _LANES, factory=dict)
+    #: Whether offsets and changelogs were committed in one transaction, so that neither is ahead of the other.
+    is_exactly_once: bool = _tagged(9, _FLAG, default=False)
     #: Highest place among the inputs that the task had processed, if its outputs are merged by place; -1 but on the
     #: task's first partition.
-    place_ms: int = _tagged(9, _NUMBER, default=NO_TIMESTAMP)
+    place_ms: int = _tagged(10, _NUMBER, default=NO_TIMESTAMP)
 
     def sections(self) -> dict[str, bytes]:
         """Return the bytes of each field by its name, in order; fields with their default are left out."""

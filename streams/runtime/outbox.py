@@ -307,14 +307,11 @@ class Outbox:
         suffix = columns.key_serde.key_suffix
         home = self._home % count
         keys = columns.keys
-        if suffix:
-            # A windowed key is partitioned by its inner key.
-            keys = [key if key is None else key[:-suffix] for key in keys]
         try:
-            chosen = partitions_for(keys, count)  # type: ignore[arg-type]
+            chosen = partitions_for(keys, count, suffix)  # type: ignore[arg-type]
         except TypeError:
             # At least one record has no key.
-            chosen = [home if key is None else partitions_for([key], count)[0] for key in keys]
+            chosen = [home if key is None else partitions_for([key], count, suffix)[0] for key in keys]
         for index, partition in columns.partitions.items():
             if partition >= 0:
                 chosen[index] = partition

@@ -53,6 +53,8 @@ class _Restoring:
     #: Monotonic time at which the restore began.
     started_ms: int
     upgrade: Callable[[Block], Block] | None
+    #: The offsets at which a record would be ahead of the committed offsets.
+    ahead: range = range(0)
     #: Whether it was said that headers of entries are not kept.
     has_warned: bool = False
     #: Number of applied records; it may be less than the difference of the offsets, which have gaps.
@@ -71,6 +73,8 @@ class Restorer:
     _read: tuple[TopicPartition, ...] = ()
     #: Maximum uncommitted state of all stores being restored.
     max_uncommitted_bytes: int = _MAX_UNCOMMITTED_BYTES
+    #: Called with task, store, changelog and offsets if a changelog is ahead of the committed offsets.
+    on_ahead: Callable[[TaskId, str, TopicPartition, range], None] = lambda *_: None
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return log end offsets, which include the records of open transactions; a restore waits for these to end."""
@@ -113,19 +117,25 @@ class Restorer:
         stores: Mapping[str, Store],
         partitions: Mapping[str, TopicPartition],
         limits: Mapping[str, int],
+        ahead: Mapping[str, range],
     ) -> None:
         """Start restoring a task's stores; ``partitions`` contains the changelog partition of each logged store.
 
-        ``limits`` contains the end offsets for stores whose changelog is a source topic.
+        ``limits`` contains the end offsets for stores whose changelog is a source topic.  ``ahead`` contains, by store,
+        the changelog offsets from the last commit on: a record there is passed to ``on_ahead``, also if the store has
+        it already.
         """
         starts, ends = self.starts(partitions.values()), self.ends(partitions.values())
         now_ms = self._metrics.clock.monotonic_ms()
         for name, partition in partitions.items():
             end = min(ends[partition], limits.get(name, ends[partition]))
             start = max(changelog_position(stores[name]), starts[partition])
+            if ahead.get(name):
+                start = min(start, max(ahead[name].start, starts[partition]))
             if start < end:
                 stores[name].set_restoring(end - start >= _LONG)
                 self._add(partition, task_id, stores[name], start, end, now_ms)
+                self._open[partition].ahead = ahead.get(name, range(0))
                 text = "task %s: restoring store %r from %s, offsets %d to %d"
                 log.info(text, task_id, name, partition, start, end)
         self._assign()
@@ -243,6 +253,7 @@ class Restorer:
         if end is not None and block.offsets[-1] >= end:
             block = block.slice(0, sum(1 for offset in block.offsets if offset < end))
         if len(block):
+            self._check_ahead(partition, item, block)
             if item.upgrade is not None:
                 block = item.upgrade(block)
             _check_format(item, partition, block)
@@ -266,6 +277,11 @@ class Restorer:
         elif end is not None:
             item.position = end
         return len(block)
+
+    def _check_ahead(self, partition: TopicPartition, item: _Restoring, block: Block) -> None:
+        if item.ahead and block.offsets[-1] >= item.ahead.start and block.offsets[0] < item.ahead.stop:
+            self.on_ahead(item.task_id, item.store.spec.name, partition, item.ahead)
+            item.ahead = range(0)
 
     def _record(self, item: _Restoring, count: int, start_ns: int) -> None:
         metrics, task_id, spec = self._metrics, item.task_id, item.store.spec

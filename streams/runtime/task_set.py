@@ -157,6 +157,7 @@ class TaskSet:
             log.info("%s: task %s continues from its standby replica", self.name, task_id)
         try:
             log_starts = self._log_starts(task_id)
+            changelog_ends = self._changelog_ends(task_id)
             last = self._last_commit(task_id)
             has_lost = self._check_stores(task_id, stores, last, is_on_disk=copied is None)
             starts = self._positions(task_id, last.offsets, log_starts)
@@ -165,7 +166,12 @@ class TaskSet:
                 for name, tp in last.changelogs.items()
                 if name in plan.topology.source_changelogs
             }
-            self.restorer.begin(task_id, stores, last.changelogs, limits)
+            ahead = {
+                name: range(last.checkpoint.changelog_ends.get(name, end), end) for name, end in changelog_ends.items()
+            }
+            self.restorer.begin(
+                task_id, stores, last.changelogs, limits, ahead if last.checkpoint.is_exactly_once else {}
+            )
             task = plan.open_task(
                 task_id,
                 TaskState(
@@ -328,6 +334,19 @@ class TaskSet:
         If start offsets are read first, the committed offset is at or after the log start unless records are lost.
         """
         return self.restorer.starts([item.partition for item in self.plan.inputs(task_id) if self.plan.is_own(item)])
+
+    def _changelog_ends(self, task_id: TaskId) -> dict[str, int]:
+        """Return the end offset of each changelog of a task that commits with exactly-once.
+
+        They are read before the committed offsets, for the same reason as log start offsets: records that another
+        member commits meanwhile are not ahead of its offsets.
+        """
+        if not self.shared.config.is_exactly_once:
+            return {}
+        changelogs = self.plan.changelogs(task_id, [spec.name for spec in self.plan.stores_of(task_id)])
+        own = without_sources(changelogs, self.plan.topology.source_changelogs)
+        ends = self.restorer.ends(own.values())
+        return {name: ends[partition] for name, partition in own.items()}
 
     def _positions(
         self,

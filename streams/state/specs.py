@@ -179,6 +179,7 @@ class StoreSpec:
     ``window_size_ms`` applies to window stores, ``retention_ms`` to window and session stores, ``history_ms`` to
     versioned stores, ``ttl_ms`` to key-value stores that expire, and ``max_entries`` to LRU stores. With
     ``is_persistent=False`` the store is in memory regardless of the default engine; None selects the default engine.
+    ``has_caching=False`` exempts the store from the record cache, if the application has one.
     """
 
     name: str
@@ -186,7 +187,8 @@ class StoreSpec:
     key_serde: Serde[Any] = field(converter=inside)
     value_serde: Serde[Any] = field(converter=inside)
     is_persistent: bool | None = None
-    has_caching: bool = True
+    #: None and True differ only in that True was asked for.
+    has_caching: bool | None = None
     has_changelog: bool = True
     retention_ms: int = -1
     window_size_ms: int = -1
@@ -209,6 +211,11 @@ class StoreSpec:
     is_by_key: bool = True
     #: Whether entries are copies of what is elsewhere, and depend on wall-clock time; simulations do not compare them.
     is_cache: bool = False
+
+    @property
+    def is_cacheable(self) -> bool:
+        """Whether a record cache, if the application has one, holds back the updates of this store."""
+        return self.has_caching is not False
 
     @property
     def loses_headers(self) -> bool:

@@ -25,7 +25,7 @@ from streams.takeover.marks import PositionMark, block_of, digest, live_entries
 from streams.takeover.readings import EntryReader, Reading, read
 from streams.takeover.shadow import OutputDifference, Stretch, play, shadow_settings
 from streams.takeover.shadow import compare as compare_outputs
-from streams.topology import Topology, TopologyDescription, describe
+from streams.topology import Topology, TopologyDescription, behind_caches, describe
 
 
 @frozen
@@ -65,6 +65,8 @@ class Report:
     emitted: Mapping[str, int]
     #: Differences of the topologies; None: not compared.
     differences: int | None
+    #: The size of the record cache with which the application here starts.
+    cache_max_bytes: int
     stores: tuple[Reading, ...]
     topics: tuple[Reading, ...]
     findings: tuple[Finding, ...]
@@ -133,6 +135,7 @@ class Examination:
             known,
             emitted,
             None if candidate.java is None else len(compared),
+            candidate.config.cache_max_bytes,
             tuple(stores),
             tuple(topics),
             checks.worst_first(findings),
@@ -244,7 +247,10 @@ class Examination:
         for topic in stretch.outputs:
             had = [block for at in self.facts.partitions(topic) for block in self._between(mark, at)]
             found.append(compare_outputs(topic, had, outputs[topic], self.successor.shown(topic)))
-        return Shadow(stretch.inputs, tuple(found)), _of_shadow(found, self.successor)
+        findings = _of_shadow(found, self.successor)
+        if self.candidate.config.cache_max_bytes and (nodes := behind_caches(self.candidate.topology)):
+            findings.append(_of_caches(nodes))
+        return Shadow(stretch.inputs, tuple(found)), findings
 
     def _between(self, mark: PositionMark, at: TopicPartition) -> Any:
         return self.reader.blocks(at, mark.ends.get(at, self.facts.starts.get(at, 0)), self.facts.stable.get(at, 0))
@@ -355,6 +361,12 @@ def _times(metadata: Mapping[TopicPartition, str]) -> tuple[int, dict[str, int]]
             if name.startswith("/"):
                 times[name[1:]] = max(time_ms, times.get(name[1:], time_ms))
     return known, times
+
+
+def _of_caches(nodes: Mapping[str, tuple[str, ...]]) -> Finding:
+    behind = "; ".join(f"{name} behind {' and '.join(stores)}" for name, stores in nodes.items())
+    says = f"has no record cache; with one, results of these nodes depend on commits, so Java's may differ: {behind}"
+    return Finding(Level.NOTE, "shadow", says)
 
 
 def _of_shadow(found: list[OutputDifference], successor: checks.Successor) -> list[Finding]:

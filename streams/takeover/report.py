@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from streams.comparison import Finding, Level
+from streams.core.config import KAFKA_STREAMS_CACHE_BYTES
 from streams.replay.times import time_text
 from streams.takeover.examine import Report, Shadow
 from streams.takeover.readings import Reading
@@ -56,6 +57,8 @@ def _facts(report: Report) -> Iterator[str]:
     for store, time_ms in report.emitted.items():
         yield f"  windows of {store} were emitted up to {time_text(time_ms)}"
     yield f"  topology: {_topology(report)}"
+    if not report.gives_back:
+        yield f"  record cache: {_cache(report.cache_max_bytes)}"
 
 
 def _topology(report: Report) -> str:
@@ -64,6 +67,13 @@ def _topology(report: Report) -> str:
     if not report.differences:
         return "the same in Java"
     return f"{'1 difference' if report.differences == 1 else f'{report.differences} differences'} from that in Java"
+
+
+def _cache(size: int) -> str:
+    if not size:
+        return "none (cache_max_bytes=0)"
+    is_default = size == KAFKA_STREAMS_CACHE_BYTES
+    return f"{size:,} bytes{', as in Java unless it was set there (--set cache_max_bytes=N)' if is_default else ''}"
 
 
 def _reading(reading: Reading) -> str:
@@ -114,6 +124,7 @@ def as_json(report: Report) -> str:
         "group": report.state,
         "offsets": {"committed": report.offsets, "with_times": report.known_offsets, "emitted": dict(report.emitted)},
         "topology_differences": report.differences,
+        "cache_max_bytes": report.cache_max_bytes,
         "stores": [_reading_row(reading) for reading in report.stores],
         "internal_topics": [_reading_row(reading) for reading in report.topics],
         "shadow": None

@@ -23,7 +23,7 @@ from streams.protocol.messages import TopicSpec
 from streams.topology import Topology
 
 _LOOK_MS = 20
-#: Settings of the shadow: all results are written, and nothing but its broker is used.
+#: Settings of the shadow, whatever the application has: all results are written, and only its broker is used.
 _ANEW: dict[str, Any] = {
     "default_store": "in_memory",
     "processing_guarantee": "at_least_once",

@@ -63,8 +63,7 @@ class TopologyTestDriver:
     topics without ``Topic(partitions=...)`` (default 1). ``now_ms`` is the initial time of the virtual clock in epoch
     milliseconds (default 0). ``watch`` observes the tasks, starting when they are opened. With ``awaits_calls``
     (default), a record is processed when all its calls of async functions have ended, and their sleeps take no time;
-    without it, ``advance_wall_clock`` lets the time of their sleeps pass. The settings are those of ``StreamsConfig``,
-    except that the record cache is off unless ``cache_max_bytes`` is given.
+    without it, ``advance_wall_clock`` lets the time of their sleeps pass. The settings are those of ``StreamsConfig``.
 
     >>> from streams import StreamsBuilder, Topic
     >>> names, greetings = Topic("names", value=str), Topic("greetings", value=str)
@@ -87,7 +86,7 @@ class TopologyTestDriver:
         awaits_calls: bool = True,
         **settings: Unpack[Settings],
     ) -> None:
-        self.config = StreamsConfig.of(cache_max_bytes=0).replace(application_id=application_id, **settings)
+        self.config = StreamsConfig.of(application_id=application_id, **settings)
         self.clock = VirtualClock(now_ms)
         self.metrics = metrics_of(self.config, self.clock)
         self.metrics.watch(self._readings)

@@ -38,6 +38,9 @@ from streams.topology.processors import ProcessorOperator as ProcessorOperator
 from streams.topology.processors import StoreBuilder as StoreBuilder
 from streams.topology.processors import processor_key as processor_key
 from streams.topology.processors import punctuate as punctuate
+from streams.topology.reach import behind_caches as behind_caches
+from streams.topology.reach import is_one_to_one as is_one_to_one
+from streams.topology.reach import reached as reached
 from streams.topology.stateless import Branch as Branch
 from streams.topology.stateless import Filter as Filter
 from streams.topology.stateless import FlatMap as FlatMap

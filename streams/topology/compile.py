@@ -10,6 +10,7 @@ that tracebacks show it and debuggers can step through it.
 import builtins
 import linecache
 import traceback
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache, partial
@@ -20,6 +21,7 @@ from typing import Any, Protocol
 from attrs import define, field, frozen
 
 from streams.core.errors import ProcessingError
+from streams.core.records import Headers
 from streams.core.wrapping import ProcessorWrapper, wrapped
 from streams.topology.bindings import Binding, Capture, Forward, Named
 from streams.topology.graph import ProcessorNode, SinkNode, Topology
@@ -181,11 +183,8 @@ class CompiledSubTopology:
 
     def __attrs_post_init__(self) -> None:
         self._ids = {name: number for number, name in enumerate(self.sub.nodes)}
-        self._live = live_headers(self._topology, self.sub, self._caches if self.has_cache else None)
+        self._live = live_headers(self._topology, self.sub, has_cache=self.has_cache)
         self._shapes = tuple(NodeShape.of(self._topology, name) for name in self.sub.nodes)
-
-    def _caches(self, store: str) -> bool:
-        return self._topology.stores[store].has_caching
 
     def ignores_values(self, source: str) -> bool:
         """Return whether the values of a source are unused, so that they need not be deserialized."""
@@ -218,9 +217,10 @@ class CompiledSubTopology:
             elif isinstance(node, ProcessorNode):
                 forward = self._late(f"f{number}", names, late)
                 forwards[id(forward)] = Forward(f"f{number}", node.name)
-                children = {child: entries[child] for child in self._topology.children[node.name]}
-                for child, function in children.items():
-                    forwards[id(function)] = Forward(f"n{self._ids[child]}", node.name, child)
+                connections = Counter(self._topology.children[node.name])
+                for child in connections:
+                    forwards[id(entries[child])] = Forward(f"n{self._ids[child]}", node.name, child)
+                children = {child: _repeated(entries[child], times) for child, times in connections.items()}
                 context = host.context(node.name, forward, _chooser(node.name, children))
                 process = operators[node.name] = self._process(node, context)
                 bodies[node.name] = self._binding(node, number, process, capture)
@@ -283,6 +283,19 @@ def _written(shape: ProgramShape) -> _Written:
 
 def _not_written(k: Any, v: Any, t: Any, h: Any) -> None:
     raise AssertionError("a node forwards before its task is bound")
+
+
+def _repeated(process: Process, times: int) -> Process:
+    """Return the process function of a child that is connected several times, as a merge of a stream with itself."""
+    if times == 1:
+        return process
+
+    def forward(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> Any:
+        for _ in range(times - 1):
+            process(key, value, timestamp_ms, headers)
+        return process(key, value, timestamp_ms, headers)
+
+    return forward
 
 
 def _chooser(node: str, children: Mapping[str, Process]) -> Callable[[str], Process]:

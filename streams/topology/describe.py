@@ -4,12 +4,13 @@ The text has the format of ``Topology.describe()`` in Kafka Streams. The module 
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from attrs import frozen
 
 from streams.topology.graph import Node, SinkNode, SourceNode, Topology
+from streams.topology.reach import behind_caches
 from streams.topology.subtopologies import SubTopology, sub_topologies
 
 
@@ -27,7 +28,8 @@ class NodeDescription:
     stores: tuple[str, ...] = ()
     #: Names and milliseconds, such as ``idle_close`` of a source, ``ttl`` of a store, ``within`` of an operator.
     periods: tuple[tuple[str, int], ...] = ()
-    #: Other limits and choices by name, such as ``concurrency`` of async calls, ``size`` of count windows in records.
+    #: Other limits and choices by name, such as ``concurrency`` of async calls, ``size`` of count windows in records;
+    #: and ``behind_cache``, the stores whose record cache makes the results depend on commits.
     options: tuple[tuple[str, int | str], ...] = ()
 
 
@@ -126,23 +128,29 @@ class TopologyDescription:
         return _Mermaid().render(self)
 
 
-def describe(topology: Topology) -> TopologyDescription:
-    """Describe a topology's sub-topologies, internal topics, stores and global stores."""
+def describe(topology: Topology, *, has_cache: bool = False) -> TopologyDescription:
+    """Describe a topology's sub-topologies, internal topics, stores and global stores.
+
+    With ``has_cache``, the application has a record cache: nodes whose results then depend on commits have the option
+    ``behind_cache``, with the stores that hold updates back, separated by commas.
+    """
     subs = sub_topologies(topology)
+    behind = behind_caches(topology) if has_cache else {}
     changelogs = [
         f"{spec.name}-changelog"
         for spec in topology.stores.values()
         if spec.has_changelog and spec.name not in topology.source_changelogs
     ]
     return TopologyDescription(
-        tuple(_sub(topology, sub) for sub in subs if not sub.is_global),
+        tuple(_sub(topology, sub, behind) for sub in subs if not sub.is_global),
         tuple(_global(sub) for sub in subs if sub.is_global),
         (*topology.internal_topics, *changelogs),
     )
 
 
-def _sub(topology: Topology, sub: SubTopology) -> SubTopologyDescription:
-    return SubTopologyDescription(sub.id, tuple(_node(topology, topology.nodes[name]) for name in sub.nodes))
+def _sub(topology: Topology, sub: SubTopology, behind: Mapping[str, tuple[str, ...]]) -> SubTopologyDescription:
+    nodes = (_node(topology, topology.nodes[name], behind.get(name, ())) for name in sub.nodes)
+    return SubTopologyDescription(sub.id, tuple(nodes))
 
 
 def _global(sub: SubTopology) -> GlobalStoreDescription:
@@ -150,7 +158,7 @@ def _global(sub: SubTopology) -> GlobalStoreDescription:
     return GlobalStoreDescription(sub.id, source, tuple(sorted(sub.source_topics)), processor, sub.stores)
 
 
-def _node(topology: Topology, node: Node) -> NodeDescription:
+def _node(topology: Topology, node: Node, caches: tuple[str, ...]) -> NodeDescription:
     after, periods = tuple(sorted(set(topology.children[node.name]))), tuple(periods_of(topology, node).items())
     if isinstance(node, SourceNode):
         pattern = node.pattern.pattern if node.pattern else None
@@ -160,7 +168,7 @@ def _node(topology: Topology, node: Node) -> NodeDescription:
     if isinstance(node, SinkNode):
         return NodeDescription("sink", node.name, before, after, topic=node.topic)
     stores = tuple(sorted(topology.stores_of(node.name)))
-    options = tuple(options_of(node).items())
+    options = (*options_of(node).items(), *((("behind_cache", ",".join(caches)),) if caches else ()))
     return NodeDescription("processor", node.name, before, after, stores=stores, periods=periods, options=options)
 
 

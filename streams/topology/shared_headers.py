@@ -9,12 +9,11 @@ after it. Only if a cache may contain a record whose headers a processor can cha
 nodes share: *live* headers.
 """
 
-from collections.abc import Callable
-
 from attrs import frozen
 
 from streams.topology.graph import Node, ProcessorNode, SourceNode, Topology
 from streams.topology.processors import ProcessorOperator
+from streams.topology.reach import holds_back
 from streams.topology.stateless import Branch, PassThrough
 from streams.topology.subtopologies import SubTopology
 
@@ -50,13 +49,10 @@ def shares_headers(node: Node) -> bool:
     return isinstance(node, ProcessorNode) and isinstance(node.operator, _SHARING)
 
 
-def live_headers(topology: Topology, sub: SubTopology, caches: Callable[[str], bool] | None) -> LiveHeaders:
-    """Return the nodes of a sub-topology that use live headers.
-
-    ``caches`` returns whether a store has a record cache.
-    """
+def live_headers(topology: Topology, sub: SubTopology, *, has_cache: bool) -> LiveHeaders:
+    """Return the nodes of a sub-topology that use live headers; ``has_cache`` means that there is a record cache."""
     nodes = [topology.nodes[name] for name in sub.nodes]
-    if caches is None or not any(changes_headers(node) for node in nodes):
+    if not has_cache or not any(changes_headers(node) for node in nodes):
         return LiveHeaders()
     group = {(name, side): {(name, side)} for name in sub.nodes for side in ("in", "out")}
 
@@ -74,17 +70,10 @@ def live_headers(topology: Topology, sub: SubTopology, caches: Callable[[str], b
 
     def is_live(name: str, side: str) -> bool:
         inside = [topology.nodes[member] for member, into in group[name, side] if into == "in"]
-        return any(map(changes_headers, inside)) and any(_holds(node, caches) for node in inside)
+        return any(map(changes_headers, inside)) and any(holds_back(topology, node) for node in inside)
 
     taking = [node for node in nodes if not isinstance(node, SourceNode) and is_live(node.name, "in")]
     passing = {node.name for node in taking if shares_headers(node) or changes_headers(node)}
-    copying = (node.name for node in taking if node.name not in passing and not _holds(node, caches))
+    copying = (node.name for node in taking if node.name not in passing and not holds_back(topology, node))
     making = (node.name for node in nodes if node.name not in passing and is_live(node.name, "out"))
     return LiveHeaders(frozenset(node.name for node in taking), frozenset(copying), frozenset(making))
-
-
-def _holds(node: Node, caches: Callable[[str], bool]) -> bool:
-    """Return whether all output of a node goes through a record cache."""
-    operator = node.operator if isinstance(node, ProcessorNode) else None
-    store = getattr(operator, "store", None)
-    return isinstance(store, str) and not getattr(operator, "emit_on_close", False) and caches(store)

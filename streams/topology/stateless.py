@@ -23,6 +23,8 @@ def _checked(function: Callable[..., Any], context: NodeContext, *, may_yield: b
 class PassThrough:
     """Forwards every record unchanged: merges, and the root of an unconditional split."""
 
+    is_one_to_one: ClassVar = True
+
     def bind(self, context: NodeContext) -> Process:
         """Return the process function for one task."""
         return context.forward
@@ -62,6 +64,8 @@ class Filter:
 class KeyFilter:
     """Forwards records that have a key, as required upstream of a repartition topic; other records are counted."""
 
+    is_one_to_one: ClassVar = True
+
     def bind(self, context: NodeContext) -> Process:
         """Return the process function for one task."""
         forward, without_key = context.forward, context.tally(DropReason.NULL_KEY)
@@ -79,6 +83,7 @@ class KeyFilter:
 class MapValues:
     """Replaces the value with ``mapper(value)`` or ``mapper(key, value)``."""
 
+    is_one_to_one: ClassVar = True
     mapper: Callable[..., Any]
     with_key: bool = False
 
@@ -97,6 +102,7 @@ class MapValues:
 class Map:
     """Replaces the key and value with the pair that ``mapper(key, value)`` returns."""
 
+    is_one_to_one: ClassVar = True
     mapper: Callable[[Any, Any], tuple[Any, Any]]
     result: ClassVar[str] = "a pair (key, value)"
 
@@ -118,6 +124,7 @@ class Map:
 class SelectKey:
     """Replaces the key with ``mapper(key, value)``."""
 
+    is_one_to_one: ClassVar = True
     mapper: Callable[[Any, Any], Any]
 
     def bind(self, context: NodeContext) -> Process:
@@ -175,6 +182,7 @@ class FlatMapValues:
 class Peek:
     """Calls ``action(key, value)`` and forwards the record unchanged; with ``is_terminal``, it is not forwarded."""
 
+    is_one_to_one: ClassVar = True
     action: Callable[[Any, Any], object]
     is_terminal: bool = False
 
@@ -238,6 +246,7 @@ def _ignore(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) ->
 class TableToStream:
     """Forwards the new value of each table change ``(new, old, is_latest)``; deletions only if ``keeps_tombstones``."""
 
+    is_one_to_one: ClassVar = True
     keeps_tombstones: bool = True
 
     def bind(self, context: NodeContext) -> Process:

@@ -9,21 +9,7 @@ from collections.abc import Callable, Mapping
 
 from attrs import define, field
 
-from streams.topology import (
-    KeyFilter,
-    Map,
-    MapValues,
-    PassThrough,
-    Peek,
-    ProcessorNode,
-    SelectKey,
-    SinkNode,
-    SourceNode,
-    TableToStream,
-    Topology,
-)
-
-_ONE_TO_ONE = (KeyFilter, Map, MapValues, PassThrough, Peek, SelectKey, TableToStream)
+from streams.topology import ProcessorNode, SinkNode, SourceNode, Topology, is_one_to_one
 
 
 @define
@@ -70,7 +56,7 @@ class Flows:
         known = [went for went in given if went is not None]
         if known and len(known) == len(given):
             flow.came = sum(known)
-            if isinstance(node.operator, _ONE_TO_ONE):
+            if is_one_to_one(node):
                 flow.went = max(0, flow.came - self._dropped(name))
 
     def _backward(self, name: str) -> None:
@@ -78,16 +64,13 @@ class Flows:
         if flow.went is None and len(children) == 1 and self._parents(children[0]) == 1:
             flow.went = self.nodes[children[0]].came
         node = self._topology.nodes[name]
-        is_plain = isinstance(node, ProcessorNode) and isinstance(node.operator, _ONE_TO_ONE)
-        if flow.came is None and is_plain and flow.went is not None:
+        if flow.came is None and is_one_to_one(node) and flow.went is not None:
             flow.came = flow.went + self._dropped(name)
 
     def _is_copied(self, name: str) -> bool:
         """Whether each output of a node goes to all its children."""
         node = self._topology.nodes[name]
-        return isinstance(node, SourceNode) or (
-            isinstance(node, ProcessorNode) and isinstance(node.operator, _ONE_TO_ONE)
-        )
+        return isinstance(node, SourceNode) or is_one_to_one(node)
 
     def _parents(self, name: str) -> int:
         node = self._topology.nodes[name]

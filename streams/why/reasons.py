@@ -277,7 +277,7 @@ class Reasons:
     def _is_cached(self, step: Step, operator: Any) -> bool:
         task = self.paths.tasks.get(step.task_id)
         store = self.paths.topology.stores.get(getattr(operator, "store", None) or "")
-        return task is not None and task.cache is not None and store is not None and store.has_caching
+        return task is not None and task.cache is not None and store is not None and store.is_cacheable
 
     def _in_cache(self, step: Step, operator: Any) -> tuple[str, str, dict[str, int]]:
         task = self.paths.tasks[step.task_id]

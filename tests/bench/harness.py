@@ -96,7 +96,7 @@ def run_once(pipeline: Pipeline, blocks: Mapping[str, list[tuple[int, Block]]]) 
         state = (
             {"state_dir": folder, "default_store": "rocksdb"} if pipeline.on_disk else {"default_store": "in_memory"}
         )
-        settings = {"cache_max_bytes": 0, **state, **pipeline.settings}
+        settings = {**state, **pipeline.settings}
         gc.collect()
         wall, cpu = time.perf_counter_ns(), time.process_time_ns()
         with (

@@ -156,7 +156,7 @@ def lived(folder: Path, where: str) -> dict[tuple[str, int], tuple[int, ...]]:
     found: dict[tuple[str, int], tuple[int, ...]] = {}
     query = f"FROM read_parquet('{folder}/*.parquet', union_by_name => true) WHERE true {where} ORDER BY \"at\", number"
     rows = duckdb.sql(f"SELECT * {query}").to_arrow_table().to_pylist()
-    settings: dict[str, Any] = {"commit_interval_ms": 10, "cache_max_bytes": 0}
+    settings: dict[str, Any] = {"commit_interval_ms": 10}
     with (
         tempfile.TemporaryDirectory() as state,
         EmbeddedBroker() as broker,

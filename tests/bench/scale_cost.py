@@ -88,7 +88,7 @@ def run_once(build: Build, records: int, keys: int = 1_000, partitions: int = 4,
             broker.create_topic(events.name, partitions)
             for number, block in blocks(records, keys, partitions):
                 broker.append(TopicPartition(events.name, number), block)
-            config = StreamsConfig.of(application_id="bench", cache_max_bytes=0)
+            config = StreamsConfig.of(application_id="bench")
             instance = Instance(
                 build_topology(build, config),
                 config,

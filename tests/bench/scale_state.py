@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from streams import Admin, Producer, Streams, StreamsBuilder, TimeWindows, Topic, TopicPartition, time_windowed
 from streams.core.records import Block
@@ -104,9 +104,8 @@ def fill(servers: str, keys: int, distinct: int, span_ms: int) -> int:
 def follow(servers: str, records: int, settings: dict[str, str]) -> None:
     """Be the application: say how it does twice a second, in lines of JSON."""
     with tempfile.TemporaryDirectory(dir=os.environ.get("LAB")) as folder:
-        chosen: dict[str, Any] = {"cache_max_bytes": 0, **settings}
         with Streams(
-            topology, application_id="scale", bootstrap_servers=servers, state_dir=folder, **chosen
+            topology, application_id="scale", bootstrap_servers=servers, state_dir=folder, **cast("Any", settings)
         ) as streams:
             done, began = 0, time.monotonic()
             while done < records:

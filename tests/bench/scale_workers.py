@@ -73,7 +73,7 @@ def workers(servers: str, folder: Path, count: int, cores: list[int]) -> Iterato
     script.write_text(PROGRAM)
     state = folder / f"state-{uuid.uuid4().hex[:6]}"
     command = [sys.executable, "-m", "streams", "run", str(script), "--bootstrap-servers", servers]
-    command += ["--state-dir", str(state), "--workers", str(count), "--set", "cache_max_bytes=0"]
+    command += ["--state-dir", str(state), "--workers", str(count)]
     command += ["--set", f"application_id=workers-{uuid.uuid4().hex[:6]}"]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         os.sched_setaffinity(process.pid, cores)

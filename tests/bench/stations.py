@@ -182,7 +182,7 @@ def profile(name: str, servers: str, events: int) -> dict[str, float]:
     def on_state(state: State, _: State) -> None:
         clocks.update({thread.ident or 0: clock for thread in threading.enumerate() if "thread-1" in thread.name})
 
-    settings = {"bootstrap_servers": servers, "cache_max_bytes": 0, "on_state": on_state}
+    settings = {"bootstrap_servers": servers, "on_state": on_state}
     application = f"stations-{uuid.uuid4().hex[:8]}"
     with tempfile.TemporaryDirectory() as folder, doors(clock_of):
         used = time.process_time_ns()

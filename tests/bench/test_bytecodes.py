@@ -24,7 +24,7 @@ from tests.bench.harness import PARTITIONS, blocks_of
 EVENTS = 5_000
 #: Runs of which the least counts, where the bound is as narrow as what polls cost on a busy machine.
 LEAST_RUNS, MOST_RUNS = 2, 15
-SETTINGS = {"cache_max_bytes": 0, "default_store": "in_memory"}
+SETTINGS = {"default_store": "in_memory"}
 Blocks = Sequence[tuple[int, Block]]
 Run = Callable[[Blocks], None]
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.broker.file import FileStorage
-from streams.core.errors import ConfigError
+from streams.core.errors import ConfigError, DamagedLogError
 from streams.core.records import Block
 from streams.protocol import batch
 from streams.protocol.batch import CorruptBatchError
@@ -50,25 +50,69 @@ def test_everything_is_found_again_on_reopen(tmp_path):
     assert storage.append(one(b"next")) == 100
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(1, 400))
-def test_a_torn_tail_is_cut_at_the_last_whole_batch(tmp_path_factory, lost):
-    """A killed process closes nothing.  Whatever its end lost: a prefix is left, and appending goes on."""
+POLICIES = pytest.mark.parametrize("fsync", ["never", "commit", "always"])
+
+
+@POLICIES
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_a_batch_that_was_not_finished_is_cut(tmp_path_factory, fsync, data):
+    """A killed process closes nothing.  Whatever its last append had written: the batches before it are left."""
     directory = tmp_path_factory.mktemp("log")
-    filled(directory, 5)
-    segment = last_segment(directory)
-    size = segment.stat().st_size
-    os.truncate(segment, max(0, size - lost))
+    storage = filled(directory, 5, fsync=fsync)
+    storage.flush()
+    size, noted = last_segment(directory).stat().st_size, (directory / "recovery-point").read_bytes()
+    storage.append(one(b"unfinished"))
+    os.truncate(last_segment(directory), data.draw(st.integers(size, last_segment(directory).stat().st_size - 1)))
+    (directory / "recovery-point").write_bytes(noted)
 
     storage = FileStorage(directory)
 
-    whole = max(0, size - lost) // (size // 5)
-    assert values(storage) == [b"%d" % number for number in range(whole)]
-    assert storage.append(one(b"again")) == whole
+    assert values(storage) == [b"0", b"1", b"2", b"3", b"4"]
+    assert storage.append(one(b"again")) == 5
     storage.close()
     reopened = FileStorage(directory)
     assert values(reopened)[-1] == b"again"
     reopened.close()
+
+
+@POLICIES
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_a_log_of_a_killed_process_that_has_lost_its_end_is_refused(tmp_path_factory, fsync, data):
+    """As in a power failure, or in an incomplete copy: at any byte, and whole segments."""
+    directory = tmp_path_factory.mktemp("log")
+    filled(directory, 30, fsync=fsync, segment_bytes=500).flush()
+    segments = sorted(directory.glob("*.log"))
+    last = data.draw(st.integers(0, len(segments) - 1))
+    for path in segments[last + 1 :]:
+        path.unlink()
+    os.truncate(segments[last], data.draw(st.integers(0, segments[last].stat().st_size - 1)))
+
+    with pytest.raises(DamagedLogError, match=segments[last].name):
+        FileStorage(directory)
+
+
+@POLICIES
+def test_the_last_segments_of_a_killed_process_are_missed(tmp_path, fsync):
+    filled(tmp_path, 30, fsync=fsync, segment_bytes=500).flush()
+    segments = sorted(tmp_path.glob("*.log"))
+    for path in segments[3:]:
+        path.unlink()
+
+    with pytest.raises(DamagedLogError, match="the log ends there, though it was whole up to 30 before"):
+        FileStorage(tmp_path)
+
+
+def test_with_commit_the_end_is_known_when_it_is_on_disk(tmp_path):
+    """After a power failure the batches behind the last sync may be lost; those before it may not."""
+    storage = filled(tmp_path, 3, fsync="commit")
+    storage.flush()
+    size = last_segment(tmp_path).stat().st_size
+    storage.append(one(b"lost"))
+    os.truncate(last_segment(tmp_path), size)
+
+    assert values(FileStorage(tmp_path)) == [b"0", b"1", b"2"]
 
 
 def test_garbage_behind_the_last_batch_is_cut(tmp_path):

@@ -28,7 +28,7 @@ from tests.waiting import until
 
 clicks = Topic("clicks", key=str, value=str)
 prices = Topic("prices", key=str, value=int)
-SETTINGS = {"application_id": "shop", "flight_recorder": True, "commit_interval_ms": 10, "cache_max_bytes": 0}
+SETTINGS = {"application_id": "shop", "flight_recorder": True, "commit_interval_ms": 10}
 TASK = TaskId(0, 0)
 
 

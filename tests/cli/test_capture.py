@@ -41,14 +41,14 @@ def recorded(streams, tmp_path):
     """A folder in which an application has run with its flight recorder on."""
     streams.write("shop.py", SCRIPT)
     with EmbeddedBroker(tmp_path / "state" / "broker") as broker:
-        settings = {"flight_recorder": True, "cache_max_bytes": 0}
+        settings = {"flight_recorder": True}
         with Streams(topology, application_id="shop", broker=broker, **settings) as running:
             with Producer(broker) as producer:
                 for key, amount in (("ann", 20), ("bob", 5), ("ann", 30)):
                     producer.send(orders, amount, key=key, timestamp_ms=amount)
             until(lambda: running.metrics.get("process-total") >= 3)
     done = streams(
-        *("capture", "shop.py", "--state-dir", "state", "--set", "cache_max_bytes=0", "-o", "shop.capsule"),
+        *("capture", "shop.py", "--state-dir", "state", "-o", "shop.capsule"),
         *("--set", "flight_recorder=true", "--set", "sasl_password=hunter2", "--set", "sasl_username=me"),
         *("--set", "security_protocol=sasl_plaintext", "--set", "sasl_mechanism=plain"),
     )
@@ -136,7 +136,7 @@ def test_a_live_application_that_was_killed_is_captured_and_reproduced_without_s
         broker.create_topic("orders")
         broker.create_topic("large")
         where = ("--bootstrap-servers", server.bootstrap_servers)
-        recorded = ("--set", "flight_recorder=true", "--set", "cache_max_bytes=0", "--set", "commit_interval_ms=20")
+        recorded = ("--set", "flight_recorder=true", "--set", "commit_interval_ms=20")
         process = streams.start("run", "shop.py", *where, *recorded)
         with Producer(broker) as producer, Admin(broker) as admin:
             for number in range(30):

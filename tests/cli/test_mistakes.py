@@ -38,6 +38,12 @@ def test_input_and_output_confused(refused: Refused) -> None:
     )
 
 
+def test_fsync_of_brokers_elsewhere(refused: Refused) -> None:
+    message = refused("run", "halves.py", "--bootstrap-servers", "127.0.0.1:1", "--set", "fsync=commit")
+
+    assert "fsync=commit and --bootstrap-servers: the setting is for the embedded broker" in message
+
+
 def test_missing_input_file(refused: Refused) -> None:
     message = refused("run", "halves.py", "--input", "numbers=number.jsonl")
 

@@ -36,7 +36,7 @@ def servers():
         with Producer(broker) as producer:
             for number, word in enumerate("abaab"):
                 producer.send(words, "x", key=word, timestamp_ms=1_000 * number)
-        settings = {"default_store": "in_memory", "cache_max_bytes": 0, "commit_interval_ms": 100}
+        settings = {"default_store": "in_memory", "commit_interval_ms": 100}
         with Streams(counts, application_id="shop", broker=broker, **settings), Admin(broker) as admin:
             at = TopicPartition("words", 0)
             until(lambda: at in (found := admin.committed_offsets("shop")) and found[at].offset == 5)
@@ -64,6 +64,7 @@ def test_what_fits_is_said_with_status_0(streams, takeover):
         "  group: Empty",
         "  committed offsets: 1, 1 with times of Kafka Streams",
         "  topology: the same in Java",
+        "  record cache: 10,485,760 bytes, as in Java unless it was set there (--set cache_max_bytes=N)",
         "",
         "STORES",
         "",
@@ -74,6 +75,20 @@ def test_what_fits_is_said_with_status_0(streams, takeover):
         "nothing was changed; --execute starts the application here",
     ]
     assert done.status == 0
+
+
+def test_the_record_cache_is_that_of_java(streams, takeover):
+    """Nodes behind it are named with a shadow, which has none."""
+    assert "  record cache: none (cache_max_bytes=0)" in takeover("--set", "cache_max_bytes=0").out
+    assert "  record cache: 1,000 bytes\n" in takeover("--set", "statestore.cache.max.bytes=1000").out
+    filtered = COUNTS.replace(".to_stream()", '.to_stream().filter(lambda _, count: count > 0, name="some")')
+    streams.write("counts.py", filtered)
+
+    said = " ".join(takeover("--shadow-from", "earliest").out.split())
+
+    assert "note: shadow: has no record cache; with one, results of these nodes depend on commits" in said
+    assert "Java's may differ: some behind counts" in said
+    assert "some behind" not in takeover("--shadow-from", "earliest", "--set", "cache_max_bytes=0").out
 
 
 def test_what_does_not_fit_is_said_with_status_1(streams, takeover):

@@ -38,7 +38,6 @@ SETTINGS = [
     for setting in (
         "processing_guarantee=exactly_once_v2",
         "commit_interval_ms=100",
-        "cache_max_bytes=0",
         "session_timeout_ms=6000",
         "heartbeat_interval_ms=300",
     )

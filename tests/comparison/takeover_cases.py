@@ -12,7 +12,7 @@ from streams.comparison import Level, TakeOver, Version, take_over
 from streams.core.errors import StreamsError
 from streams.dsl.builder import build_topology
 
-FAST = {"commit_interval_ms": 20, "poll_ms": 10, "heartbeat_interval_ms": 10, "cache_max_bytes": 0}
+FAST = {"commit_interval_ms": 20, "poll_ms": 10, "heartbeat_interval_ms": 10}
 MINUTE = 60_000
 
 clicks = Topic("clicks", key=str, value=int)

@@ -290,7 +290,7 @@ class BlockPlayer:
 
     def _tasks(self, topology: Topology) -> Tasks:
         now_ms, settings = settings_of(self.case)
-        config = StreamsConfig.of(**{"cache_max_bytes": 0, **settings})
+        config = StreamsConfig.of(**settings)
         clock = VirtualClock(now_ms)
         plan = ApplicationPlan.make(topology, config, clock, external_topics(self.case, topology))
         return Tasks(topology, config, clock, plan, self.pace)

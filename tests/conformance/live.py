@@ -33,7 +33,7 @@ class LivePlayer:
         topology = build(self.case, self._peeked)
         _, settings = settings_of(self.case)
         application_id = settings.pop("application_id")
-        fast = {"commit_interval_ms": 5, "poll_ms": 1, "cache_max_bytes": 0}
+        fast = {"commit_interval_ms": 5, "poll_ms": 1}
         with EmbeddedBroker() as broker:
             for name, partitions in external_topics(self.case, topology).items():
                 broker.create_topic(name, partitions)

@@ -105,7 +105,7 @@ class ReplayPlayer:
             return self
         _, settings = settings_of(self.case)
         self.counts = external_topics(self.case, self.topology)
-        config = StreamsConfig.of(**{"cache_max_bytes": 0, **settings})
+        config = StreamsConfig.of(**settings)
         plan = ApplicationPlan.make(self.topology, config, VirtualClock(0), self.counts)
         flow = Flow(self.topology, plan.subs)
         plain = has_plain_times(self.topology, self.case.get("config") or {})

@@ -16,12 +16,12 @@ def _handler(context: Any, record: Any, error: Exception) -> str:
     return "continue"
 
 
-def test_defaults_are_kafka_streams_own() -> None:
+def test_defaults_are_those_of_kafka_streams_but_for_the_record_cache() -> None:
     config = StreamsConfig.of(application_id="app")
 
     assert config.commit_interval_ms == 30_000
     assert config.max_task_idle_ms == 0
-    assert config.cache_max_bytes == 10 * 1024 * 1024
+    assert config.cache_max_bytes == 0
     assert config.processing_guarantee == "at_least_once"
     assert config.consumer.auto_offset_reset == "earliest"
     assert config.default_store == "rocksdb"

@@ -61,6 +61,13 @@ def test_block_form_is_the_single_form(keys: list[bytes], partitions: int) -> No
     assert partitions_for(keys, partitions) == [partition_for(key, partitions) for key in keys]
 
 
+@given(st.lists(st.binary(max_size=30)), st.integers(1, 50), st.integers(0, 16))
+def test_end_of_a_key_may_have_no_influence(keys: list[bytes], partitions: int, suffix: int) -> None:
+    windowed = [key + bytes(suffix) for key in keys]
+
+    assert partitions_for(windowed, partitions, suffix) == partitions_for(keys, partitions)
+
+
 def test_memo_is_bounded_in_entries_and_key_length(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partitioning, "_MEMO_LIMIT", 10)
     memo = partitioning._Memo()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams import StreamsBuilder, TimeWindows, Topic
+from streams import Processor, Record, StreamsBuilder, TimeWindows, Topic
 from streams.testing import TopologyTestDriver
 
 one = Topic("one", key=str, value=int)
@@ -120,6 +120,25 @@ def test_records_come_as_often_as_there_are_paths_to_the_output(steps, optimizat
         driver.pipe(other, 2, key="other", timestamp_ms=2)
 
         assert Counter(key for key, _ in driver.read(out)) == paths[-1]
+
+
+class ToTheMerge(Processor[str, int, str, int]):
+    """Names its child; the merge is one, however often it is connected."""
+
+    def process(self, record: Record[str, int]) -> None:
+        self.context.forward(record.key, record.value, to="m")
+
+
+@pytest.mark.parametrize("handler", ["fail", "continue"])
+def test_a_record_that_is_forwarded_to_the_merge_by_name_comes_as_often_as_it_is_merged(handler):
+    def topology(builder: StreamsBuilder) -> None:
+        stream = builder.stream(one).process(ToTheMerge, name="p")
+        stream.merge(stream, name="m").to(out)
+
+    with TopologyTestDriver(topology, processing_handler=handler) as driver:
+        driver.pipe(one, 1, key="a", timestamp_ms=1)
+
+        assert driver.read(out) == [("a", 1), ("a", 1)]
 
 
 def test_a_repartition_topic_that_aggregations_share_is_written_once():

@@ -149,7 +149,7 @@ def test_aggregate_of_a_class_within_a_function_is_copied():
         counted = table.group_by(lambda key, seen: ("all", len(seen.numbers)), key=str, value=int)
         counted.reduce(lambda one, two: one + two, lambda one, two: one - two).to_stream().to(totals)
 
-    assert results(topology, totals, cache_max_bytes=0)[-1] == ("all", len(ROWS))
+    assert results(topology, totals)[-1] == ("all", len(ROWS))
 
 
 @define

@@ -22,14 +22,14 @@ def drawn_orders(partitions: int) -> dict[str, list[Row]]:
 
 def agree_in_slices(pipeline: Callable[[StreamsBuilder], None], inputs: dict[str, list[Row]], partitions: int) -> None:
     """Compare a bounded run with one of shorter polls, and with replays in one slice and in three."""
-    once = lived(pipeline, inputs, partitions=partitions, cache_max_bytes=0)
+    once = lived(pipeline, inputs, partitions=partitions)
 
-    again = lived(pipeline, inputs, partitions=partitions, cache_max_bytes=0, max_poll_records=3)
+    again = lived(pipeline, inputs, partitions=partitions, max_poll_records=3)
     assert once.difference(again) is None
     for slices in (1, 3):
         with quick_folder() as folder:
             archives = archived(folder, inputs, {"orders": partitions})
             root = folder / "replay"
-            session = session_of(pipeline, archives, root, partitions=partitions, slices=slices, cache_max_bytes=0)
+            session = session_of(pipeline, archives, root, partitions=partitions, slices=slices)
             drive(session)
             assert once.difference(replayed_outcome(result_of(session))) is None

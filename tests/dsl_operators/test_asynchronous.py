@@ -474,10 +474,10 @@ def test_call_in_flight_at_the_end_is_repeated_after_a_restart(order: Order) -> 
             for number in range(6):
                 producer.send(ORDERS, number, key="abc"[number % 3])
         settings: dict[str, Any] = {"processing_guarantee": "exactly_once_v2", "async_close_timeout_ms": 1}
-        with Streams(topology, application_id="app", broker=broker, cache_max_bytes=0, **settings):
+        with Streams(topology, application_id="app", broker=broker, **settings):
             until(lambda: called.total() >= (3 if order == "key" else 6))
         gate.set()
-        with Streams(topology, application_id="app", broker=broker, cache_max_bytes=0, **settings):
+        with Streams(topology, application_id="app", broker=broker, **settings):
             until(lambda: len(committed(broker)) == 6)
 
         assert sorted(committed(broker)) == [(key, number) for key in (b"a", b"b", b"c") for number in (1, 2)]

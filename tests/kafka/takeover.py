@@ -139,7 +139,6 @@ def main(name: str, application_id: str, servers: str, state_dir: str, guarantee
         state_dir=state_dir,
         processing_guarantee=guarantee,
         on_state=on_state,
-        cache_max_bytes=0,
         commit_interval_ms=100,
         session_timeout_ms=6_000,
         heartbeat_interval_ms=300,

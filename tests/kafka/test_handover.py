@@ -220,7 +220,6 @@ class Stage:
             processing_guarantee=self.guarantee,
             # Members leave at their end; none may be removed for being slow, or records would be processed twice.
             session_timeout_ms=WATCHDOG_MS,
-            cache_max_bytes=0,
             commit_interval_ms=100,
             heartbeat_interval_ms=300,
         ):

@@ -123,7 +123,7 @@ class Setting:
     @contextmanager
     def ours(self, name: str, topology: Callable[[StreamsBuilder], None], guarantee: str) -> Iterator[None]:
         """Run a topology of ours; behind it the group has no members left."""
-        settings = {"cache_max_bytes": 0, "commit_interval_ms": 100, "heartbeat_interval_ms": 300}
+        settings = {"commit_interval_ms": 100, "heartbeat_interval_ms": 300}
         with Streams(
             topology,
             application_id=self.application_id(name),

@@ -75,7 +75,7 @@ class Shop:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Run the application until the block ends, then stop it as an operator does."""
-        settings = ("processing.guarantee=exactly_once_v2", "commit.interval.ms=100", "statestore.cache.max.bytes=0")
+        settings = ("processing.guarantee=exactly_once_v2", "commit.interval.ms=100")
         given = ["--application-id", self.name, "--bootstrap-servers", self.servers]
         given += ["--set", f"state.dir={self.folder}/state"]
         given += [word for setting in settings for word in ("--set", setting)]

@@ -38,7 +38,6 @@ SESSION_MS = 6_000
 SETTINGS = {
     "application_id": "visits",
     "processing_guarantee": "exactly_once_v2",
-    "cache_max_bytes": 0,
     "commit_interval_ms": 200,
     "session_timeout_ms": SESSION_MS,
     "heartbeat_interval_ms": 300,

@@ -26,7 +26,6 @@ KILLED: dict[str, Any] = {"session_timeout_ms": 6_000}
 #: Nobody is removed from the group for being slow: records would be counted twice.
 SETTINGS: dict[str, Any] = {
     "commit_interval_ms": 100,
-    "cache_max_bytes": 0,
     "session_timeout_ms": WATCHDOG_MS,
     "heartbeat_interval_ms": 300,
     "metadata_max_age_ms": 500,

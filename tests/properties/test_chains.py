@@ -134,7 +134,7 @@ CHAINS = st.builds(
 @examples(30)
 @given(CHAINS)
 def test_chains_give_the_same_records_under_all_four_drivers(chain: Chain) -> None:
-    bounded = lived(chain.build, inputs_of(chain), partitions=chain.partitions, cache_max_bytes=0)
+    bounded = lived(chain.build, inputs_of(chain), partitions=chain.partitions)
     found = rows_of(bounded)
 
     assert bounded.difference(replayed(chain)) is None

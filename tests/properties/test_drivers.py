@@ -233,7 +233,7 @@ def live(example: Subject, expected: int) -> Mapping[str, Mapping[int, Sequence[
         def written() -> int:
             return sum(broker.end_offset(place) - given_count[place] for place in places)
 
-        settings: dict[str, Any] = {"cache_max_bytes": 0, "poll_ms": 2, "default_store": "in_memory"}
+        settings: dict[str, Any] = {"poll_ms": 2, "default_store": "in_memory"}
         failed = threading.Event()
         with Streams(example.build, application_id=APPLICATION, broker=broker, **settings) as streams:
             while written() < expected and not failed.is_set():
@@ -255,7 +255,7 @@ def replayed(example: Subject, **options: Any) -> Outcome:
     """Return the outcome of a replay in two slices."""
     with quick_folder() as folder:
         archives = archived(folder, inputs_of(example), dict.fromkeys(example.read, example.partitions))
-        settings: dict[str, Any] = {"partitions": example.partitions, "slices": 2, "cache_max_bytes": 0, **options}
+        settings: dict[str, Any] = {"partitions": example.partitions, "slices": 2, **options}
         session = session_of(example.build, archives, folder / "replay", **settings)
         drive(session)
         return replayed_outcome(result_of(session))
@@ -281,7 +281,7 @@ def test_the_same_tasks_give_the_same_under_all_four_drivers(
     parts: Parts, rows: Sequence[tuple[str, str, int]], partitions: int
 ) -> None:
     example = Example(parts, rows, partitions)
-    bounded = lived(example.build, inputs_of(example), partitions=partitions, cache_max_bytes=0)
+    bounded = lived(example.build, inputs_of(example), partitions=partitions)
     found = rows_of(bounded)
 
     assert bounded.difference(replayed(example)) is None
@@ -296,7 +296,7 @@ def test_calls_and_batches_give_the_same_under_all_four_drivers(
 ) -> None:
     """When their results come, among those of other streams, is that of a driver: keys and values are compared."""
     example = Example(parts, rows, partitions)
-    found = rows_of(lived(example.build, inputs_of(example), partitions=partitions, cache_max_bytes=0))
+    found = rows_of(lived(example.build, inputs_of(example), partitions=partitions))
 
     assert _pairs(rows_of(replayed(example))) == _pairs(found)
     assert _pairs(driven(example)) == _pairs(found)
@@ -310,7 +310,7 @@ def test_records_of_different_times_have_one_order_under_all_drivers_that_decide
 ) -> None:
     example = Example(parts, rows, partitions)
     settings: dict[str, Any] = {"max_poll_records": 3, "buffered_records_per_partition": 2}
-    bounded = lived(example.build, inputs_of(example), partitions=partitions, cache_max_bytes=0, **settings)
+    bounded = lived(example.build, inputs_of(example), partitions=partitions, **settings)
 
     assert bounded.difference(replayed(example)) is None
     assert driven(example) == rows_of(bounded)
@@ -320,7 +320,7 @@ def test_records_that_go_round_between_tasks_have_one_order_too() -> None:
     """The task with the lowest head is next, so what each task writes ascends in time."""
     rows = [("a", key, value) for key, value in zip("pqrspqrs", (30, 7, 22, 13, 28, 9, 17, 25), strict=True)]
     example = Example([("a", "about", "a")], rows, 3)
-    bounded = lived(example.build, inputs_of(example), partitions=3, cache_max_bytes=0)
+    bounded = lived(example.build, inputs_of(example), partitions=3)
     found = rows_of(bounded)
 
     assert bounded.difference(replayed(example)) is None
@@ -446,7 +446,7 @@ def test_idle_inputs_close_under_all_four_drivers_what_the_end_of_inputs_closes(
     closing: Closing, wall_clock: str
 ) -> None:
     """A bounded run and a replay close it at their end, the test driver and a live run when inputs are idle."""
-    settings: dict[str, Any] = {"cache_max_bytes": 0, "final_flush": True}
+    settings: dict[str, Any] = {"final_flush": True}
     found = rows_of(lived(closing.build, inputs_of(closing), partitions=closing.partitions, **settings))
 
     assert _pairs(rows_of(replayed(closing, final_flush=True, wall_clock=wall_clock))) == _pairs(found)

@@ -117,7 +117,7 @@ def _ways(model: Model, example: Given, until: int) -> Iterator[tuple[str, Found
             model.view([(_text(row.key), row.value and _text(row.value)) for row in driver.read_bytes("out")]),
         )
 
-    settings: dict[str, Any] = {"partitions": example.partitions, "cache_max_bytes": 0}
+    settings: dict[str, Any] = {"partitions": example.partitions}
     inputs, first = example.inputs(example.rows), example.inputs(example.rows[:until])
     yield "bounded run", _seen(model, lived(model.build, inputs, **settings))
     with quick_folder() as folder:

@@ -151,7 +151,7 @@ def live_broker(folder: Path, size: int) -> EmbeddedBroker:
 
 def run_streams(broker: EmbeddedBroker) -> dict[str, list]:
     """Run unbounded until everything is committed, and return what was written."""
-    settings = {"commit_interval_ms": 10, "max_task_idle_ms": 500, "cache_max_bytes": 0}
+    settings = {"commit_interval_ms": 10, "max_task_idle_ms": 500}
     with Streams(topology, application_id="app", broker=broker, **settings) as streams:
         while not streams.wait(20):
             ends = {
@@ -227,7 +227,7 @@ def test_topic_that_is_shorter_than_the_history_is_refused(tmp_path, replayed):
 def test_group_at_work_is_refused(tmp_path, replayed):
     with (
         live_broker(tmp_path, WHOLE) as broker,
-        Streams(topology, application_id="app", broker=broker, cache_max_bytes=0) as streams,
+        Streams(topology, application_id="app", broker=broker) as streams,
     ):
         while not streams.tasks():
             streams.wait(10)

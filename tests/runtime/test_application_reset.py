@@ -52,7 +52,7 @@ def send(broker, *values):
 
 
 def running(broker, state_dir):
-    settings = {"state_dir": str(state_dir), "commit_interval_ms": 10, "cache_max_bytes": 0}
+    settings = {"state_dir": str(state_dir), "commit_interval_ms": 10}
     return Streams(topology, application_id="shop", broker=broker, **settings)
 
 

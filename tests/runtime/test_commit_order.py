@@ -75,9 +75,7 @@ class FailingConnection:
 
 def run(broker, cluster, folder):
     """Run over all that the topic has; return whether it came to its end."""
-    config = StreamsConfig.of(
-        application_id="app", cache_max_bytes=0, max_poll_records=40, commit_interval_ms=0, default_store="rocksdb"
-    )
+    config = StreamsConfig.of(application_id="app", max_poll_records=40, commit_interval_ms=0, default_store="rocksdb")
     instance = Instance(
         build_topology(topology, config),
         config,

@@ -74,7 +74,7 @@ def cluster():
 
 
 def app(cluster, topology=counting, **settings):
-    return Streams(topology, application_id="app", broker=cluster.broker, cache_max_bytes=0, **(FAST | settings))
+    return Streams(topology, application_id="app", broker=cluster.broker, **(FAST | settings))
 
 
 def both_run(one, two):

@@ -21,7 +21,6 @@ FAST = {
     "commit_interval_ms": 20,
     "poll_ms": 10,
     "heartbeat_interval_ms": 10,
-    "cache_max_bytes": 0,
     "processing_guarantee": "exactly_once_v2",
 }
 

@@ -35,7 +35,6 @@ FAST = {
     "poll_ms": 10,
     "heartbeat_interval_ms": 10,
     "metadata_max_age_ms": 20,
-    "cache_max_bytes": 0,
 }
 
 

@@ -301,7 +301,7 @@ def test_the_idle_time_is_checked():
 
 
 def open_task(stores, checkpoint: Checkpoint | None = None, now_ms: int = 0, topology=counting, loop=None) -> Task:
-    config = StreamsConfig.of(application_id="app", cache_max_bytes=0)
+    config = StreamsConfig.of(application_id="app")
     plan = ApplicationPlan.make(
         build_topology(topology, config), config, VirtualClock(now_ms), {"orders": 1, "out": 1}, is_single_task=True
     )
@@ -393,7 +393,7 @@ def test_unprocessed_input_upstream_keeps_a_repartition_topic_from_being_idle():
         windowed = grouped.windowed_by(TimeWindows.of(SECOND)).emit_strategy(EmitStrategy.ON_WINDOW_CLOSE)
         windowed.count("counts").to_stream().map(lambda key, count: (key.key, count)).to(out)
 
-    config = StreamsConfig.of(application_id="app", cache_max_bytes=0)
+    config = StreamsConfig.of(application_id="app")
     plan = ApplicationPlan.make(build_topology(topology, config), config, VirtualClock(0), {"orders": 1, "out": 1})
     upstream, downstream = (
         plan.open_task(

@@ -27,7 +27,7 @@ from tests import programs, waiting
 
 words = Topic("words", key=str, value=str, partitions=4)
 counts = Topic("counts", key=str, value=int, partitions=4)
-FAST = {"commit_interval_ms": 20, "poll_ms": 10, "heartbeat_interval_ms": 10, "cache_max_bytes": 0}
+FAST = {"commit_interval_ms": 20, "poll_ms": 10, "heartbeat_interval_ms": 10}
 
 
 def topology(builder: StreamsBuilder) -> None:

@@ -122,7 +122,7 @@ def test_a_task_tells_which_partition_it_waits_for(broker):
 
 def test_a_restore_counts_its_records(broker):
     produce(broker, 500)
-    with Streams(counting, application_id="app", broker=broker, cache_max_bytes=0, **FAST) as streams:
+    with Streams(counting, application_id="app", broker=broker, **FAST) as streams:
         until(streams, lambda: streams.metrics.get("process-total") == 500)
     with Streams(counting, application_id="app", broker=broker, **FAST) as streams:
         metrics = streams.metrics
@@ -172,7 +172,7 @@ def test_calls_of_stores_are_measured_at_debug_by_operators_and_processors():
     out = Topic("out", key=str, value=str)
     wanted = {"put": 3 * 3, "put-if-absent": 3, "get": 3, "fetch": 3, "all": 3, "range": 3, "delete": 0}
     for level, factor in (("debug", 1), ("info", 0)):
-        with TopologyTestDriver(topology, metrics_recording_level=level, cache_max_bytes=0) as driver:
+        with TopologyTestDriver(topology, metrics_recording_level=level) as driver:
             for _ in range(3):
                 driver.pipe(words, "a", key="k", timestamp_ms=0)
             counted = dict(zip(wanted, events(driver.metrics, *(table.CALLS[call] for call in wanted)), strict=True))
@@ -185,7 +185,8 @@ def test_hit_ratio_of_a_record_cache_is_recorded_by_flush_at_debug(broker):
     with Producer(broker) as producer:
         for _ in range(100):
             producer.send(words, key="a", value="some", partition=0)
-    with Streams(counting, application_id="app", broker=broker, metrics_recording_level="debug", **FAST) as streams:
+    settings = FAST | {"metrics_recording_level": "debug", "cache_max_bytes": 10_000}
+    with Streams(counting, application_id="app", broker=broker, **settings) as streams:
         metrics = streams.metrics
         until(streams, lambda: metrics.get("hit-ratio-max", store="seen") > 0.5)
 

@@ -99,7 +99,7 @@ def run(
     broker: EmbeddedBroker, topology: Any, folder: Path | None, amounts: dict[str, int], **where: Any
 ) -> dict[str, Any]:
     """Run until the amounts are processed and committed; return the content of the store."""
-    settings = {"cache_max_bytes": 0, "commit_interval_ms": 10, "poll_ms": 1, "state_dir": str(folder or "")}
+    settings = {"commit_interval_ms": 10, "poll_ms": 1, "state_dir": str(folder or "")}
     settings |= where or {"broker": broker}
     with Streams(topology, application_id="shop", **settings) as streams, Producer(broker) as producer:
         for key, amount in amounts.items():

@@ -299,7 +299,7 @@ def test_later_records_are_looked_at_now_and_then() -> None:
         keys = [b"%d" % number for number in range(start, start + 1_000)]
         sampler.look(Block(keys, keys, [0] * 1_000))
 
-    assert 64 + 300 < counter.value < 64 + 500
+    assert 64 + 80 < counter.value < 64 + 120
 
 
 def test_log_of_misplaced_keys_is_a_warning(broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture) -> None:

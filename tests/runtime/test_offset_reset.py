@@ -23,7 +23,7 @@ from tests.waiting import until
 orders = Topic("orders", key=str, value=int)
 prices = Topic("prices", key=str, value=int)
 out = Topic("out", key=str, value=int)
-FAST = {"application_id": "app", "commit_interval_ms": 20, "poll_ms": 10, "cache_max_bytes": 0}
+FAST = {"application_id": "app", "commit_interval_ms": 20, "poll_ms": 10}
 P0 = TopicPartition("orders", 0)
 
 

@@ -33,7 +33,7 @@ from tests import waiting
 PARTITIONS = 4
 TEN, HOUR = timedelta(milliseconds=10), timedelta(hours=1)
 words = Topic("words", key=str, value=str, partitions=PARTITIONS)
-FAST = {"commit_interval_ms": 20, "poll_ms": 10, "heartbeat_interval_ms": 10, "cache_max_bytes": 0}
+FAST = {"commit_interval_ms": 20, "poll_ms": 10, "heartbeat_interval_ms": 10}
 KEYS = [f"k{number:02}" for number in range(20)]
 
 

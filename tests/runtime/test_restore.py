@@ -37,7 +37,7 @@ class Restoring:
         self.store = open_store(spec, path, default_engine="rocksdb")
         consumer = Consumer(broker, client_id="restore", auto_offset_reset="earliest", **options)
         self.restorer = Restorer(consumer, TURN, max_uncommitted_bytes=most)
-        self.restorer.begin(TASK, {"sums": self.store}, {"sums": CHANGELOG}, {})
+        self.restorer.begin(TASK, {"sums": self.store}, {"sums": CHANGELOG}, {}, {})
 
     def turn(self) -> None:
         while self.restorer.is_restoring(TASK) and not self.restorer.poll():
@@ -167,7 +167,7 @@ def test_the_limit_is_for_all_stores_that_are_restored_at_a_time(broker, tmp_pat
     consumer = Consumer(broker, client_id="restore", auto_offset_reset="earliest")
     one_turn = 10 * (150 + 12)
     restorer = Restorer(consumer, TURN, max_uncommitted_bytes=one_turn)
-    restorer.begin(TASK, stores, {"one": CHANGELOG, "two": TopicPartition("other", 0)}, {})
+    restorer.begin(TASK, stores, {"one": CHANGELOG, "two": TopicPartition("other", 0)}, {}, {})
     while restorer.is_restoring(TASK):
         restorer.poll()
         assert sum(store.approximate_uncommitted_bytes for store in stores.values()) <= one_turn

@@ -64,6 +64,7 @@ def _ended_or(streams: Streams, is_done: Any) -> None:
 #: Settings that only what goes wrong, many instances or another kind of run has read; with the tests that show it.
 _READ_SELDOM = {
     "flight_recorder_retention_ms": "tests/capsule/test_reproduced.py",
+    "fsync": "tests/runtime/test_lost_ends.py",
     "lost_records": "tests/runtime/test_losses.py",
     "max_cycle_rounds": "tests/runtime/test_rounds.py",
     "probing_rebalance_interval_ms": "tests/testing/simulation",
@@ -121,7 +122,7 @@ def test_every_setting_is_read_by_a_live_application(
     for group in (StreamsConfig, ClientSettings, ConnectionSettings, ConsumerSettings, ProducerSettings, Security):
         monkeypatch.setattr(group, "__getattribute__", _noting(read))
     with broker.serve("127.0.0.1:0") as server:
-        settings = {"bootstrap_servers": server.bootstrap_servers, "state_dir": tmp_path, "cache_max_bytes": 0}
+        settings = {"bootstrap_servers": server.bootstrap_servers, "state_dir": tmp_path}
         with Streams(counting, application_id="read", **settings) as streams, Producer(broker) as producer:
             producer.send(visits, 1, key="a").result()
             _ended_or(streams, lambda: broker.end_offset(COUNTS))
@@ -136,7 +137,7 @@ def test_open_transactions_of_others_are_read_as_the_isolation_level_says(broker
         other.init_transactions()
         other.begin_transaction()
         other.send(visits, 1, key="a").result()
-        settings = {"isolation_level": level, "poll_ms": 1, "commit_interval_ms": 1, "cache_max_bytes": 0}
+        settings = {"isolation_level": level, "poll_ms": 1, "commit_interval_ms": 1}
 
         with Streams(counting, application_id="isolated", broker=broker, **settings) as streams:
             # A topic of its own tells that the application has read so far as it may.
@@ -170,7 +171,7 @@ def test_reset_policy_none_refuses_a_partition_that_was_added_to_the_topic_and_r
             consumer.assign([partition])
             consumer.commit_sync({partition: offset})
 
-    settings = {"application_id": "strict", "broker": broker, "auto_offset_reset": "none", "cache_max_bytes": 0}
+    settings = {"application_id": "strict", "broker": broker, "auto_offset_reset": "none"}
     Admin(broker).create_partitions({"visits": 2})
     with Producer(broker) as producer:
         for partition in (0, 1):

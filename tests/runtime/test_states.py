@@ -26,7 +26,7 @@ from tests import waiting
 
 words = Topic("words", key=str, value=str, partitions=2)
 counts = Topic("counts", key=str, value=int, partitions=2)
-FAST = {"commit_interval_ms": 20, "poll_ms": 10, "heartbeat_interval_ms": 10, "cache_max_bytes": 0}
+FAST = {"commit_interval_ms": 20, "poll_ms": 10, "heartbeat_interval_ms": 10}
 
 
 def counting(builder: StreamsBuilder) -> None:

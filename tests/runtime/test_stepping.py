@@ -54,7 +54,7 @@ def test_no_record_is_late_behind_a_repartition_topic(empty, monkeypatch):
                 pass
             done.set()
 
-        settings = {"cache_max_bytes": 0, "poll_ms": 10}
+        settings = {"poll_ms": 10}
         with Streams(by_user, application_id="stepping", broker=broker, **settings) as streams:
             threading.Thread(target=follow, daemon=True).start()
             assert done.wait(WATCHDOG_MS / 1_000)

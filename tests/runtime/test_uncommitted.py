@@ -37,7 +37,6 @@ def test_much_state_is_committed_before_its_time() -> None:
             application_id="app",
             broker=broker,
             state_memory_max_bytes=8 << 20,
-            cache_max_bytes=0,
             commit_interval_ms=3_600_000,
         ) as streams:
             while streams.metrics.get("process-total") < 80_000:

@@ -204,7 +204,7 @@ def test_failure_behind_a_windowed_operator_is_that_of_its_node(windows):
         counts = builder.stream(numbers).group_by_key().windowed_by(windows).count("counts")
         counts.to_stream(lambda key, _: key.key).filter(fail, name="behind").to(out)
 
-    driver = TopologyTestDriver(topology, cache_max_bytes=0)
+    driver = TopologyTestDriver(topology)
     with pytest.raises(ProcessingError, match="RuntimeError: here") as failure:
         driver.pipe(numbers, 1, key="a", timestamp_ms=20)
 
@@ -227,7 +227,7 @@ def test_values_of_a_repartition_topic_that_nobody_asks_for_are_left_alone():
         spread.group_by_key().windowed_by(WINDOWS).count("counts").to_stream(lambda key, _: key.key).to(out)
 
     for reads_values in (False, True):
-        with TopologyTestDriver(partial(counted, reads_values=reads_values), cache_max_bytes=0) as driver:
+        with TopologyTestDriver(partial(counted, reads_values=reads_values)) as driver:
             for value in range(4):
                 driver.pipe(numbers, value, key="a", timestamp_ms=12)
             assert driver.read(out) == [("0", 1), ("0", 1), ("1", 1), ("1", 1), ("0", 2), ("0", 2), ("1", 2), ("1", 2)]

@@ -80,6 +80,19 @@ def test_declared_limits_of_operators_are_in_text_and_json():
     assert "      concurrency: 7\n      order: partition\n" in description.to_text()
 
 
+def test_nodes_that_depend_on_commits_name_the_cached_stores_if_there_is_a_cache():
+    builder = StreamsBuilder()
+    counted = builder.stream("keyed", key=str, value=str).group_by_key().count("counts")
+    counted.to_stream().filter(lambda _, count: count == 3, name="third").to("out")
+    built = builder.build()
+
+    description = describe(built, has_cache=True)
+    nodes = {node["name"]: node.get("behind_cache") for node in description.to_dict()["subtopologies"][0]["nodes"]}
+    assert {name: stores for name, stores in nodes.items() if stores} == {"third": "counts"}
+    assert "    Processor: third (stores: [])\n      behind_cache: counts\n" in description.to_text()
+    assert "behind_cache" not in describe(built).to_text()
+
+
 def test_mermaid_has_a_box_per_sub_topology_and_edges_to_topics_and_stores():
     chart = DESCRIPTION.to_mermaid()
 

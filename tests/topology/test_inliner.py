@@ -123,7 +123,7 @@ def test_inlined_operators_give_the_records_that_their_functions_give_alone(
 
 
 def source_of(topology: Any, **settings: Any) -> str:
-    config = StreamsConfig.of(cache_max_bytes=0).replace(application_id="app", **settings)
+    config = StreamsConfig.of(application_id="app", **settings)
     return "\n".join(programs(build_topology(topology, config), config))
 
 

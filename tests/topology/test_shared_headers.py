@@ -19,7 +19,7 @@ def live(build, *, has_cache: bool = True) -> LiveHeaders:
     build(builder.stream("texts", key=str, value=str, name="texts"))
     topology = builder.build()
     (sub,) = sub_topologies(topology, {"texts": 1})
-    return live_headers(topology, sub, (lambda store: topology.stores[store].has_caching) if has_cache else None)
+    return live_headers(topology, sub, has_cache=has_cache)
 
 
 def counted(stream) -> KTable[str, int]:

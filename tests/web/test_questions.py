@@ -369,7 +369,7 @@ def test_a_windowed_key_is_given_without_its_window(broker):
         )
         counts.to_stream().to("per-window")
 
-    with running(broker, windowed, cache_max_bytes=0) as streams, streams.serve(token="s3cret") as server:
+    with running(broker, windowed) as streams, streams.serve(token="s3cret") as server:
         asking = Asking(server.url, key="7", topic="per-window", seconds=MAX_SECONDS, limit=1)
         until(lambda: is_traced(streams))
         send(broker, numbers, [(7, "a")])

@@ -81,7 +81,7 @@ def test_key_is_followed_through_a_repartition_topic_by_several_threads() -> Non
     with EmbeddedBroker() as broker:
         for topic in (orders, amounts):
             broker.create_topic(topic.name, 3)
-        settings: dict[str, Any] = {"num_stream_threads": 3, "cache_max_bytes": 0, "poll_ms": 5}
+        settings: dict[str, Any] = {"num_stream_threads": 3, "poll_ms": 5}
         with Streams(by_amount, application_id="levels", broker=broker, **settings) as streams:
             shop = Shop(broker, streams)
             # The first thread may have had all of them.
@@ -92,12 +92,14 @@ def test_key_is_followed_through_a_repartition_topic_by_several_threads() -> Non
     assert "offset 0: 'ann': 7 at" in story.text
 
 
-@pytest.fixture
-def shop() -> Iterator[Shop]:
+@pytest.fixture(params=[0])
+def shop(request: pytest.FixtureRequest) -> Iterator[Shop]:
+    """The shop is open; the parameter is the size of the record cache."""
     with EmbeddedBroker() as broker:
         for topic in (orders, counts, numbered):
             broker.create_topic(topic.name, 1)
         settings: dict[str, Any] = {"commit_interval_ms": 3_600_000, "poll_ms": 5, "default_store": "in_memory"}
+        settings["cache_max_bytes"] = request.param
         with Streams(topology, application_id="shop", broker=broker, **settings) as streams:
             # A task that opens while a key is followed is one that moved here.
             until(lambda: any(streams.instance.ask(_initialized)))
@@ -118,6 +120,7 @@ def test_key_is_followed_until_the_limit_and_the_processors_keep_what_they_know(
     assert story.outputs[0].value == 6
 
 
+@pytest.mark.parametrize("shop", [10_000], indirect=True)
 def test_update_is_in_the_record_cache_until_the_commit(shop: Shop) -> None:
     story = shop.follow(lambda: shop.send("ann", 20), "ann", counts, seconds=60, limit=1)
 

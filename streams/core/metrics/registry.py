@@ -189,14 +189,9 @@ class Metrics:
         if self.on_drop is not None:
             self.on_drop(task, node, reason, example)
 
-    def misplace(self, count: int, *, task: TaskId, topic: str, partition: int, reason: str, example: str) -> None:
-        """Count sampled keys that are not in their partition; of the texts that tell of one, only the first is kept.
-
-        ``reason`` is the partitioner that explains them.
-        """
-        self.counter(KEYS_MISPLACED, task=task, topic=topic, partition=partition, reason=reason).value += count
-        if example:
-            self._shared.examples.setdefault((topic, MISPLACED), example)
+    def note_misplaced(self, topic: str, example: str) -> None:
+        """Keep a text that tells of a misplaced key of a topic, and of what explains it; only the first is kept."""
+        self._shared.examples.setdefault((topic, MISPLACED), example)
 
     def watch(self, watch: Watch) -> None:
         """Register the function that returns current values of this thread, or of the instance, at each collection."""

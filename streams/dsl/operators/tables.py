@@ -110,6 +110,11 @@ class TableMapValues:
     send_old: bool = False
     closings: tuple[Closing, ...] = ()
 
+    @property
+    def is_one_to_one(self) -> bool:
+        """Whether each change is forwarded once: a store drops outdated ones, and may be cached."""
+        return self.store is None
+
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
         mapper, with_key = self.mapper, self.with_key
@@ -131,6 +136,11 @@ class TableTransformValues:
     store: str | None = None
     send_old: bool = False
     closings: tuple[Closing, ...] = ()
+
+    @property
+    def is_one_to_one(self) -> bool:
+        """Whether each change is forwarded once: a store drops outdated ones, and may be cached."""
+        return self.store is None
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""

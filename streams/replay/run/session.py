@@ -116,8 +116,7 @@ class ReplaySession:
 
     def __attrs_post_init__(self) -> None:
         request = self.request
-        settings = {"cache_max_bytes": 0, **request.settings}
-        self.config = StreamsConfig.of(**settings)
+        self.config = StreamsConfig.of(**request.settings)
         self.topology = build_topology(request.topology, self.config)
         given = {name: input_of(value) for name, value in request.inputs.items()}
         if request.since is not None:
@@ -134,7 +133,6 @@ class ReplaySession:
             self.inputs.parent = self._parent
         # A replay that is not resumed daily keeps its last state only.
         self._pruning = Pruning(self.root, max(1, request.keep_states) if request.resume else 1)
-        self.request = evolve(request, settings=settings)
 
     @property
     def slices_done(self) -> int:

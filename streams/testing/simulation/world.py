@@ -57,7 +57,6 @@ _TIMES: Mapping[str, Any] = {
     "transaction_timeout_ms": 5_000,
     "probing_rebalance_interval_ms": 60_000,
     "task_timeout_ms": 600_000,
-    "cache_max_bytes": 0,
 }
 
 

@@ -51,7 +51,7 @@ def main() -> None:
         )
         counted.to_stream(start_of).to(Topic(sink, key=str, value=Count))
 
-    settings: dict[str, Any] = {"linger_ms": 0, "cache_max_bytes": 0}
+    settings: dict[str, Any] = {"linger_ms": 0}
     with tempfile.TemporaryDirectory(dir=os.environ["LAB"]) as folder:
         run(
             stateless if kind == "stateless" else windowed,

@@ -89,8 +89,8 @@ def main() -> None:
     query, servers = chosen.query, chosen.bootstrap_servers
     application = f"ours-{query}-{uuid.uuid4().hex[:8]}"
     settings: dict[str, Any] = {"bootstrap_servers": servers}
-    if not chosen.cache and not query.startswith("J"):
-        settings["cache_max_bytes"] = 0
+    if chosen.cache:
+        settings["cache_max_bytes"] = 10 << 20  # As much as Kafka Streams has by default.
     settings |= dict(setting.split("=", 1) for setting in chosen.set)
     with tempfile.TemporaryDirectory(dir=os.environ.get("LAB")) as folder, Admin(bootstrap_servers=servers) as admin:
         fresh_topic(admin, "out")
