@@ -96,7 +96,8 @@ class _Survey:
         topology = self.plan.topology
         if item.store is not None:
             return item.store not in topology.stores
-        return item.topic not in topology.internal_topics
+        # A topic that is no longer written keeps what was merged into it.
+        return item.topic not in topology.internal_topics and not item.has_lanes_of_output
 
     def _search_topics(self) -> None:
         application_id = self.plan.config.application_id
