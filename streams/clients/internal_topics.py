@@ -32,6 +32,11 @@ class InternalTopic:
     store: str | None = None
     topic: str | None = None
 
+    @property
+    def has_lanes_of_output(self) -> bool:
+        """Whether it has the lanes of a topic that is not internal, from which bounded runs fill this topic."""
+        return self.topic is not None and not self.topic.endswith(_REPARTITION)
+
 
 def progress_topic(application_id: str) -> str:
     """Return the name of the topic to which the threads of an application write how far their tasks are."""
@@ -57,9 +62,10 @@ def internal_topics(application_id: str, topics: Iterable[str], groups: Iterable
             continue
         if rest == name or (name.startswith(longer) and not is_generated(rest)):
             continue
+        # Lanes are internal, also those of topics that are not.
         topic = rest.removesuffix(LANES)
         if rest.endswith(_CHANGELOG):
             found.append(InternalTopic(name, store=rest.removesuffix(_CHANGELOG)))
-        elif topic.endswith(_REPARTITION):
+        elif topic != rest or topic.endswith(_REPARTITION):
             found.append(InternalTopic(name, topic=topic))
     return found

@@ -166,12 +166,7 @@ class TaskSet:
                 for name, tp in last.changelogs.items()
                 if name in plan.topology.source_changelogs
             }
-            ahead = {
-                name: range(last.checkpoint.changelog_ends.get(name, end), end) for name, end in changelog_ends.items()
-            }
-            self.restorer.begin(
-                task_id, stores, last.changelogs, limits, ahead if last.checkpoint.is_exactly_once else {}
-            )
+            self.restorer.begin(task_id, stores, last.changelogs, limits, self._ahead(last, changelog_ends))
             task = plan.open_task(
                 task_id,
                 TaskState(
@@ -347,6 +342,19 @@ class TaskSet:
         own = without_sources(changelogs, self.plan.topology.source_changelogs)
         ends = self.restorer.ends(own.values())
         return {name: ends[partition] for name, partition in own.items()}
+
+    def _ahead(self, last: _LastCommit, ends: Mapping[str, int]) -> dict[str, range]:
+        """Return by store the changelog offsets up to ``ends`` that no commit covers; a record there is a lost commit.
+
+        In a bounded run the state directory is the application's alone: without any committed offset all are lost.
+        """
+        begins: Mapping[str, int] = {}
+        if last.checkpoint.is_exactly_once:
+            begins = last.checkpoint.changelog_ends
+        elif self.shared.bounded is not None and not last.offsets and any(ends.values()):
+            inputs = [item.partition for task_id in self.plan.groups for item in self.plan.inputs(task_id)]
+            begins = {} if self.consumer.committed(inputs) else dict.fromkeys(ends, 0)
+        return {name: range(begins.get(name, end), end) for name, end in ends.items()}
 
     def _positions(
         self,

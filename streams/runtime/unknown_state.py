@@ -96,7 +96,9 @@ class _Survey:
         topology = self.plan.topology
         if item.store is not None:
             return item.store not in topology.stores
-        return item.topic is not None and item.topic not in topology.internal_topics
+        # A topic that is no longer written keeps what was merged into it; that of the progress is none of a topology.
+        is_of_topology = item.topic is not None and not item.has_lanes_of_output
+        return is_of_topology and item.topic not in topology.internal_topics
 
     def _search_topics(self) -> None:
         application_id = self.plan.config.application_id

@@ -67,6 +67,20 @@ def test_application_computes_everything_again(streams, reset):
     assert run(streams) == [0, 1, 2, 5]
 
 
+def test_several_tasks_compute_everything_again(streams):
+    streams.write("sums.py", SUMS)
+    rows = (f'{{"key": "{key}", "value": 1, "timestamp": {key}}}\n' for key in range(8))
+    streams.write("words.records.jsonl", "".join(rows))
+    run = ("run", "sums.py", "--input", "words=words.records.jsonl", "--output", "sums=-", "--partitions", "4")
+    first = streams(*run, "--state-dir", "many")
+    assert len(first.values()) == 8
+
+    done = streams("reset", "sums", "--output", "sums", "--state-dir", "many", "--execute")
+
+    assert "topic sums-sums.lanes: deleted" in done.out
+    assert streams(*run, "--state-dir", "many").out == first.out
+
+
 def test_outputs_stay_unless_asked(streams, reset):
     reset("--execute")
 

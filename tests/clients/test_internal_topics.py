@@ -20,6 +20,7 @@ def test_changelogs_and_repartition_topics_are_found_with_what_they_belong_to() 
     assert internal_topics("shop", topics, ["shop", "shop-lanes"]) == [
         InternalTopic("shop-fk-subscription-registration-topic", topic="fk-subscription-registration-topic"),
         InternalTopic("shop-fk-subscription-response-topic", topic="fk-subscription-response-topic"),
+        InternalTopic("shop-orders.lanes", topic="orders"),
         InternalTopic("shop-sums-changelog", store="sums"),
         InternalTopic("shop-sums-repartition", topic="sums-repartition"),
         InternalTopic("shop-sums-repartition.lanes", topic="sums-repartition"),

@@ -2,20 +2,20 @@
 
 A block with a title is a file of that name.  A ``python`` block is executed, with ``>>>`` as a doctest; the blocks
 of a page share their names.  A ``console`` block is run by a shell: after each command comes what it
-prints, and ``[2]`` for an exit status other than 0; ``...`` stands for anything.
+prints, and ``[2]`` for an exit status other than 0; ``...`` stands for anything.  Of an ``sh`` block, the commands
+``streams`` and ``python`` are run.
 """
 
 import doctest
 import re
-import subprocess
 import sys
 import types
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests import programs
-from tests.waiting import WATCHDOG_S
+from tests.examples.shells import BEFORE, FLAGS, NOT_RUN, OURS, RUNS_ON, Shell, commands_of, why_not_run
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -27,7 +27,6 @@ PAGES = [
     *sorted((DOCS / "coming-from").glob("*.md")),
 ]
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
-FLAGS = doctest.ELLIPSIS
 
 
 def run_python(source: str, page: types.ModuleType, place: str) -> None:
@@ -39,19 +38,6 @@ def run_python(source: str, page: types.ModuleType, place: str) -> None:
     doctest.DocTestRunner(optionflags=FLAGS).run(test, out=output.append, clear_globs=False)
     page.__dict__.update(test.globs)
     assert not output, "".join(output)
-
-
-def run_console(source: str, folder: Path, commands: Path, place: str) -> None:
-    environment = programs.shell_environment(commands)
-    for part in re.split(r"^\$ ", source, flags=re.MULTILINE)[1:]:
-        command, _, expected = part.partition("\n")
-        done = subprocess.run(
-            ["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, timeout=WATCHDOG_S
-        )
-        printed = done.stdout + done.stderr
-        if done.returncode:
-            printed += f"[{done.returncode}]\n"
-        assert doctest.OutputChecker().check_output(expected, printed, FLAGS), f"{place}: $ {command}\n{printed}"
 
 
 @pytest.fixture
@@ -77,8 +63,14 @@ def commands(tmp_path_factory):
     return tmp_path_factory.mktemp("commands")
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_page(path, page_folder, commands, monkeypatch):
+SHELLS = ("sh", "console")
+
+
+def has_commands(path: Path) -> bool:
+    return any(language in SHELLS and OURS.search(source) for language, _, source in BLOCK.findall(path.read_text()))
+
+
+def run_page(path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     text = path.read_text()
     page = types.ModuleType(f"guide_{path.stem.replace('-', '_')}")
     monkeypatch.setitem(sys.modules, page.__name__, page)
@@ -88,11 +80,39 @@ def test_page(path, page_folder, commands, monkeypatch):
         language, title, source = block.groups()
         place = f"{path.name}:{text.count(chr(10), 0, block.start()) + 1}"
         if title:
-            (page_folder / title).write_text(source)
+            (shell.folder / title).write_text(source)
         elif language == "python":
             run_python(source, page, place)
         elif language == "console":
-            run_console(source, page_folder, commands, place)
+            shell.console(source, place)
+        elif language == "sh":
+            shell.script(source, place)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_page(path, page_folder, commands, monkeypatch):
+    with closing(Shell(page_folder, commands, partitions=1)) as shell:
+        run_page(path, shell, monkeypatch)
+
+
+@pytest.mark.parametrize("path", filter(has_commands, PAGES), ids=lambda path: path.stem)
+def test_commands_of_a_page_with_four_partitions(path, page_folder, commands, monkeypatch):
+    with closing(Shell(page_folder, commands, partitions=4)) as shell:
+        run_page(path, shell, monkeypatch)
+
+
+def test_each_command_that_is_not_run_has_a_reason_and_no_reason_is_stale():
+    blocks = [block for path in PAGES for block in BLOCK.findall(path.read_text())]
+    scripts = [command for language, _, source in blocks if language == "sh" for command in commands_of(source)]
+    # Sessions that are shown only.
+    texts = [source for language, _, source in blocks if language == "text"]
+    shown = [line for source in texts for line in re.findall(r"^\$ (.*)", source, re.MULTILINE) if OURS.search(line)]
+    started = [*scripts, *BEFORE.values()]
+
+    assert [command for command in shown if why_not_run(command) is None] == []
+    assert {why_not_run(command) for command in (*scripts, *shown)} - {None} == set(NOT_RUN)
+    for patterns, commands in (([it.pattern for it in RUNS_ON], started), (BEFORE, scripts)):
+        assert [it for it in patterns if not any(re.search(it, command) for command in commands)] == []
 
 
 def test_links_between_pages_lead_somewhere():

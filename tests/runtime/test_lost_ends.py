@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from streams import LostRecordsError
 from streams.broker.checkpoint import read_checkpoint, write_checkpoint
 from streams.broker.files import OpenFiles
+from streams.broker.repair import repair
 from streams.broker.segment import Segment
 from streams.core.errors import DamagedLogError
 from tests import programs
@@ -160,6 +161,16 @@ def test_changelogs_that_are_ahead_of_the_committed_offsets_are_refused(copied):
 
     assert "of store 'sums'" in error
     assert "the committed offsets, which are of the same transaction, end before them" in error
+
+
+def test_changelogs_without_any_committed_offset_are_refused(copied):
+    """As after a repair that could save none of the commits."""
+    folder = copied()
+    log = folder / "broker" / "logs" / "__consumer_offsets-0"
+    os.truncate(last_segment(log), 0)
+    repair(log, is_trial=False)
+
+    assert "the committed offsets, which are of the same transaction, end before them" in outcome(folder)
 
 
 def test_lost_commits_can_be_accepted(copied, caplog):

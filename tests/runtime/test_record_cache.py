@@ -5,10 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from streams import EmbeddedBroker, Producer, Streams, StreamsBuilder, Topic, TopicPartition
+from streams import EmbeddedBroker, Producer, Streams, StreamsBuilder, Topic, TopicPartition, build_topology
 from streams.bounded import run_bounded
 from streams.core.records import Block
 from streams.testing import TopologyTestDriver
+from streams.topology import behind_caches
 from tests.waiting import NEVER_MS, until
 
 visits = Topic("visits", key=str, value=int)
@@ -60,6 +61,38 @@ def test_each_update_is_emitted_by_default_live(broker):
         [block] = broker.read(place, 0)
 
     assert (block.keys, [*map(totals.value_serde.deserialize, block.values)]) == ([b"ann"], [3])
+
+
+@pytest.mark.parametrize(
+    ("end", "is_named"),
+    [
+        (lambda table: table.to_stream(), False),
+        (lambda table: table.to_stream().map_values(lambda count: -count), False),
+        (lambda table: table.to_stream().peek(lambda key, count: None), False),
+        (lambda table: table.to_stream().select_key(lambda key, count: key + "!"), False),
+        (lambda table: table.map_values(lambda count: -count, value=int).to_stream(), False),
+        (lambda table: table.to_stream().filter(lambda key, count: count < 4), True),
+        (lambda table: table.to_stream().flat_map_values(lambda count: [count][count // 4 :]), True),
+        (lambda table: table.to_stream().group_by_key().count("again").to_stream(), True),
+        (lambda table: table.to_stream().group_by_key().reduce(lambda one, two: one + two).to_stream(), True),
+    ],
+)
+def test_last_results_differ_with_a_cache_where_a_node_is_named(end, is_named):
+    """One commit after five visits: the cached count passes on 5 only."""
+
+    def topology(builder: StreamsBuilder) -> None:
+        end(builder.stream(visits).group_by_key().count("counts")).to(totals)
+
+    last = []
+    for size in (0, 10_000):
+        settings = {"cache_max_bytes": size}
+        inputs = {"visits": lambda *_: five_visits()}
+        with run_bounded(topology, inputs, application_id="app", settings=settings) as finished:
+            written = [block for _, block in finished.read_output("totals")]
+        last.append({key: value for block in written for key, value in zip(block.keys, block.values, strict=True)})
+
+    assert bool(behind_caches(build_topology(topology))) is is_named
+    assert (last[0] != last[1]) is is_named
 
 
 def logged(caplog, broker, topology, **settings) -> list[str]:
