@@ -31,7 +31,7 @@ _WRAPPER = """\
 #!/bin/sh
 case "$1" in run|replay|diff|why|dev)
     case " $* " in
-        *" --partitions "*|*" --bootstrap-servers "*|*" --from-snapshot "*|*" --state-from "*|*" --resume"*) ;;
+        *" --partitions "*|*" --bootstrap-servers "*|*" --from-snapshot "*|*" --state-from "*) ;;
         *) set -- "$@" --partitions {partitions} ;;
     esac
 esac
@@ -46,6 +46,8 @@ NOT_RUN = {
     r"streams replay shop\.py .*(spark|sc)://|--master yarn": _CLUSTER,
     r"streams replay shop\.py .*(table:|delta:|iceberg:|sql:)": _LAKE,
     r"streams replay shop\.py \.\.\. --master local": "is an option of the command above it, which is run",
+    r"streams replay shop\.py .*orders=data/history --output": "runs on Spark; the replays in local processes are run",
+    r"streams run shop\.py --from-snapshot since": "follows a replay of tables; tests/replay/test_golive.py goes on",
     r"orders=kafka://": "needs Spark's Kafka source; tests/kafka/test_replay.py reads a topic with it",
     r"streams golive snapshot": "needs the topic of the history; tests/replay/test_golive.py goes live on one",
     r"streams takeover": _TAKEOVER,
