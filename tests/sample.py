@@ -101,6 +101,11 @@ REST = (
     Rest("formats in more places", "tests/formats/test_everywhere.py::*simulation*"),
     Rest("formats in more places", "tests/formats/test_everywhere.py::*versions_are_compared*"),
     Rest("ends of processes", "tests/web/test_front.py::*of_the_application_is_killed"),
+    Rest(
+        "live runs in step: more threads, instances and guarantees",
+        "tests/runtime/test_in_step.py::*gives_what_a_file_gives*",
+        keep=("*[1-1-at least once]", "*[1-2-exactly once]", "*[1-4-at least once]"),
+    ),
     Rest("queries of other instances", "tests/web/test_relay.py::*no_instance*", keep=("*responses1*",)),
     Rest(KILLED, "tests/cli/test_workers.py::test_workers_share_the_work*"),
     Rest(KILLED, "tests/cli/test_configuration.py::*list_of_processes*"),
