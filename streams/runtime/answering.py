@@ -44,7 +44,9 @@ class StoreRequest:
 
     def read(self, store: Any, partition: int, position: Position, stale_ms: int | None = None) -> QueryResult[Any]:
         """Return the result of the query on the store of one task, or a failure if ``position`` is before the bound."""
-        if self.bound.offsets and (behind := self.bound.missing_in(position)).offsets:
+        behind = self.bound.missing_in(position)
+        position = Position({place: offset for place, offset in position.offsets.items() if offset >= 0})
+        if behind.offsets:
             text = f"it does not contain {behind.text()} yet, but is at {position.text() or 'no position'}"
             return self.failed(partition, FailureReason.NOT_UP_TO_BOUND, text, position)
         try:
@@ -267,7 +269,7 @@ def _answer(thread: StreamThread, request: StoreRequest, task_id: TaskId) -> Que
     if not is_member(thread):
         text = "this instance may be out of the group without knowing; retry later"
         return request.failed(number, FailureReason.NOT_ACTIVE, text)
-    return request.read(task.stores[request.spec.name], number, _position(task.positions()))
+    return request.read(task.stores[request.spec.name], number, _reached(task.positions()))
 
 
 def _answer_copy(thread: StreamThread, request: StoreRequest, task_id: TaskId) -> QueryResult[Any]:
@@ -286,6 +288,9 @@ def _answer_copy(thread: StreamThread, request: StoreRequest, task_id: TaskId) -
     return request.read(stores[request.spec.name], number, Position(), age_ms)
 
 
-def _position(positions: dict[TopicPartition, int]) -> Position:
-    """Convert the positions of a task, which are next offsets, to the offsets of the last processed records."""
-    return Position({partition: offset - 1 for partition, offset in positions.items() if offset})
+def _reached(positions: dict[TopicPartition, int]) -> Position:
+    """Convert the positions of a task, which are next offsets, to the offsets of the last processed records.
+
+    They are -1 for partitions of which no record is processed: these have not reached any bound.
+    """
+    return Position({partition: offset - 1 for partition, offset in positions.items()})

@@ -189,7 +189,6 @@ class Committer:
         self,
         tasks: Iterable[MarkedTask],
         *,
-        is_paused: bool = False,
         restored: Callable[[TaskId], int | None] = lambda _: None,
     ) -> None:
         """Note how far the tasks are, whose outputs must have been sent; it does not wait for what was sent.
@@ -205,7 +204,6 @@ class Committer:
             self._consumer.group_metadata.generation_id,
             self.producer.last_sequence,
             now_ms,
-            is_paused=is_paused,
             restored=restored,
         )
         if not self.is_exactly_once:

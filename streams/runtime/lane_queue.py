@@ -30,8 +30,6 @@ class Lane:
     number: int
     #: Position among the lanes of the partition; of equal places, the record of the lower one is first.
     index: int
-    #: Whether records may follow for which others wait: the task is behind, or nothing is known of it.
-    is_open: bool
     #: Batches, each with the sort keys of its records.
     batches: deque[tuple[Batch, list[int]]] = field(factory=deque)
     #: Index of the next record within the first batch.
@@ -60,12 +58,15 @@ class PartitionLanes:
     #: Number of records that are read and not certain.
     size: int = 0
     lanes: dict[int, Lane] = field(init=False)
+    #: The open lanes; none when all tasks are at their ends.
+    _open: dict[int, Lane] = field(init=False)
     #: Whether records may come again that were processed before a restart.
     _resumes: bool = False
 
     def __attrs_post_init__(self) -> None:
         numbers = sorted({NO_LANE, *self.numbers})
-        self.lanes = {number: Lane(number, index, number in self.numbers) for index, number in enumerate(numbers)}
+        self.lanes = {number: Lane(number, index) for index, number in enumerate(numbers)}
+        self._open = {number: self.lanes[number] for number in self.numbers}
 
     def start_at(self, position: int, ahead: Mapping[int, int]) -> None:
         """Set the committed offset, and by how many offsets lanes were ahead of it; before any record is added."""
@@ -112,7 +113,7 @@ class PartitionLanes:
 
     def _new_lane(self, number: int) -> Lane:
         """Add the lane of a task that the plan does not have: its records are taken, but nothing waits for it."""
-        lane = self.lanes[number] = Lane(number, 0, is_open=False)
+        lane = self.lanes[number] = Lane(number, 0)
         for index, (_, own) in enumerate(sorted(self.lanes.items())):
             own.index = index
             own.batches = deque((batch, self._keys(own, batch)) for batch, _ in own.batches)
@@ -123,7 +124,10 @@ class PartitionLanes:
         lane = self.lanes.get(number)
         if lane is not None:
             lane.reached_ms = max(lane.reached_ms, place_ms)
-            lane.is_open = is_open
+            if is_open:
+                self._open[number] = lane
+            else:
+                self._open.pop(number, None)
 
     @property
     def bound_ms(self) -> int | None:
@@ -133,8 +137,11 @@ class PartitionLanes:
 
     @property
     def awaited(self) -> Lane | None:
-        """The open lane that holds back the others, or None if no lane is open."""
-        return min((lane for lane in self.lanes.values() if lane.is_open), key=self._bound, default=None)
+        """The open lane that holds back the others, or None if no lane is open.
+
+        A lane is open while records may follow for which others wait: its task is behind, or nothing is known of it.
+        """
+        return min(self._open.values(), key=self._bound, default=None) if self._open else None
 
     def _bound(self, lane: Lane) -> int:
         return lane.reached_ms * self._width + lane.index

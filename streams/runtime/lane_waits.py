@@ -86,7 +86,10 @@ class LaneWaits:
         if not self._readings:
             return False
         version = self._board.version
-        asking = [reading for reading in self._readings.values() if reading.version != version and self._look(reading)]
+        outdated = [reading for reading in self._readings.values() if reading.version != version]
+        # The partitions of a topic have the same lanes.
+        marks = {numbers: self._board.marks(numbers) for numbers in {reading.lanes.numbers for reading in outdated}}
+        asking = [reading for reading in outdated if self._look(reading, version, marks[reading.lanes.numbers])]
         if asking:
             ends = self._consumer.end_offsets(
                 [reading.queue.partition for reading in asking], isolation_level=READ_UNCOMMITTED
@@ -97,10 +100,8 @@ class LaneWaits:
         has_changed = self.is_waiting and not self._board.wait_from(self._thread, version)
         return has_changed or any(changed)
 
-    def _look(self, reading: _Reading) -> bool:
+    def _look(self, reading: _Reading, version: int, marks: Mapping[int, LaneProgress]) -> bool:
         """Take the marks of the board; return whether the end of the partition is needed before they count."""
-        version = self._board.version
-        marks = self._board.marks(reading.lanes.numbers)
         for number, progress in marks.items():
             if progress.state.is_awaited and reading.abandoned.get(number) != progress.moved_ms:
                 # Records may follow: this needs no proof.

@@ -30,8 +30,6 @@ class MarkState(IntEnum):
     AT_END = 1
     #: Its stores are being restored.
     RESTORING = 2
-    #: Its instance is paused.
-    PAUSED = 3
 
     @property
     def is_awaited(self) -> bool:

@@ -104,8 +104,13 @@ class PartitionQueue:
     @property
     def is_at_end(self) -> bool:
         """Whether all known records are processed, and none of a lane is awaited."""
-        is_waiting = self.lanes is not None and (self.lanes.size or self.lanes.awaited is not None)
+        is_waiting = self.awaits_lanes or (self.lanes is not None and self.lanes.size)
         return not self.size and self.failure is None and self.is_caught_up and not is_waiting
+
+    @property
+    def awaits_lanes(self) -> bool:
+        """Whether tasks may write records that are earlier than others."""
+        return self.lanes is not None and self.lanes.awaited is not None
 
     @property
     def bound_ms(self) -> int:
@@ -357,7 +362,9 @@ class TaskQueues:
             run = self._single(chosen, limit)
         else:
             run = self._single(filled[0], limit) if len(self._ordered) == 1 else self._mixed(filled, limit)
-        if run is not None and until_stream_time_ms is not None:
+        if run is None:
+            self.awaited = next((queue, now_ms) for queue in self._ordered if queue.awaits_lanes and not queue.size)
+        elif until_stream_time_ms is not None:
             run = self._cut(run, until_stream_time_ms)
         return run
 
@@ -410,11 +417,11 @@ class TaskQueues:
 
     @property
     def awaits_fetch(self) -> bool:
-        """Whether the last attempt to process had to wait for records of an empty partition to be fetched."""
+        """Whether the last attempt to process had to wait for records of an empty partition: fetched ones, or lanes."""
         if self.awaited is None:
             return False
         queue, _ = self.awaited
-        return not (queue.size or queue.is_caught_up or queue.failure)
+        return not (queue.size or queue.failure or (queue.is_caught_up and not queue.awaits_lanes))
 
     @property
     def is_certain(self) -> bool:
@@ -441,7 +448,7 @@ class TaskQueues:
         for queue in self._ordered:
             if queue.size or queue.is_loop or max_idle_ms == -1:
                 continue
-            if queue.lanes is not None and queue.lanes.awaited is not None:
+            if queue.awaits_lanes:
                 # Earlier records of the other inputs need not wait (``_mixed``).
                 continue
             if not queue.is_caught_up:
@@ -462,7 +469,7 @@ class TaskQueues:
         """Return whether the task must wait for this queue once it is empty."""
         if queue.is_loop:
             return False
-        if queue.lanes is not None and queue.lanes.awaited is not None:
+        if queue.awaits_lanes:
             return True
         if self._max_idle_ms is None:
             return not (queue.is_ended and queue.is_caught_up)

@@ -253,7 +253,7 @@ class StreamThread(RebalanceListener):
     def _work(self) -> int:
         """Process available records, and commit if a commit is due."""
         processed = 0 if self.is_paused else self._process()
-        self.committer.note_progress(self.tasks.values(), is_paused=self.is_paused, restored=self.restorer.restored)
+        self.committer.note_progress(self.tasks.values(), restored=self.restorer.restored)
         self._pause_and_resume()
         self.schedule.end(self.stages, self)
         wanting = [task for task in self.tasks.values() if task.wants_commit]

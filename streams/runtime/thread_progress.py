@@ -63,7 +63,7 @@ class ThreadProgress:
     _shown: dict[int, TaskMark] = field(factory=dict)
     #: Those that the progress topic lacks.
     _unpublished: dict[int, TaskMark] = field(factory=dict)
-    #: Whether a task has come to an end, or is paused, which is said at once.
+    #: Whether a task has come to an end, which is said at once.
     _is_urgent: bool = False
     #: Whether all marks are to be said again: the group has a new generation, or another instance has asked.
     _owes_all: bool = False
@@ -83,7 +83,6 @@ class ThreadProgress:
         sequence: int,
         now_ms: int,
         *,
-        is_paused: bool = False,
         restored: Callable[[TaskId], int | None] = lambda _: None,
     ) -> None:
         """Take the marks of tasks whose outputs so far were sent; call it in each iteration of the thread's loop.
@@ -105,7 +104,7 @@ class ThreadProgress:
         for task in tasks:
             if task.regroups:
                 lane = lane_of(task.task_id)
-                mark = self._mark_of(task, lane, now_ms, is_paused, restored(task.task_id))
+                mark = self._mark_of(task, lane, now_ms, restored(task.task_id))
                 if mark.says_more_than(self._noted.get(lane)):
                     self._noted[lane] = changes[lane] = mark
         if not changes:
@@ -198,12 +197,10 @@ class ThreadProgress:
 
     # --- inside ---------------------------------------------------------------------------
 
-    def _mark_of(self, task: MarkedTask, lane: int, now_ms: int, is_paused: bool, restored: int | None) -> TaskMark:
+    def _mark_of(self, task: MarkedTask, lane: int, now_ms: int, restored: int | None) -> TaskMark:
         """Return what is to be said about a task now, which may be what was said before."""
         place_ms, is_at_end = task.mark()
         before = self._noted.get(lane)
-        if is_paused:
-            return TaskMark(place_ms, MarkState.PAUSED)
         if restored is not None:
             is_soon = now_ms - self._restored_at.get(lane, now_ms - _RESTORED_MS) < _RESTORED_MS
             if before is not None and before.state is MarkState.RESTORING and is_soon:

@@ -5,7 +5,7 @@ from streams.runtime.progress import LaneProgress, MarkState, ProgressBoard, Tas
 
 LANE = lane_of(TaskId(0, 1))
 OTHER = lane_of(TaskId(0, 2))
-BEHIND, AT_END, RESTORING, PAUSED = MarkState
+BEHIND, AT_END, RESTORING = MarkState
 
 
 def answered() -> ProgressBoard:
@@ -101,15 +101,6 @@ def test_closed_task_keeps_its_place_and_loses_its_end_until_its_new_owner_speak
 
     board.add("far", 1, {LANE: TaskMark(10, AT_END)}, 1)
     assert seen(board) == (10, AT_END)
-
-
-def test_task_of_another_instance_that_is_paused_is_not_awaited():
-    """One of this instance is: whoever reads here has been resumed just before it."""
-    board = answered()
-    board.add("far", 1, {LANE: TaskMark(10, PAUSED)}, 0)
-    board.note("here", 1, {OTHER: TaskMark(10, PAUSED)}, 0)
-
-    assert (seen(board), seen(board, OTHER)) == ((10, PAUSED), (10, BEHIND))
 
 
 def test_patience_sees_movement_of_place_state_and_restoration_only():

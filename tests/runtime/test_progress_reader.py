@@ -34,7 +34,7 @@ from tests import waiting
 AT = progress_partition("app")
 ONE = TaskId(0, 1)
 LANE = lane_of(ONE)
-BEHIND, AT_END, RESTORING, PAUSED = MarkState
+BEHIND, AT_END, RESTORING = MarkState
 
 
 def regrouping(builder: StreamsBuilder) -> None:

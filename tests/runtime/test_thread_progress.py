@@ -13,7 +13,7 @@ from streams.runtime.progress import MarkState, ProgressBoard, TaskMark
 from streams.runtime.thread_progress import COMMIT_INTERVAL_MS, INTERVAL_MS, ThreadProgress
 
 ONE, TWO = TaskId(0, 1), TaskId(0, 2)
-BEHIND, AT_END, RESTORING, PAUSED = MarkState
+BEHIND, AT_END, RESTORING = MarkState
 OUT = TopicPartition("out", 0)
 
 
@@ -120,7 +120,7 @@ def test_tasks_that_do_not_regroup_say_nothing():
     assert thread.progress.wait_ms(thread.now_ms) is None
 
 
-def test_paused_and_restoring_tasks():
+def test_restoring_tasks():
     task = Upstream()
     thread = Thread(task)
     restored = {ONE: 100}
@@ -130,9 +130,7 @@ def test_paused_and_restoring_tasks():
     assert thread.turn(999, restored=restored.get) is None
     assert thread.turn(1, restored=restored.get) == {lane_of(ONE): TaskMark(0, RESTORING, 200)}
 
-    assert thread.turn(1, is_paused=True) == {lane_of(ONE): TaskMark(0, PAUSED)}
     task.place_ms = 9
-    assert thread.turn(100, is_paused=True) is None
     assert thread.turn(100) == {lane_of(ONE): TaskMark(9, BEHIND)}
 
 
