@@ -178,12 +178,8 @@ class Lanes:
 
     def pick(self, indexes: Iterable[int]) -> "Lanes":
         """Return the rows at these indexes."""
-        lanes: list[int] = []
-        places: list[int] = []
-        for index in indexes:
-            lanes.append(self.lanes[index])
-            places.append(self.places[index])
-        return Lanes(lanes, places)
+        rows = list(indexes)
+        return Lanes(list(map(self.lanes.__getitem__, rows)), list(map(self.places.__getitem__, rows)))
 
     @classmethod
     def of(cls, records: "LanedRecords") -> "Lanes":

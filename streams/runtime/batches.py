@@ -42,6 +42,19 @@ class Batch:
     def __len__(self) -> int:
         return len(self.timestamps)
 
+    def slice(self, start: int, stop: int, drops: Sequence[Drop] = ()) -> "Batch":
+        """Return the records from index ``start`` up to ``stop``, exclusive."""
+        part = slice(start, stop)
+        return Batch(
+            self.keys[part],
+            self.values[part],
+            self.timestamps[part],
+            None if self.headers is None else self.headers[part],
+            self.offsets[part],
+            drops,
+            None if self.lanes is None else self.lanes.slice(part),
+        )
+
     def pick(self, indexes: Sequence[int], drops: Sequence[Drop] = ()) -> "Batch":
         """Return the records at these indexes, of which there must be one."""
         # An additional index, so that the result is a tuple for a single record too.

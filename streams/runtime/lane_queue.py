@@ -94,7 +94,7 @@ class PartitionLanes:
             first = bisect_left(batch.offsets, lane.next_offset)
             batch.drops = [drop for drop in batch.drops if drop.offset >= lane.next_offset]
             if first and first < len(batch):
-                batch = batch.pick(range(first, len(batch)), batch.drops)
+                batch = batch.slice(first, len(batch), batch.drops)
             elif first or not (len(batch) or batch.drops):
                 return
         rows = Lanes.of(batch)
@@ -201,9 +201,9 @@ class PartitionLanes:
         if stop == len(batch):
             lane.batches.popleft()
             lane.start = 0
-            return batch.pick(range(start, stop)) if start else batch
+            return batch.slice(start, stop) if start else batch
         lane.start = stop
-        return batch.pick(range(start, stop))
+        return batch.slice(start, stop)
 
     def processed(self, lanes: Sequence[int], offsets: Sequence[int]) -> None:
         """Note that records with these lanes and offsets, in the order of processing, are processed or dropped."""

@@ -212,7 +212,7 @@ class Task:
         item = self.inputs[partition]
         self.sensors.consumed(item.source, item.name, block)
         batches, failure = reader.read(block)
-        if queue.position is None:
+        if queue.fetched is None and queue.position is None:
             queue.position = block.offsets[0]
         reader.forget_raw(queue)
         dropped = queue.dropped
