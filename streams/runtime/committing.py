@@ -11,10 +11,12 @@ from typing import TypeAlias
 
 from attrs import define, evolve, field
 
-from streams.clients import Consumer, Delivery, Producer
+from streams.clients import Consumer, Delivery, GroupMetadata, Producer
 from streams.core.clock import Clock
+from streams.core.errors import MemberFencedError
 from streams.core.metrics import Stopwatch
 from streams.core.records import Block, TaskId, TopicPartition
+from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.progress_records import ProgressRecord, progress_partition
@@ -103,7 +105,7 @@ class Committer:
                 the commit can be retried.
             MemberFencedError, TransactionError: other members may already own the tasks, which must be closed dirty.
         """
-        if tasks or (self.is_exactly_once and self.progress is not None and self.progress.has_waiting):
+        if tasks or (self.is_exactly_once and self._may_publish):
             with self._measured:
                 self._commit(tasks)
 
@@ -124,7 +126,7 @@ class Committer:
             self._begin()
             offsets = self._offsets_of(tasks)
             self._enclose_progress()
-            self.producer.send_offsets_to_transaction(offsets, self._consumer.group_metadata)
+            self.producer.send_offsets_to_transaction(offsets, self._membership())
             # This waits until all outputs and changelog records are acknowledged; their offsets are used below.
             self.producer.commit_transaction()
             self._has_begun = False
@@ -237,6 +239,27 @@ class Committer:
         self.producer.close()
 
     # --- internals ------------------------------------------------------------------------
+
+    def _membership(self) -> GroupMetadata:
+        """Return the membership under which offsets are committed in a transaction.
+
+        Raises:
+            MemberFencedError: the thread has just lost it.  A broker would take the offsets as those of no group, even
+                if other members have the tasks by now.
+        """
+        metadata = self._consumer.group_metadata
+        if metadata.generation_id < 0:
+            raise MemberFencedError(
+                f"group {metadata.group_id!r} has removed this member: its tasks go back to their last commit",
+                code=ErrorCode.UNKNOWN_MEMBER_ID,
+            )
+        return metadata
+
+    @property
+    def _may_publish(self) -> bool:
+        """Whether there is something to be said, and the thread is a member of the group whose tasks it speaks of."""
+        is_member = self._consumer.group_metadata.generation_id >= 0
+        return self.progress is not None and self.progress.has_waiting and is_member
 
     def _has_written(self, sequence: int) -> bool:
         """Return whether everything up to a batch is acknowledged; rejected records may still be sent again."""

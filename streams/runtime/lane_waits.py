@@ -7,18 +7,16 @@ is part of the transaction of the records; the read position passes the high wat
 it are decided.
 
 A lane is waited for while its task moves.  After ``repartition_patience_ms`` without movement the others go on, until
-the task moves again.  The module imports only ``clients``, ``core`` and ``protocol`` from outside ``runtime``.
+the task moves again.  The module imports only ``core`` from outside ``runtime``.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from attrs import define, field
 
-from streams.clients import Consumer
 from streams.core.metrics import Counter
 from streams.core.records import TaskId, TopicPartition, task_of
-from streams.protocol.messages import READ_UNCOMMITTED
 from streams.runtime.lane_queue import Lane, PartitionLanes
 from streams.runtime.progress import LaneProgress, ProgressBoard
 from streams.runtime.queues import PartitionQueue
@@ -51,7 +49,8 @@ class LaneWaits:
 
     _thread: str
     _board: ProgressBoard
-    _consumer: Consumer
+    #: Returns high watermarks; not by the member of the group, which could lose its membership meanwhile.
+    _ends: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]]
     _patience_ms: int
     #: Counts waits that ended without the records of a task.
     _cut: Counter
@@ -91,9 +90,7 @@ class LaneWaits:
         marks = {numbers: self._board.marks(numbers) for numbers in {reading.lanes.numbers for reading in outdated}}
         asking = [reading for reading in outdated if self._look(reading, version, marks[reading.lanes.numbers])]
         if asking:
-            ends = self._consumer.end_offsets(
-                [reading.queue.partition for reading in asking], isolation_level=READ_UNCOMMITTED
-            )
+            ends = self._ends([reading.queue.partition for reading in asking])
             for reading in asking:
                 reading.end_offset = ends[reading.queue.partition]
         changed = [self._count(reading, now_ms) for reading in self._readings.values()]

@@ -19,7 +19,7 @@ from streams.core.marks import REMEDY, format_of
 from streams.core.metrics import Metrics, table
 from streams.core.records import Block, TaskId, TopicPartition
 from streams.core.user_code import refuse_result
-from streams.protocol.messages import READ_UNCOMMITTED
+from streams.protocol.messages import READ_COMMITTED, READ_UNCOMMITTED
 from streams.runtime.task import CHANGELOG_POSITION
 from streams.state import Store, entries_with_headers
 
@@ -80,6 +80,11 @@ class Restorer:
         """Return log end offsets, which include the records of open transactions; a restore waits for these to end."""
         wanted = list(partitions)
         return self._consumer.end_offsets(wanted, isolation_level=READ_UNCOMMITTED) if wanted else {}
+
+    def stable_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offsets before which all transactions are decided."""
+        decided = list(partitions)
+        return self._consumer.end_offsets(decided, isolation_level=READ_COMMITTED) if decided else {}
 
     def starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the log start offset of each partition."""

@@ -334,13 +334,14 @@ class TaskSet:
         """Return the end offset of each changelog of a task that commits with exactly-once.
 
         They are read before the committed offsets, for the same reason as log start offsets: records that another
-        member commits meanwhile are not ahead of its offsets.
+        member commits meanwhile are not ahead of its offsets.  Records of open transactions do not count, since their
+        offsets may be committed later.
         """
         if not self.shared.config.is_exactly_once:
             return {}
         changelogs = self.plan.changelogs(task_id, [spec.name for spec in self.plan.stores_of(task_id)])
         own = without_sources(changelogs, self.plan.topology.source_changelogs)
-        ends = self.restorer.ends(own.values())
+        ends = self.restorer.stable_ends(own.values())
         return {name: ends[partition] for name, partition in own.items()}
 
     def _ahead(self, last: _LastCommit, ends: Mapping[str, int]) -> dict[str, range]:

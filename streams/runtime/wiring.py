@@ -73,7 +73,7 @@ class ThreadFactory:
         waits = LaneWaits(
             name,
             shared.board,
-            consumer,
+            restorer.ends,
             config.repartition_patience_ms,
             shared.metrics.counter(table.PATIENCE_ENDED),
         )
