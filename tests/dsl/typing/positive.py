@@ -378,7 +378,8 @@ def batched(stream: KStream[int, Order]) -> None:
 def tested() -> None:
     driver = TopologyTestDriver(word_count)
     driver.pipe(lines, "to be")
-    driver.pipe_all(orders, [(1, Order("ann", 2), 0), (None, None), (Order("ben", 3),)])
+    at = datetime(2026, 1, 5)
+    driver.pipe_all(orders, [("ann", Order("ann", 2, at), 0), (None, None), (Order("ben", 3, at),)])
     assert driver.read(counts) == [("to", 1), ("be", 1)]
     assert_type(driver.read(counts), list[tuple[str, int | None]])
     assert_type(driver.read(counts, tombstones=False), list[tuple[str, int]])
