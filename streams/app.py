@@ -29,7 +29,6 @@ from streams.core.user_code import refuse_unawaited_methods
 from streams.dsl import TopologySource, build_topology
 from streams.protocol.transport import Cluster
 from streams.runtime import (
-    ClientInstanceIds,
     Environment,
     ExceptionHandler,
     Instance,
@@ -196,18 +195,6 @@ class Streams:
     def metrics(self) -> Metrics:
         """The metrics of this instance, including those of its clients."""
         return self.instance.metrics
-
-    def client_instance_ids(self, timeout_ms: int = 30_000) -> ClientInstanceIds:
-        """Return the IDs that brokers have given to the clients of this instance (KIP-714, KIP-1076).
-
-        By these IDs the receiver of pushed metrics tells clients apart.  Waits until the consumers of all threads
-        have one; other clients are contained once they have one.
-
-        Raises:
-            ConfigError: metrics are not pushed (``enable_metrics_push``).
-            RequestTimeoutError: a consumer has no ID in time; the broker takes no metrics of clients.
-        """
-        return self.instance.client_instance_ids(timeout_ms)
 
     @property
     def failure(self) -> BaseException | None:

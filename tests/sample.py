@@ -287,7 +287,6 @@ REST = (
     Rest(WORLDS, "tests/testing/simulation/test_*.py::*decides_everything_in_any_process*"),
     Rest(WORLDS, "tests/testing/simulation/test_combined.py::*exact_in_a_storm*", keep=("*[3]",)),
     Rest(WORLDS, "tests/testing/simulation/test_combined.py::*bug_of_one_operator*"),
-    Rest(WORLDS, "tests/testing/simulation/test_combined.py::*push_their_metrics*"),
     Rest(CASES, "tests/conformance/test_blocks.py::test_nearly_all_cases_agree_in_everything"),
     Rest(CASES, "tests/conformance/test_blocks.py::test_what_blocks_would_reorder*"),
     Rest(CASES, "tests/conformance/test_blocks.py::*[generated]"),

@@ -2,8 +2,6 @@
 
 from streams.broker.array import ArrayStorage as ArrayStorage
 from streams.broker.assignable import AssignableTopics as AssignableTopics
-from streams.broker.client_metrics import MetricsReceiver as MetricsReceiver
-from streams.broker.client_metrics import PushedMetrics as PushedMetrics
 from streams.broker.config import BrokerConfig as BrokerConfig
 from streams.broker.embedded import EmbeddedBroker as EmbeddedBroker
 from streams.broker.expiry import TTL_HEADER as TTL_HEADER

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from attrs import frozen
 
-from streams.broker import client_metrics
-from streams.broker.client_metrics import MetricsSubscription
 from streams.broker.config import PARTITIONER, STORAGE, parse_config
 from streams.broker.reads import LEADER_EPOCH
 from streams.broker.refusals import error_of
@@ -50,31 +48,23 @@ from streams.protocol.admin_messages import (
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import ListGroups, ListGroupsResponse
 from streams.protocol.request import Response
-from streams.protocol.telemetry_messages import (
-    GetTelemetrySubscriptions,
-    GetTelemetrySubscriptionsResponse,
-    PushTelemetry,
-    PushTelemetryResponse,
-)
 
 if TYPE_CHECKING:
     from streams.broker.service import Broker
 
 _LISTS: Final = frozenset(
     {"cleanup.policy", "follower.replication.throttled.replicas", "leader.replication.throttled.replicas"}
-    | client_metrics.LISTS
 )
 
 
 #: Lists that have an effect, so that items can be added to them and taken from them.
-_ALTERED_LISTS: Final = {"cleanup.policy", *client_metrics.LISTS}
+_ALTERED_LISTS: Final = frozenset({"cleanup.policy"})
 
 
 # Where the settings of a resource come from that were set explicitly; else they are the broker's.
 _SOURCES: Final[Mapping[int, ConfigSource]] = {
     ResourceType.TOPIC: ConfigSource.TOPIC,
     ResourceType.GROUP: ConfigSource.GROUP,
-    ResourceType.CLIENT_METRICS: ConfigSource.CLIENT_METRICS,
 }
 #: Handles one kind of request and returns its response.
 Handler: TypeAlias = "Callable[[Broker, Any, int], Response]"
@@ -146,8 +136,6 @@ def _settings(machine: "Broker", kind: int, name: str) -> tuple[Mapping[str, str
     if kind == ResourceType.GROUP:
         configs = machine.coordinator.configs
         return configs.shown(name), configs.given(name)
-    if kind == ResourceType.CLIENT_METRICS:
-        return machine.client_metrics.shown(name), machine.client_metrics.given(name)
     if kind == ResourceType.BROKER_LOGGER and name == node_id:
         # Kafka has settings for loggers; this broker has none.
         return {}, {}
@@ -191,12 +179,8 @@ def _resource(machine: "Broker", kind: int, name: str) -> _Resource:
         return _Resource(
             f"group {name!r}", configs.given(name), configs.shown(name), configs.check, machine.groups.alter_configs
         )
-    if kind == ResourceType.CLIENT_METRICS:
-        metrics = machine.client_metrics
-        what, given, shown = f"client metrics {name!r}", metrics.given(name), metrics.shown(name)
-        return _Resource(what, given, shown, MetricsSubscription.of, lambda name, given, _: metrics.alter(name, given))
     raise BrokerError(
-        f"resource {name!r} of type {kind}: only settings of topics, groups and client metrics can be altered",
+        f"resource {name!r} of type {kind}: only settings of topics and groups can be altered",
         code=ErrorCode.INVALID_REQUEST,
     )
 
@@ -281,7 +265,7 @@ def _list_config_resources(machine: "Broker", request: ListConfigResources, now_
         ResourceType.TOPIC: lambda: tuple(machine.topics.by_name),
         ResourceType.BROKER: lambda: node,
         ResourceType.BROKER_LOGGER: lambda: node,
-        ResourceType.CLIENT_METRICS: machine.client_metrics.names,
+        ResourceType.CLIENT_METRICS: lambda: (),  # No client pushes its metrics to this broker.
         ResourceType.GROUP: lambda: _groups(machine, now_ms),
     }
     kinds = dict.fromkeys(request.resource_types)
@@ -326,27 +310,12 @@ def _end_of_epoch(machine: "Broker", partition: TopicPartition, asked: AskedEpoc
     return EpochEnd(ErrorCode.NONE, LEADER_EPOCH, log.high_watermark)
 
 
-# --- metrics of clients -------------------------------------------------------------------
-
-
-def _metrics_subscriptions(
-    machine: "Broker", request: GetTelemetrySubscriptions, now_ms: int
-) -> GetTelemetrySubscriptionsResponse:
-    return machine.client_metrics.subscriptions_of(request, now_ms)
-
-
-def _pushed_metrics(machine: "Broker", request: PushTelemetry, now_ms: int) -> PushTelemetryResponse:
-    return machine.client_metrics.take(request, now_ms)
-
-
 HANDLERS: Final[Mapping[type, Handler]] = {
     AlterConfigs: _alter_configs,
     DescribeCluster: _describe_cluster,
     DescribeConfigs: _describe_configs,
-    GetTelemetrySubscriptions: _metrics_subscriptions,
     IncrementalAlterConfigs: _incremental_alter_configs,
     ListConfigResources: _list_config_resources,
     OffsetDelete: _delete_offsets,
     OffsetForLeaderEpoch: _offsets_for_leader_epochs,
-    PushTelemetry: _pushed_metrics,
 }

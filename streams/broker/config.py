@@ -10,11 +10,9 @@ from typing import Any, Final, Literal, TypeAlias, TypedDict
 
 from attrs import frozen
 
-from streams.broker.client_metrics import MetricsReceiver
 from streams.clients import STRATEGIES
 from streams.core.config import FsyncPolicy
 from streams.core.errors import BrokerError, ConfigError
-from streams.core.user_code import refuse_unawaited
 from streams.protocol.compression import CODECS
 from streams.protocol.error_codes import ErrorCode
 
@@ -287,7 +285,6 @@ class BrokerConfig:
     - ``fsync``: when files are synced to disk.
     - ``is_private``: whether only this process and its child processes connect to the broker.
     - ``rack``: the rack or zone of the broker (Kafka's ``broker.rack``), which clients are told.
-    - ``metrics_receiver``: takes the metrics that clients push (KIP-714); without it, clients push none.
     """
 
     node_id: int = 0
@@ -298,12 +295,10 @@ class BrokerConfig:
     fsync: FsyncPolicy = "never"
     is_private: bool = False
     rack: str | None = None
-    metrics_receiver: MetricsReceiver | None = None
 
     def __attrs_post_init__(self) -> None:
         if self.rack == "":
             raise ConfigError("rack='': give the broker a rack with a name, or None")
-        refuse_unawaited(self.metrics_receiver, "metrics_receiver", error=ConfigError)
 
 
 class BrokerOptions(TypedDict, total=False):
@@ -316,4 +311,3 @@ class BrokerOptions(TypedDict, total=False):
     fsync: FsyncPolicy
     is_private: bool
     rack: str | None
-    metrics_receiver: MetricsReceiver | None

@@ -244,11 +244,6 @@ class LocalConnection:
         self.pending: set[int] = set()
         stays_in_process(self)
 
-    @property
-    def takes_metrics(self) -> bool:
-        """Whether the broker takes the metrics of clients."""
-        return self._driver.machine.client_metrics.receiver is not None
-
     def send(self, node_id: int, request: Request) -> int:
         """Send a request and return its correlation ID; ``poll`` returns the response.
 

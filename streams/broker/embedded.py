@@ -72,11 +72,7 @@ class EmbeddedBroker:
       ``data_dir``, members that ran in the earlier broker process are removed immediately.  Members in other
       processes may return within their session timeout; with ``is_private``, they are removed as well.
     - ``rack``: the rack or zone that Metadata and DescribeCluster tell clients (``broker.rack``).
-    - ``metrics_receiver``: takes the metrics that clients push (KIP-714), one ``PushedMetrics`` at a time.  It is
-      called under the lock of the broker, so it must return at once; an error that it raises is logged, and the
-      client gets ``INVALID_RECORD``.  Without it, clients push no metrics.
-    - ``rng``: draws the IDs of members, of fetch sessions and of clients that push metrics; seeded by the system
-      by default.
+    - ``rng``: draws the IDs of members and of fetch sessions; seeded by the system by default.
     - ``clock``: with a ``VirtualClock``, a poll never waits: it returns the responses that are available at
       that time, and must be repeated after the clock has advanced.
 
@@ -116,7 +112,7 @@ class EmbeddedBroker:
         )
         rng = rng or Random()
         coordinator = Coordinator(group_config or CoordinatorConfig(), rng, AssignableTopics(topics))
-        self._machine = Broker(topics, coordinator, self._config, fetch_sessions=FetchSessions(rng), rng=rng)
+        self._machine = Broker(topics, coordinator, self._config, fetch_sessions=FetchSessions(rng))
         self._lock_descriptor = None if directory is None else locked(directory)
         self._driver = self._loaded(SystemClock() if clock is None else clock)
         self._clock = self._driver.clock

@@ -11,7 +11,7 @@ from streams.protocol.admin_messages import (
     VersionRange,
 )
 from streams.protocol.error_codes import ErrorCode
-from streams.protocol.wire import TELEMETRY_APIS, served_versions
+from streams.protocol.wire import served_versions
 
 #: Lowest and highest served version by API key (``served`` in the tables).
 VERSIONS: Final[Mapping[int, tuple[int, int]]] = served_versions()
@@ -20,18 +20,7 @@ _SUPPORTED: Final = {SHARE_VERSION: VersionRange(1, 1), TRANSACTION_VERSION: Ver
 _FINALIZED: Final = {SHARE_VERSION: FinalizedLevels(1, 1), TRANSACTION_VERSION: FinalizedLevels(2, 1)}
 
 
-#: The APIs that only a broker with a receiver of metrics announces.
-_OF_METRICS: Final = frozenset(api.key for api in TELEMETRY_APIS)
-
-
-def served(*, takes_metrics: bool) -> ApiVersionsResponse:
-    """Return the version ranges of all served APIs, and the features.
-
-    ``takes_metrics``: whether clients may push metrics (KIP-714).
-    """
-    ranges = {
-        key: VersionRange(*versions)
-        for key, versions in sorted(VERSIONS.items())
-        if takes_metrics or key not in _OF_METRICS
-    }
+def served() -> ApiVersionsResponse:
+    """Return the version ranges of all served APIs, and the features."""
+    ranges = {key: VersionRange(*versions) for key, versions in sorted(VERSIONS.items())}
     return ApiVersionsResponse(ErrorCode.NONE, ranges, _SUPPORTED, 0, _FINALIZED)

@@ -53,13 +53,6 @@ REQUESTS_AT_ONCE: Final = 64
 #: Maximum decompressed bytes of a batch, unless the topic's ``max.message.bytes`` is larger.
 LOOKED_INTO_BYTES: Final = 16 << 20
 
-# --- metrics of clients -------------------------------------------------------------------
-
-#: Maximum compressed bytes of one push (Kafka's default of ``telemetry.max.bytes``).
-PUSHED_BYTES: Final = 1 << 20
-#: Maximum number of client instances that are kept; the number is Kafka's.
-CLIENT_INSTANCES: Final = 16_384
-
 # --- descriptors --------------------------------------------------------------------------
 
 #: Maximum number of open log files, or a quarter of the process limit if that is lower.

@@ -12,14 +12,12 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
-from random import Random
 from typing import get_args
 
 from attrs import define, evolve, field
 
 from streams.broker import administration, operations
 from streams.broker.catalogue import Catalogue, refuse_internal
-from streams.broker.client_metrics import ClientMetrics
 from streams.broker.config import BrokerConfig, internal_config
 from streams.broker.features import served
 from streams.broker.fetch_sessions import FetchSessions
@@ -96,11 +94,9 @@ class Broker:
         factory=lambda: TransactionCoordinator(lambda _: _OFFSETS_PARTITION), kw_only=True
     )
     fetch_sessions: FetchSessions = field(factory=FetchSessions, kw_only=True)
-    rng: Random = field(factory=Random, kw_only=True)  # Draws the IDs of clients that push metrics.
     catalogue: Catalogue = field(init=False)
     groups: GroupDesk = field(init=False)
     shares: ShareDesk = field(init=False)
-    client_metrics: ClientMetrics = field(init=False)
     #: Wall clock minus monotonic time, in milliseconds.
     clock_ahead_ms: int = field(default=0, init=False)
     _fetches: Fetches = field(init=False)
@@ -116,7 +112,6 @@ class Broker:
         store = ShareStore(self._internal_log, self._append_internal, self.wall_ms)
         self.shares = ShareDesk(self.coordinator, self.topics, store, self.wall_ms)
         self.groups = GroupDesk(self.coordinator, self.catalogue, self._append_groups, self.shares.forget_group)
-        self.client_metrics = ClientMetrics(self.config.metrics_receiver, self.topics.storages.data_dir, self.rng)
         self.transactions.ledgers = lambda: (log.producers for log in self.topics.logs.values())
         handlers: dict[type, Callable[..., None]] = {
             Produce: self._produce,
@@ -140,7 +135,7 @@ class Broker:
 
     def served(self) -> ApiVersionsResponse:
         """Return the version ranges of all served APIs, and the features."""
-        return served(takes_metrics=self.client_metrics.receiver is not None)
+        return served()
 
     @property
     def is_ending(self) -> bool:
@@ -165,7 +160,6 @@ class Broker:
             DamagedLogError: records of a partition are damaged, or transactions have lost their end, and either
                 ``serves_damaged`` is False or the partition is internal, so that committed offsets would be lost.
         """
-        self.client_metrics.load()
         self.topics.load()
         self.topics.check_sound(tolerates=self.config.serves_damaged)
         for log in self.topics.logs.values():

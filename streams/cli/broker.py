@@ -12,7 +12,6 @@ from streams.cli.serving import announce
 if TYPE_CHECKING:
     from streams.broker import ServerTls
     from streams.registry import RegistryServer
-    from streams.telemetry.pushed import CollectorForward, MetricsLines
 
 LISTEN = "127.0.0.1:9092"
 
@@ -68,12 +67,6 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--users", metavar="FILE", help="lines of NAME:PASSWORD: clients have to authenticate (SASL PLAIN, SCRAM)"
     )
-    parser.add_argument(
-        "--client-metrics",
-        metavar="FILE|URL",
-        help="what clients push of their metrics (KIP-714): a file of JSON lines to which it is added, - for standard "
-        "output, or the URL of an OTLP collector, such as http://localhost:4318 (default: clients push nothing)",
-    )
     parser.add_argument("--rack", metavar="NAME", help="rack or zone that clients are told (default: none)")
     parser.add_argument(
         "--partitions",
@@ -98,7 +91,6 @@ def execute(options: argparse.Namespace) -> int:
     groups = CoordinatorConfig.of(texts_of(options))
     if options.repair:
         return _repair(options)
-    metrics = _metrics_receiver(options.client_metrics)
     # Idle clients must not exhaust the file descriptors; only a program may change the limits of its process.
     descriptors.raise_limit()
     with EmbeddedBroker(
@@ -109,7 +101,6 @@ def execute(options: argparse.Namespace) -> int:
         maintenance_interval_ms=options.maintenance_interval,
         serves_damaged=True,
         rack=options.rack,
-        metrics_receiver=metrics,
         group_config=groups,
     ) as broker:
         server = broker.serve(
@@ -131,30 +122,7 @@ def execute(options: argparse.Namespace) -> int:
             print("streams: broker stops", file=sys.stderr)
         finally:
             collector.restore()
-            if metrics is not None:
-                metrics.close()
     return 0
-
-
-def _metrics_receiver(place: str | None) -> "CollectorForward | MetricsLines | None":
-    """Return what takes the metrics of clients, or None.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
-    if place is None:
-        return None
-    from streams.telemetry.pushed import CollectorForward, MetricsLines
-
-    if place == "-":
-        return MetricsLines(sys.stdout)
-    if place.startswith(("http://", "https://")):
-        return CollectorForward(place)
-    try:
-        # The file is open as long as the process is.
-        return MetricsLines(Path(place).open("a", encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"--client-metrics {place}: it cannot be written: {error.strerror}") from error
 
 
 def _tls_of(options: argparse.Namespace) -> "ServerTls | None":

@@ -34,7 +34,6 @@ from streams.clients.internal_topics import InternalTopic as InternalTopic
 from streams.clients.internal_topics import internal_topics as internal_topics
 from streams.clients.internal_topics import progress_topic as progress_topic
 from streams.clients.metadata import MetadataCache as MetadataCache
-from streams.clients.metrics_push import MetricsPush as MetricsPush
 from streams.clients.msk import msk_iam as msk_iam
 from streams.clients.network import ONE_BROKER as ONE_BROKER
 from streams.clients.network import Backoff as Backoff

@@ -11,11 +11,9 @@ from streams.clients.admin_requests import AdminRequests
 from streams.clients.errors import StatefulGroupError, error_for, raise_first
 from streams.clients.internal_topics import internal_topics
 from streams.clients.metadata import MetadataCache
-from streams.clients.metrics_push import metrics_push
 from streams.clients.network import Network
 from streams.clients.offsets import list_offsets, with_metadata
 from streams.clients.tcp import Security, TcpCluster, cluster_of
-from streams.core.client_settings import ClientSettings
 from streams.core.clock import Clock, SystemClock
 from streams.core.errors import ConfigError, MemberFencedError, OffsetOutOfRangeError
 from streams.core.records import TopicPartition
@@ -103,25 +101,16 @@ class Admin:
         security: Security | None = None,
         client_id: str = "admin",
         request_timeout_ms: int = 30_000,
-        enable_metrics_push: bool = True,
         clock: Clock | None = None,
         rng: Random | None = None,
     ) -> None:
         broker = cluster_of(broker, bootstrap_servers, security, "an admin")
         self._cluster = broker
         clock = clock or SystemClock()
-        settings = ClientSettings(request_timeout_ms=request_timeout_ms, enable_metrics_push=enable_metrics_push)
-        push, connection = metrics_push(client_id, clock, settings), broker.connect(client_id)
-        network = Network(connection, clock, request_timeout_ms=request_timeout_ms, metrics_push=push)
+        network = Network(broker.connect(client_id), clock, request_timeout_ms=request_timeout_ms)
         self._requests = AdminRequests(network, clock, request_timeout_ms)
         # Generates request numbers, by which the broker recognizes a repeated request.
         self._rng = rng or Random()
-
-    def client_instance_id(self, timeout_ms: int | None = None) -> str:
-        """Return the ID that a broker has given to this client for the push of metrics; see ``Network``."""
-        return self._requests.network.client_instance_id(
-            self._requests.timeout_ms if timeout_ms is None else timeout_ms
-        )
 
     # --- topics -----------------------------------------------------------------------
 

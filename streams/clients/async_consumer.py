@@ -32,10 +32,6 @@ class BlockingConsumer(Protocol):
         """The group metadata."""
         ...
 
-    def client_instance_id(self, timeout_ms: int | None = None) -> str:
-        """The ID that a broker has given to the client for the push of metrics."""
-        ...
-
     def subscribe(self, topics: Any, listener: Any = None) -> None:
         """Subscribe to topics."""
         ...
@@ -122,10 +118,6 @@ class AsyncConsumer:
     async def group_metadata(self) -> GroupMetadata:
         """Return the group metadata, to pass to ``AsyncProducer.send_offsets_to_transaction``."""
         return await self.call(lambda: self._consumer.group_metadata)
-
-    async def client_instance_id(self, timeout_ms: int | None = None) -> str:
-        """Return the ID that a broker has given to this consumer; see ``Consumer.client_instance_id``."""
-        return await self.call(partial(self._consumer.client_instance_id, timeout_ms))
 
     def __aiter__(self) -> "AsyncConsumer":
         """Iterate over records until the consumer is closed; a record counts as consumed when it is returned."""

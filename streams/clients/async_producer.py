@@ -38,10 +38,6 @@ class BlockingProducer(Protocol):
         """Send a record, waiting for room in the buffer."""
         ...
 
-    def client_instance_id(self, timeout_ms: int | None = None) -> str:
-        """The ID that a broker has given to the client for the push of metrics."""
-        ...
-
     def flush(self, timeout_ms: int | None = None) -> None:
         """Wait until all records are acknowledged."""
         ...
@@ -155,10 +151,6 @@ class AsyncProducer:
             raise
         self._known.add(name)
         return delivery
-
-    async def client_instance_id(self, timeout_ms: int | None = None) -> str:
-        """Return the ID that a broker has given to this producer; see ``Producer.client_instance_id``."""
-        return await self._calls.call(partial(self._producer.client_instance_id, timeout_ms))
 
     async def flush(self, timeout_ms: int | None = None) -> None:
         """Wait until all records sent so far are acknowledged; see ``Producer.flush``."""

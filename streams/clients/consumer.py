@@ -17,7 +17,6 @@ from streams.clients.consumer_parts import ConsumerParts
 from streams.clients.errors import RequestTimeoutError, WakeupError, error_for
 from streams.clients.fetcher import Fetcher
 from streams.clients.heartbeat import BackgroundHeartbeat, ConsumerLock, exclusive
-from streams.clients.metrics_push import MetricsPush
 from streams.clients.offsets import list_offsets, partitions_of, with_metadata
 from streams.clients.positions import Positions
 from streams.clients.records import BadRecord, GroupMetadata, OffsetAndTimestamp, decode_block
@@ -85,7 +84,7 @@ class Consumer:
     ) -> None:
         broker = cluster_of(broker, bootstrap_servers, security, "a consumer")
         settings = changed(settings or ConsumerSettings(), options)
-        parts = self._parts = ConsumerParts.of(broker, group_id, settings, clock or SystemClock(), self._member_id)
+        parts = self._parts = ConsumerParts.of(broker, group_id, settings, clock or SystemClock())
         self._settings, self._network, self._clock = settings, parts.network, parts.clock
         self._state, self._metadata = parts.subscription, parts.metadata
         self._fetcher = Fetcher(parts)
@@ -105,18 +104,9 @@ class Consumer:
         """Use other reset policies than ``auto_offset_reset`` for the topics for which ``of_topic`` returns one."""
         self._parts.resets.of_topic = of_topic
 
-    def record_metrics(self, metrics: Metrics) -> MetricsPush | None:
-        """Start recording this consumer's metrics, such as ``records-lag-max``; return what pushes them, if any."""
+    def record_metrics(self, metrics: Metrics) -> None:
+        """Start recording this consumer's metrics, such as ``records-lag-max``, in a registry."""
         self._parts.sensors.record(metrics, self._settings.client_id)
-        return self._network.metrics_push
-
-    @exclusive
-    def client_instance_id(self, timeout_ms: int | None = None) -> str:
-        """Return the ID that a broker has given to this consumer; see ``Network.client_instance_id``."""
-        return self._network.client_instance_id(self._timeout_ms if timeout_ms is None else timeout_ms)
-
-    def _member_id(self) -> str:
-        return "" if self._session is None else self._session.member.member_id
 
     # --- subscription and assignment --------------------------------------------------
 

@@ -1,39 +1,17 @@
 """State that the modules of one consumer share."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from attrs import define, frozen
 
 from streams.clients.metadata import MetadataCache
-from streams.clients.metrics_push import metrics_push
 from streams.clients.network import Network
-from streams.clients.sensors import ConsumerSensors, ShareSensors
+from streams.clients.sensors import ConsumerSensors
 from streams.clients.settings import check_group_id, reset_timestamp
 from streams.clients.subscription import SubscriptionState
-from streams.core.client_settings import ClientSettings, ConsumerSettings
+from streams.core.client_settings import ConsumerSettings
 from streams.core.clock import Clock
 from streams.protocol.transport import Cluster
-
-
-def network_of_reader(
-    broker: Cluster,
-    client_id: str,
-    clock: Clock,
-    settings: ClientSettings,
-    sensors: ConsumerSensors | ShareSensors,
-    labels: Callable[[], Mapping[str, str]],
-) -> Network:
-    """Return the connection of a consumer or share consumer, which pushes what its sensors record (KIP-714).
-
-    ``labels`` describes the client; those that are "" are left out.
-    """
-
-    def given() -> dict[str, str]:
-        return {name: text for name, text in labels().items() if text}
-
-    push = metrics_push(client_id, clock, settings, given, lambda: sensors.source(client_id, clock))
-    connection = broker.connect(client_id)
-    return Network(connection, clock, request_timeout_ms=settings.request_timeout_ms, metrics_push=push)
 
 
 @define(eq=False)
@@ -67,28 +45,13 @@ class ConsumerParts:
     resets: OffsetResets
 
     @classmethod
-    def of(
-        cls,
-        broker: Cluster,
-        group_id: str | None,
-        settings: ConsumerSettings,
-        clock: Clock,
-        member_id: Callable[[], str],
-    ) -> "ConsumerParts":
-        """Return the parts of a new consumer, with a connection of its own; ``member_id`` returns its current ID."""
+    def of(cls, broker: Cluster, group_id: str | None, settings: ConsumerSettings, clock: Clock) -> "ConsumerParts":
+        """Return the parts of a new consumer, with a connection of its own."""
         if group_id is not None:
             check_group_id(group_id)
             settings.check_membership()
-        sensors = ConsumerSensors()
-
-        def labels() -> dict[str, str]:
-            return {
-                "group_id": group_id or "",
-                "group_instance_id": settings.group_instance_id,
-                "group_member_id": member_id(),
-                "client_rack": settings.client_rack,
-            }
-
-        network = network_of_reader(broker, settings.client_id, clock, settings.client, sensors, labels)
+        connection = broker.connect(settings.client_id)
+        network = Network(connection, clock, request_timeout_ms=settings.client.request_timeout_ms)
         resets = OffsetResets(settings.auto_offset_reset, clock)
-        return cls(network, clock, SubscriptionState(), MetadataCache(), settings, group_id or "", sensors, resets)
+        state, metadata = SubscriptionState(), MetadataCache()
+        return cls(network, clock, state, metadata, settings, group_id or "", ConsumerSensors(), resets)

@@ -6,22 +6,16 @@ Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Final, TypeAlias
 
 from attrs import define, field, frozen
 
 from streams.clients.errors import RETRIABLE, RequestTimeoutError, as_error
-from streams.clients.metrics_push import MetricsPush
 from streams.core.clock import Clock, Deadline
-from streams.core.errors import BrokerError, ConfigError, StreamsError
+from streams.core.errors import BrokerError
 from streams.protocol.error_codes import ErrorCode
-from streams.protocol.messages import Metadata
 from streams.protocol.request import R, Request, RequestFor, Response, checked
 from streams.protocol.transport import ANY_NODE, Connection, Traits, response_timeout_ms
-
-#: How long a client that closes waits for the response to its last push, in milliseconds.
-_LAST_PUSH_MS: Final = 1_000
 
 #: Called with the response or the error of a request.
 Callback: TypeAlias = Callable[[Response | Exception], None]
@@ -55,16 +49,8 @@ class _Pending:
 class Network:
     """Sends the requests of one client, and tracks those in flight."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        clock: Clock,
-        *,
-        request_timeout_ms: int = 30_000,
-        metrics_push: MetricsPush | None = None,
-    ) -> None:
+    def __init__(self, connection: Connection, clock: Clock, *, request_timeout_ms: int = 30_000) -> None:
         self._connection = connection
-        self._metrics_push = metrics_push
         self.traits = connection.traits
         self._clock = clock
         self._request_timeout_ms = request_timeout_ms
@@ -96,8 +82,6 @@ class Network:
 
     def poll(self, timeout_ms: int) -> int:
         """Run the callbacks of arrived responses, waiting up to the timeout for the first; return how many arrived."""
-        if self._metrics_push is not None:
-            timeout_ms = self._push_metrics(self._metrics_push, timeout_ms)
         unsent, self._unsent = self._unsent, []
         if self._next_deadline_ms is not None and timeout_ms:
             timeout_ms = min(timeout_ms, max(0, self._next_deadline_ms - self._clock.monotonic_ms()))
@@ -148,71 +132,10 @@ class Network:
         """Make ``poll`` return if it is waiting; may be called from another thread."""
         self._connection.wakeup()
 
-    def client_instance_id(self, timeout_ms: int) -> str:
-        """Return the ID that a broker has given to this client, waiting for it up to the timeout (KIP-714).
-
-        Raises:
-            ConfigError: the client does not push metrics (``enable_metrics_push``).
-            RequestTimeoutError: no broker has given an ID in time.
-        """
-        push = self.required_push()
-        deadline = Deadline(self._clock, self._clock.monotonic_ms() + timeout_ms)
-        has_progress = True
-        if not self._connection.takes_metrics:
-            # Any response shows whether the broker takes metrics.
-            self.request(ANY_NODE, Metadata((), allow_auto_topic_creation=False), timeout_ms)
-            push.due_ms = min(push.due_ms, self._clock.monotonic_ms())
-        while (found := push.client_instance_id) is None:
-            remaining_ms = deadline.remaining_ms(has_progress=has_progress)
-            if push.why_ended or not self._connection.takes_metrics or not remaining_ms:
-                reason = push.why_ended or "no broker that it is connected to takes metrics of clients"
-                raise RequestTimeoutError(f"the client got no instance id in time: {reason}")
-            has_progress = self.poll(remaining_ms) > 0
-        return found
-
-    def required_push(self) -> MetricsPush:
-        """Return what pushes the metrics of this client.
-
-        Raises:
-            ConfigError: the client does not push metrics (``enable_metrics_push``).
-        """
-        if self._metrics_push is None:
-            raise ConfigError("the client has no instance id: enable_metrics_push is False")
-        return self._metrics_push
-
-    @property
-    def metrics_push(self) -> MetricsPush | None:
-        """What pushes the metrics of this client, or None."""
-        return self._metrics_push
-
-    def _push_metrics(self, push: MetricsPush, timeout_ms: int) -> int:
-        """Send what has to be pushed now; return the timeout, or the time until the next push if that is earlier."""
-        now = self._clock.monotonic_ms()
-        if now >= push.due_ms and not push.is_idle:
-            if not self._connection.takes_metrics:
-                push.look_again(now)
-            else:
-                request = push.due()
-                self.send(ANY_NODE, request, lambda response: push.take(response, self._clock.monotonic_ms()))
-        if push.is_idle or push.instance_id is None:
-            return timeout_ms
-        return min(timeout_ms, max(0, push.due_ms - now))
-
-    def close(self, *, may_push: bool = True) -> None:
-        """Drop all in-flight requests, push the last metrics if brokers subscribe to them, and close the connection.
-
-        ``may_push`` is False if another thread may be in ``poll``.
-        """
+    def close(self) -> None:
+        """Drop all in-flight requests, and close the connection."""
         self._pending.clear()
         self._unsent.clear()
-        push, self._metrics_push = self._metrics_push, None
-        last = push.last() if push is not None and may_push and self._connection.takes_metrics else None
-        if last is not None:
-            with suppress(StreamsError):
-                # The metrics are worth a moment, but not an error: the application closes its client.
-                self.request(ANY_NODE, last, _LAST_PUSH_MS)
-        if push is not None:
-            push.close()
         self._connection.close()
 
     def _expire(self) -> int:

@@ -16,8 +16,7 @@ from weakref import finalize, ref
 from streams.clients.accumulator import block_size, record_size
 from streams.clients.async_producer import AsyncProducer
 from streams.clients.delivery import Delivery
-from streams.clients.errors import RequestTimeoutError, error_for
-from streams.clients.metrics_push import MetricsPush, metrics_push
+from streams.clients.errors import error_for
 from streams.clients.network import Network
 from streams.clients.partitioners import Partitioning
 from streams.clients.records import GroupMetadata
@@ -48,8 +47,8 @@ from streams.core.topic import Topic, topic_name
 from streams.core.user_code import refuse_unawaited
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import OffsetAndMetadata
-from streams.protocol.messages import Metadata, TopicMetadata
-from streams.protocol.transport import ANY_NODE, Cluster, Connection
+from streams.protocol.messages import TopicMetadata
+from streams.protocol.transport import Cluster
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +99,8 @@ class Producer:
         refuse_unawaited(partitioner, "partitioner of a producer", error=ConfigError)
         settings = self._settings = changed(settings or ProducerSettings(), options)
         client_id, self._clock = settings.client_id, clock or SystemClock()
-        self._sender = _sender_of(broker.connect(client_id), self._clock, settings)
+        network = Network(broker.connect(client_id), self._clock, request_timeout_ms=settings.client.request_timeout_ms)
+        self._sender = Sender(network, self._clock, settings)
         self._accumulator, self._lock = self._sender.accumulator, self._sender.lock
         self._driver = self._driver_of(threads)
         self._partitioning = Partitioning(partitioner, murmur2(client_id.encode()) & 0x7FFFFFFF)
@@ -127,31 +127,10 @@ class Producer:
         finalize(self, _orphan, ref(driver)).atexit = False
         return driver
 
-    def record_metrics(self, metrics: Metrics) -> MetricsPush | None:
-        """Start recording this producer's metrics, such as ``record-send-rate``; return what pushes them, if any."""
+    def record_metrics(self, metrics: Metrics) -> None:
+        """Start recording this producer's metrics, such as ``record-send-rate``, in a registry."""
         settings = self._settings
         self._sender.sensors.record(metrics, settings.client_id, self._accumulator, settings.buffer_memory_bytes)
-        return self._sender.network.metrics_push
-
-    def client_instance_id(self, timeout_ms: int | None = None) -> str:
-        """Return the ID that a broker has given to this producer for the push of metrics, waiting for it (KIP-714).
-
-        ``timeout_ms`` is ``max_block_ms`` by default.
-
-        Raises:
-            ConfigError: the producer does not push metrics (``enable_metrics_push``).
-            RequestTimeoutError: no broker has given an ID in time.
-        """
-        self._check_open()
-        push = self._sender.network.required_push()
-        # Otherwise a producer that has sent nothing would not connect to any broker.
-        self._sender.post(ANY_NODE, Metadata((), allow_auto_topic_creation=False), lambda _: None)
-        timeout_ms = self._settings.max_block_ms if timeout_ms is None else timeout_ms
-        message = "the producer got no instance id in time: does the broker take metrics of clients?"
-        self._driver.wait(lambda: not push.awaits_id, timeout_ms, message)
-        if push.client_instance_id is None:
-            raise RequestTimeoutError(f"the producer got no instance id: {push.why_ended}")
-        return push.client_instance_id
 
     # --- sending ----------------------------------------------------------------------
 
@@ -530,18 +509,6 @@ class Producer:
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClientClosedError(f"the producer {self._why_closed}")
-
-
-def _sender_of(connection: Connection, clock: Clock, settings: ProducerSettings) -> Sender:
-    """Return a sender that pushes its metrics; it has no reference to the producer, which it must not keep alive."""
-    labels = {"transactional_id": settings.transactional_id} if settings.transactional_id else {}
-    client_id, timeout_ms = settings.client_id, settings.client.request_timeout_ms
-    push = metrics_push(client_id, clock, settings.client, lambda: labels)
-    sender = Sender(Network(connection, clock, request_timeout_ms=timeout_ms, metrics_push=push), clock, settings)
-    if push is not None:
-        buffer_bytes = settings.buffer_memory_bytes
-        push.open_source = partial(sender.sensors.source, client_id, clock, sender.accumulator, buffer_bytes)
-    return sender
 
 
 def _orphan(driver: "ref[SenderDriver]") -> None:

@@ -86,7 +86,7 @@ class SenderDriver:
         with self._lock:
             # Another thread that is in ``poll`` ends with an error, because the connection is closed.
             is_mine, self._is_driven = not self._is_driven, True
-        self._network.close(may_push=is_mine)
+        self._network.close()
         if is_mine:
             self._end_iteration()
         self._sender.drop_all(BrokerError("the producer was closed before this was sent"))

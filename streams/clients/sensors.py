@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from streams.clients.metrics_push import MetricsSource
 from streams.clients.subscription import PartitionState
-from streams.core.clock import Clock
 from streams.core.metrics import (
     Amounts,
     Counter,
-    Metric,
     MetricPlace,
     Metrics,
     Reading,
@@ -32,17 +29,6 @@ if TYPE_CHECKING:
 
 def _nowhere() -> Metrics:
     return Metrics(level=RecordingLevel.OFF)
-
-
-def _source(metrics: Metrics, domain: str, client_id: str) -> MetricsSource:
-    """Return the source of the metrics of one client in a registry."""
-
-    def read() -> Iterator[Metric]:
-        for metric in metrics.collect():
-            if metric.scope.domain == domain and metric.tags.get("client-id") == client_id:
-                yield metric
-
-    return read
 
 
 @define(eq=False)
@@ -65,12 +51,6 @@ class _ReaderSensors(ABC):
         # All of these sensors are recorded at the same level.
         self.is_on = metrics.records(table.FETCHED)
         self._open(client_id)
-
-    def source(self, client_id: str, clock: Clock) -> MetricsSource:
-        """Return the source of this consumer's metrics, which are recorded from now on, if they were not before."""
-        if not self.is_on:
-            self.record(Metrics(clock), client_id)
-        return _source(self._metrics, "kafka.consumer", client_id)
 
     def close(self) -> None:
         """Stop exporting the consumer's metrics."""
@@ -158,12 +138,6 @@ class ProducerSensors:
 
         self._metrics.watch(readings)
         self._open(client_id)
-
-    def source(self, client_id: str, clock: Clock, accumulator: "Accumulator", buffer_bytes: int) -> MetricsSource:
-        """Return the source of this producer's metrics, which are recorded from now on, if they were not before."""
-        if not self.is_on:
-            self.record(Metrics(clock), client_id, accumulator, buffer_bytes)
-        return _source(self._metrics, "kafka.producer", client_id)
 
     def close(self) -> None:
         """Stop exporting the producer's metrics."""

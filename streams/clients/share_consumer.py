@@ -93,7 +93,7 @@ class ShareConsumer:
         check_group_id(group_id)
         broker = cluster_of(broker, bootstrap_servers, security, "a share consumer")
         settings = self._settings = changed(settings or ShareConsumerSettings(), options)
-        parts = self._parts = ShareParts.of(broker, group_id, settings, clock or SystemClock(), self._member_id)
+        parts = self._parts = ShareParts.of(broker, group_id, settings, clock or SystemClock())
         self._network, self._clock, self._metadata = parts.network, parts.clock, parts.metadata
         self._is_explicit = settings.share_acknowledgement_mode == "explicit"
         self._membership, self._deliveries, self._topics = ShareMembership(parts), Deliveries(), TopicSubscription()
@@ -110,16 +110,6 @@ class ShareConsumer:
     def record_metrics(self, metrics: Metrics) -> None:
         """Start recording the metrics of this consumer, such as ``records-consumed-total``, in a registry."""
         self._parts.sensors.record(metrics, self._settings.client_id)
-
-    @exclusive
-    def client_instance_id(self, timeout_ms: int | None = None) -> str:
-        """Return the ID that a broker has given to this consumer; see ``Network.client_instance_id``.
-
-        ``timeout_ms`` is ``default_api_timeout_ms`` by default.
-        """
-        self._check_open()
-        timeout_ms = self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
-        return self._network.client_instance_id(timeout_ms)
 
     def _member_id(self) -> str:
         return self._membership.member.member_id

@@ -1,10 +1,7 @@
 """State that the modules of one share consumer share."""
 
-from collections.abc import Callable
-
 from attrs import field, frozen
 
-from streams.clients.consumer_parts import network_of_reader
 from streams.clients.metadata import MetadataCache
 from streams.clients.network import Network
 from streams.clients.sensors import ShareSensors
@@ -25,22 +22,11 @@ class ShareParts:
     sensors: ShareSensors = field(factory=ShareSensors)
 
     @classmethod
-    def of(
-        cls,
-        broker: Cluster,
-        group_id: str,
-        settings: ShareConsumerSettings,
-        clock: Clock,
-        member_id: Callable[[], str],
-    ) -> "ShareParts":
-        """Return the parts of a new share consumer, with a connection of its own; ``member_id`` returns its ID."""
-        sensors = ShareSensors()
-
-        def labels() -> dict[str, str]:
-            return {"group_id": group_id, "group_member_id": member_id(), "client_rack": settings.client_rack}
-
-        network = network_of_reader(broker, settings.client_id, clock, settings.client, sensors, labels)
-        return cls(network, clock, MetadataCache(), settings, group_id, sensors)
+    def of(cls, broker: Cluster, group_id: str, settings: ShareConsumerSettings, clock: Clock) -> "ShareParts":
+        """Return the parts of a new share consumer, with a connection of its own."""
+        connection = broker.connect(settings.client_id)
+        network = Network(connection, clock, request_timeout_ms=settings.client.request_timeout_ms)
+        return cls(network, clock, MetadataCache(), settings, group_id)
 
     def deadline(self, timeout_ms: int | None) -> Deadline:
         """Return a deadline from now on, by default after ``default_api_timeout_ms``."""

@@ -204,9 +204,6 @@ class ClientSettings:
         100, "ms", "First pause before a retry; that of a producer doubles up to the maximum."
     )
     metadata_max_age_ms: int = whole(300_000, "ms", "How often to look for new topics and partitions.")
-    enable_metrics_push: bool = flag(
-        True, "Whether metrics are pushed to brokers that subscribe to them (KIP-714), which needs the extra `otel`."
-    )
 
 
 @frozen(kw_only=True)

@@ -23,7 +23,6 @@ class _Client(TypedDict, total=False):
     request_timeout_ms: Milliseconds
     retry_backoff_ms: Milliseconds
     metadata_max_age_ms: Milliseconds
-    enable_metrics_push: bool
 
 
 class _Connection(TypedDict, total=False):

@@ -151,7 +151,6 @@ class ConfigSource(IntEnum):
     TOPIC = 1
     BROKER = 4
     DEFAULT = 5
-    CLIENT_METRICS = 7
     GROUP = 8
 
 

@@ -1,7 +1,7 @@
 """The base classes of requests and responses; each request class names the class of its response."""
 
 from sys import modules
-from typing import Any, Generic, TypeAlias, TypeVar, get_args
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, get_args
 
 R = TypeVar("R", bound="Response")
 R_co = TypeVar("R_co", bound="Response", covariant=True)
@@ -24,6 +24,21 @@ class RequestFor(Generic[R_co]):
 
 #: A request for any response.
 Request: TypeAlias = RequestFor[Any]
+
+
+class ClientInformation(NamedTuple):
+    """The client that sent a request, as the broker sees it.
+
+    - ``client_id``: the setting of the client.
+    - ``host``: its address as written in Java ("/127.0.0.1"), or "" for a client in the broker process.
+    """
+
+    client_id: str = ""
+    host: str = ""
+
+
+#: A client about which the broker has no information.
+UNKNOWN_CLIENT: Final = ClientInformation()
 
 
 def response_type(request_type: type[RequestFor[R]]) -> type[R]:

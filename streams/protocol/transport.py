@@ -64,11 +64,6 @@ class Connection(Protocol):
         """The properties of the cluster that clients depend on."""
         ...
 
-    @property
-    def takes_metrics(self) -> bool:
-        """Whether a connected broker has announced that clients may push their metrics to it (KIP-714)."""
-        ...
-
     def send(self, node_id: int, request: Request) -> int:
         """Send a request to a broker, by its ID or ``ANY_NODE``, and return the correlation ID of the request."""
         ...

@@ -28,7 +28,6 @@ from streams.runtime.filling import LaneFilling as LaneFilling
 from streams.runtime.grouping import START_OVER as START_OVER
 from streams.runtime.homes import home_of as home_of
 from streams.runtime.instance import Instance as Instance
-from streams.runtime.instance_clients import ClientInstanceIds as ClientInstanceIds
 from streams.runtime.instance_metrics import metrics_of as metrics_of
 from streams.runtime.lanes import merge_lanes as merge_lanes
 from streams.runtime.lateness import USUAL_LIMIT as USUAL_LIMIT

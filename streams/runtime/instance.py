@@ -25,7 +25,7 @@ from streams.runtime.facts import PartitionLayout
 from streams.runtime.globals import GlobalStores
 from streams.runtime.homes import StateHome
 from streams.runtime.idle import UpstreamWork
-from streams.runtime.instance_clients import ClientInstanceIds, InstanceClients
+from streams.runtime.instance_clients import InstanceClients
 from streams.runtime.instance_metrics import metrics_of, readings
 from streams.runtime.layout import Plans
 from streams.runtime.life import Life, State
@@ -276,11 +276,6 @@ class Instance:
     def stream_threads(self) -> Sequence[StreamThread]:
         """The stream threads of the instance."""
         return self.pool.stream_threads
-
-    def client_instance_ids(self, timeout_ms: int) -> ClientInstanceIds:
-        """Return the IDs that brokers have given to the clients; see ``InstanceClients.client_instance_ids``."""
-        self._check_running()
-        return self._clients.client_instance_ids(lambda: [thread.name for thread in self.stream_threads], timeout_ms)
 
     def add_thread(self) -> str:
         """Start a thread, to which a rebalance assigns a share of the tasks; return its name (KIP-663).

@@ -3,19 +3,17 @@
 The module imports only ``clients``, ``core`` and ``protocol`` from outside ``runtime``.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Final, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
-from attrs import define, field, frozen
+from attrs import define
 
-from streams.clients import Consumer, MetricsPush, Network, Producer, RequestTimeoutError
+from streams.clients import Consumer, Network, Producer
 from streams.core.client_settings import ConsumerSettings
 from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
-from streams.core.errors import ConfigError
-from streams.core.metrics import Metric, Metrics, Scope
-from streams.core.threads import SystemThreads, Threads, copied
+from streams.core.metrics import Metrics
+from streams.core.threads import Threads
 from streams.protocol.transport import Cluster
 from streams.runtime.assignment import TaskAssignment
 from streams.runtime.homes import StateHome
@@ -25,16 +23,6 @@ from streams.runtime.progress_records import progress_partition
 from streams.runtime.purge import Purger
 
 _C = TypeVar("_C", Consumer, Producer)
-#: How often to look whether brokers have given IDs to all consumers, in milliseconds.
-_PAUSE_MS: Final = 20
-
-
-@frozen
-class ClientInstanceIds:
-    """The IDs that brokers have given to the clients of an instance, by client ID (KIP-714, KIP-1076)."""
-
-    consumers: Mapping[str, str]
-    producers: Mapping[str, str]
 
 
 @define(eq=False)
@@ -46,9 +34,6 @@ class InstanceClients:
     _clock: Clock
     _home: StateHome
     _metrics: Metrics
-    #: What pushes the metrics of consumers and of producers, by client ID.
-    _consumers: dict[str, MetricsPush] = field(factory=dict, init=False)
-    _producers: dict[str, MetricsPush] = field(factory=dict, init=False)
 
     def reader(self, client_id: str) -> Consumer:
         """Return a consumer outside of any group, which reads changelogs and global topics from the beginning."""
@@ -85,7 +70,7 @@ class InstanceClients:
     def consumer(self, name: str, number: int, assignment: TaskAssignment) -> Consumer:
         """Return the consumer of a stream thread, which is a member of the application's group."""
         instance_id = self._config.consumer.group_instance_id
-        consumer = self._recorded(
+        return self._recorded(
             Consumer(
                 self._cluster,
                 self._config.application_id,
@@ -99,9 +84,6 @@ class InstanceClients:
                 clock=self._clock,
             )
         )
-        if (push := self._consumers.get(name)) is not None:
-            push.others.append(partial(self._metrics_of_thread, name, number))
-        return consumer
 
     def producer(self, name: str, number: int | None) -> Producer:
         """Return a producer; with exactly-once it is transactional, unless ``number``, the thread's number, is None."""
@@ -127,39 +109,8 @@ class InstanceClients:
         keep_ms = config.flight_recorder_retention_ms if config.flight_recorder else 0
         return Purger(network, self._clock, config.repartition_purge_interval_ms, keep_ms)
 
-    def client_instance_ids(self, threads: Callable[[], Sequence[str]], timeout_ms: int) -> ClientInstanceIds:
-        """Return the IDs that brokers have given to the clients for the push of metrics (KIP-1076).
-
-        Waits until the consumers of all ``threads`` have theirs; other clients get theirs when they are used.
-
-        Raises:
-            ConfigError: metrics are not pushed (``enable_metrics_push``).
-            RequestTimeoutError: a consumer has none in time.
-        """
-        if not self._config.client.enable_metrics_push:
-            raise ConfigError("the clients have no instance ids: enable_metrics_push is False")
-        deadline_ms, pause = self._clock.monotonic_ms() + timeout_ms, SystemThreads().signal()
-        while missing := [name for name in threads() if self._consumers[name].awaits_id]:
-            remaining_ms = deadline_ms - self._clock.monotonic_ms()
-            if remaining_ms <= 0:
-                raise RequestTimeoutError(
-                    f"no instance id in time of {', '.join(missing)}: does the broker take metrics of clients?"
-                )
-            pause.wait(min(remaining_ms, _PAUSE_MS))
-        return ClientInstanceIds(_ids_of(self._consumers), _ids_of(self._producers))
-
-    def _metrics_of_thread(self, name: str, number: int) -> Iterator[Metric]:
-        """Yield the metrics of a thread; the first one has those of the instance too (KIP-1076)."""
-        for metric in self._metrics.collect():
-            is_of_instance = metric.scope is Scope.CLIENT and number == 1
-            if metric.scope.domain == "kafka.streams" and (metric.tags.get("thread-id") == name or is_of_instance):
-                yield metric
-
     def _recorded(self, client: _C) -> _C:
-        push = client.record_metrics(self._metrics)
-        if push is not None:
-            kind = self._consumers if isinstance(client, Consumer) else self._producers
-            kind[push.client_id] = push
+        client.record_metrics(self._metrics)
         return client
 
     @property
@@ -170,8 +121,3 @@ class InstanceClients:
     def name(self, role: str) -> str:
         """Return the client ID for a role in this process."""
         return f"{self._config.client_id or self._config.application_id}-{self._home.process_id[:8]}-{role}"
-
-
-def _ids_of(pushes: dict[str, MetricsPush]) -> dict[str, str]:
-    found = {name: push.client_instance_id for name, push in copied(pushes).items() if not push.why_ended}
-    return {name: instance_id for name, instance_id in found.items() if instance_id is not None}

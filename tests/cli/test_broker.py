@@ -102,9 +102,3 @@ def test_settings_of_groups_have_the_names_of_kafka(refused: Callable[..., str])
     assert "expected at most group.max.session.timeout.ms, which is 1800000" in refused(
         "broker", "--set", "group.min.session.timeout.ms=1800001"
     )
-
-
-def test_a_file_of_metrics_that_cannot_be_written_is_an_error(refused: Callable[..., str]) -> None:
-    assert "--client-metrics nowhere/lines.jsonl: it cannot be written" in refused(
-        "broker", "--client-metrics", "nowhere/lines.jsonl"
-    )

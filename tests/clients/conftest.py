@@ -26,10 +26,6 @@ class FaultyConnection:
     def traits(self) -> Traits:
         return self.cluster.traits or self.inner.traits
 
-    @property
-    def takes_metrics(self) -> bool:
-        return self.inner.takes_metrics
-
     def send(self, node_id: int, request: Request) -> int:
         self.cluster.sent.append(request)
         if self.cluster.fails(request):

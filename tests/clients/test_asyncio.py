@@ -95,19 +95,6 @@ def test_send_returns_the_place_of_the_record(where: dict[str, Any]):
     run(main())
 
 
-@pytest.mark.parametrize("is_remote", [False, True])
-def test_clients_tell_the_ids_under_which_they_push_their_metrics(is_remote: bool) -> None:
-    async def main(where: dict[str, Any]) -> None:
-        async with Producer(**where) as producer, Consumer(**where, group_id="readers") as consumer:
-            ids = [await producer.client_instance_id(), await consumer.client_instance_id()]
-            assert ids == [await producer.client_instance_id(), await consumer.client_instance_id()]
-            assert len({*ids, ""}) == 3
-
-    with EmbeddedBroker(metrics_receiver=lambda pushed: None) as broker:
-        server = broker.serve("127.0.0.1:0")
-        run(main({"bootstrap_servers": server.address} if is_remote else {"broker": broker}))
-
-
 def test_records_of_many_tasks_keep_the_order_of_the_calls(broker: EmbeddedBroker, where: dict[str, Any]):
     async def main() -> None:
         async with Producer(**where, buffer_memory_bytes=20_000, max_request_bytes=1_000) as producer:

@@ -230,7 +230,6 @@ class Shuffled:
             close = inner.close
             give_up = inner.give_up
             traits = inner.traits
-            takes_metrics = inner.takes_metrics
 
         return Connection()
 
@@ -271,7 +270,6 @@ def test_several_requests_of_a_partition_are_under_way_at_once(make, cluster):
             class Connection:
                 send = inner.send
                 traits = inner.traits
-                takes_metrics = inner.takes_metrics
                 wakeup = inner.wakeup
                 close = inner.close
                 give_up = inner.give_up
@@ -344,7 +342,6 @@ def test_way_to_the_broker_that_raises_anything_is_tried_again(broker, make, clo
             class Connection:
                 poll = inner.poll
                 traits = inner.traits
-                takes_metrics = inner.takes_metrics
                 wakeup = inner.wakeup
                 close = inner.close
                 give_up = inner.give_up
@@ -520,7 +517,6 @@ def test_storage_that_fails_is_told_and_nothing_acknowledged(make, cluster):
                     return taken + inner.poll(0)
 
                 traits = inner.traits
-                takes_metrics = inner.takes_metrics
                 wakeup = inner.wakeup
                 close = inner.close
                 give_up = inner.give_up

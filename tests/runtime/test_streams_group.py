@@ -120,10 +120,6 @@ class WarmingConnection:
     def traits(self) -> Traits:
         return self.inner.traits
 
-    @property
-    def takes_metrics(self) -> bool:
-        return self.inner.takes_metrics
-
     def send(self, node_id: int, request: Request) -> int:
         if isinstance(request, StreamsGroupHeartbeat):
             self.heartbeats.append(request)

@@ -31,8 +31,7 @@ from streams.protocol.admin_messages import (
     SaslAuthenticateResponse,
     SaslHandshake,
 )
-from streams.protocol.request import Response
-from streams.protocol.telemetry_messages import ClientInformation
+from streams.protocol.request import ClientInformation, Response
 from streams.protocol.wire import (
     API_VERSIONS,
     EncodingError,
@@ -90,7 +89,7 @@ class ClientConnection(asyncio.Protocol):
         self._login_timer = self._loop.call_later(limits.login_ms / 1000, self._on_login_timeout)
         self.peer = _text_of(peer)
         # How Java writes an address without a host name; tools show it unchanged.
-        self._client = ClientInformation("", f"/{peer[0]}", peer[1]) if isinstance(peer, tuple) else ClientInformation()
+        self._client = ClientInformation("", f"/{peer[0]}") if isinstance(peer, tuple) else ClientInformation()
         #: When bytes last arrived, in seconds on the clock of the event loop.
         self.active_s = self._loop.time()
 
@@ -328,9 +327,6 @@ class ClientConnection(asyncio.Protocol):
         authentication = self._authentication
         response: Response
         if isinstance(request, ApiVersions):
-            self._client = self._client._replace(
-                software_name=request.client_software_name, software_version=request.client_software_version
-            )
             response = self._driver.machine.served()
         elif authentication is None:
             self._refuse("sent %s, but this listener has no users", exchange.header.api)

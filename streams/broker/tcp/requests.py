@@ -17,9 +17,8 @@ from streams.broker.limits import FETCH_MIN_BYTES, REQUEST_ITEMS
 from streams.broker.service import Broker
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import Fetch, ProduceResponse
-from streams.protocol.request import Request, Response
+from streams.protocol.request import ClientInformation, Request, Response
 from streams.protocol.share_group_messages import ShareFetch
-from streams.protocol.telemetry_messages import ClientInformation
 from streams.protocol.wire import (
     RequestHeader,
     UnsupportedVersionError,

@@ -68,11 +68,6 @@ class Link(Protocol):
         """The current phase of the handshake, for messages."""
         ...
 
-    @property
-    def takes_metrics(self) -> bool:
-        """Whether the broker has announced that clients may push their metrics; meaningful once the link is ready."""
-        ...
-
     def begin(self) -> None:
         """Start to connect to the broker."""
         ...
@@ -168,11 +163,6 @@ class Channel:
     def is_ready(self) -> bool:
         """Whether a request would be sent immediately, because the channel is connected and authenticated."""
         return self._state is _State.READY
-
-    @property
-    def takes_metrics(self) -> bool:
-        """Whether the channel is ready, and its broker has announced that clients may push their metrics to it."""
-        return self.is_ready and self._link.takes_metrics
 
     @property
     def is_closed(self) -> bool:

@@ -103,11 +103,6 @@ class ClusterConnection:
 
     # --- the interface ----------------------------------------------------------------
 
-    @property
-    def takes_metrics(self) -> bool:
-        """Whether a connected broker has announced that clients may push their metrics to it (KIP-714)."""
-        return any(channel.takes_metrics for channel in self._channels.values())
-
     def send(self, node_id: int, request: Request) -> int:
         """Send a request to the broker ``node_id`` (-1 for any broker) and return the correlation id.
 

@@ -30,7 +30,6 @@ from streams.protocol.request import Request
 from streams.protocol.wire import (
     API_VERSIONS,
     APIS,
-    TELEMETRY_APIS,
     FrameReader,
     MalformedError,
     UnsupportedVersionError,
@@ -167,11 +166,6 @@ class SocketLink:
     def phase(self) -> str:
         """The current phase of the handshake, for messages."""
         return self._phase.value
-
-    @property
-    def takes_metrics(self) -> bool:
-        """Whether the broker has announced that clients may push their metrics to it."""
-        return all(api.key in self._ranges for api in TELEMETRY_APIS)
 
     # --- lifecycle --------------------------------------------------------------------
 

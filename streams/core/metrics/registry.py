@@ -89,7 +89,7 @@ class Metric:
 
     @property
     def telemetry_name(self) -> str:
-        """The name under which the metric is pushed and exported (KIP-714)."""
+        """The name under which the metric is exported, which is that of KIP-714."""
         return telemetry_name(self.scope, self.name)
 
 

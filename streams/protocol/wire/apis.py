@@ -11,7 +11,6 @@ from streams.protocol.wire.tables import (
     session,
     share_groups,
     streams_groups,
-    telemetry,
     topics,
     transactions,
 )
@@ -29,7 +28,6 @@ APIS: Final[dict[int, Api]] = {
             *topics.APIS,
             *transactions.APIS,
             *operations.APIS,
-            *telemetry.TELEMETRY_APIS,
         ),
         key=lambda api: api.key,
     )

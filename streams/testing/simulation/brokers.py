@@ -10,11 +10,10 @@ from random import Random
 
 from attrs import define, field
 
-from streams.broker import AssignableTopics, Broker, BrokerConfig, FetchSessions, MetricsReceiver, Storages, Topics
+from streams.broker import AssignableTopics, Broker, BrokerConfig, FetchSessions, Storages, Topics
 from streams.core.records import Block, TopicPartition
 from streams.group import Coordinator, CoordinatorConfig
 from streams.protocol.request import Request, Response
-from streams.protocol.telemetry_messages import ALL_METRICS
 from streams.testing.simulation.report import InvariantViolationError
 from streams.testing.simulation.scheduler import Scheduler
 
@@ -26,9 +25,6 @@ class SimBroker:
     scheduler: Scheduler
     rng: Random
     group_config: CoordinatorConfig = field(factory=CoordinatorConfig)
-    #: Takes the metrics of clients, all of which push all of them in this interval in milliseconds.
-    metrics_receiver: MetricsReceiver | None = None
-    metrics_interval_ms: int = 1_000
     machine: Broker = field(init=False)
     is_up: bool = True
     #: Called with every request and its response, in the same event.
@@ -90,13 +86,7 @@ class SimBroker:
     def _made(self, topics: Topics) -> Broker:
         coordinator = Coordinator(self.group_config, Random(self.rng.getrandbits(64)), AssignableTopics(topics))
         sessions = FetchSessions(Random(self.rng.getrandbits(64)))
-        config = BrokerConfig(maintenance_interval_ms=None, metrics_receiver=self.metrics_receiver)
-        if self.metrics_receiver is None:
-            return Broker(topics, coordinator, config, fetch_sessions=sessions)
-        made = Broker(topics, coordinator, config, fetch_sessions=sessions, rng=Random(self.rng.getrandbits(64)))
-        # A broker with a data directory would have kept it.
-        made.client_metrics.alter("all", {"metrics": ALL_METRICS, "interval.ms": str(self.metrics_interval_ms)})
-        return made
+        return Broker(topics, coordinator, BrokerConfig(maintenance_interval_ms=None), fetch_sessions=sessions)
 
     def _handle(self, request: Request, answer: Callable[[Response | Exception], None]) -> None:
         life = self._life

@@ -134,11 +134,6 @@ class SimNodes:
         """The addresses of the brokers, as "host:port"."""
         return self._addresses
 
-    @property
-    def takes_metrics(self) -> bool:
-        """Whether the brokers take the metrics of clients."""
-        return self.broker.machine.client_metrics.receiver is not None
-
     # --- faults ---------------------------------------------------------------------------
 
     def move_leaders(self, until_ms: int) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from streams.broker import MetricsReceiver
 from streams.core.config import SET_ON_BROKER, SETTINGS
 from streams.core.setting import pairs_of
 from streams.core.topic import Topic
@@ -136,8 +135,6 @@ class Conditions:
     tag_values: Sequence[int] = (1,)
     #: The least time in ms between two assignments of a streams group (KIP-1263).
     assignment_interval_ms: int = 0
-    #: Takes the metrics that the clients push every second (KIP-714), or None if the brokers take none.
-    metrics_receiver: MetricsReceiver | None = None
 
     @classmethod
     def undisturbed(cls, number: int, scenario: Scenario) -> "Conditions":

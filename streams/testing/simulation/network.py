@@ -48,11 +48,6 @@ class Server(Protocol):
         """The addresses of the brokers, as "host:port"."""
         ...
 
-    @property
-    def takes_metrics(self) -> bool:
-        """Whether the brokers take the metrics of clients."""
-        ...
-
     def serve(self, node: int, request: Request, answer: Callable[[Response | Exception], None]) -> None:
         """Handle a request at the broker with this index in ``addresses``.
 
@@ -239,11 +234,6 @@ class SimLink:
     def name(self) -> str:
         """The name of the client's process."""
         return self._process.name
-
-    @property
-    def takes_metrics(self) -> bool:
-        """Whether the brokers take the metrics of clients."""
-        return self._network.server.takes_metrics
 
     # --- client side --------------------------------------------------------------------------
 

@@ -95,7 +95,7 @@ class World:
     def _connect(self, group_config: CoordinatorConfig) -> None:
         """Create the brokers and the network."""
         seed, conditions = self.seed, self.conditions
-        self.broker = SimBroker(self.scheduler, Random(f"broker {seed}"), group_config, conditions.metrics_receiver)
+        self.broker = SimBroker(self.scheduler, Random(f"broker {seed}"), group_config)
         self.broker.group_id = _APPLICATION
         self.broker.create(self.scenario.partitions)
         self.nodes = SimNodes(

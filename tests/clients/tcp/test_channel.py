@@ -29,7 +29,6 @@ class Wire:
     phase: str = "connecting"
     sent: list[Request] = field(factory=list)
     is_woken: bool = False
-    takes_metrics: bool = False
 
     def link(self, channel: Channel) -> "Wire":
         return self

@@ -14,8 +14,7 @@ from streams.broker import EmbeddedBroker
 from streams.core.records import TopicPartition
 from streams.protocol.admin_messages import ApiVersions, SaslAuthenticate, SaslHandshake
 from streams.protocol.error_codes import ErrorCode
-from streams.protocol.request import RequestFor, Response, response_type
-from streams.protocol.telemetry_messages import ClientInformation
+from streams.protocol.request import ClientInformation, RequestFor, Response, response_type
 from streams.protocol.wire import APIS, mapping
 from streams.protocol.wire.codec import coder, request_coder, response_coder
 from streams.protocol.wire.fields import (

@@ -78,6 +78,7 @@ from streams.protocol.messages import (
     TxnOffsetCommit,
     TxnOffsetCommitResponse,
 )
+from streams.protocol.request import ClientInformation
 from streams.protocol.streams_group_messages import (
     CopartitionGroup,
     DescribedStreamsMember,
@@ -102,13 +103,6 @@ from streams.protocol.streams_group_messages import (
     TopologyDescriptionGlobalStore,
     TopologyDescriptionSubtopology,
     TopologyNode,
-)
-from streams.protocol.telemetry_messages import (
-    ClientInformation,
-    GetTelemetrySubscriptions,
-    GetTelemetrySubscriptionsResponse,
-    PushTelemetry,
-    PushTelemetryResponse,
 )
 from streams.protocol.wire import (
     APIS,
@@ -157,12 +151,6 @@ _SUBTOPOLOGY = GroupSubtopology(
 CLIENT = ClientInformation("client")
 
 EXCHANGES = [
-    (
-        0,
-        GetTelemetrySubscriptions(b"i" * 16, CLIENT),
-        GetTelemetrySubscriptionsResponse(ErrorCode.NONE, b"i" * 16, -7, (4, 1), 60_000, 1 << 20, True, ("org.",)),
-    ),
-    (0, PushTelemetry(b"i" * 16, -7, True, 4, b"metrics", CLIENT), PushTelemetryResponse(ErrorCode.NONE)),
     (
         1,
         ListOffsets({A0: -1, A1: 1234, B0: -2}),

@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 from zlib import crc32
 
-from attrs import define, evolve, field
+from attrs import define, field
 
 from streams import (
     CountWindows,
@@ -28,7 +28,6 @@ from streams import (
     Windowed,
     Windower,
 )
-from streams.broker import MetricsReceiver
 from streams.testing import TopologyTestDriver
 from streams.testing.simulation.conditions import Conditions, Scenario, in_order_of_topics
 from streams.testing.simulation.outcome import OutputPlace
@@ -281,20 +280,16 @@ def driven(topology: Combined) -> Counter[str]:
         return Counter(key for key, _ in driver.read(results))
 
 
-def differences(
-    topology: Combined, expected: Counter[str], seed: int, metrics_receiver: MetricsReceiver | None = None
-) -> str:
+def differences(topology: Combined, expected: Counter[str], seed: int) -> str:
     """Run a world with faults of a topology, and return what is wrong with it, or "".
 
-    With ``metrics_receiver``, its clients push their metrics.
     In two of the first 48 topologies no record is late: those that would be are filtered before, or duplicates.
     """
     topology.uses.clear()
     scenario = Scenario(
         topology, ROWS, {}, PARTITIONS, 20_000, is_exactly_once=True, growing=["words"], rest_ms=REST_MS
     )
-    conditions = evolve(Conditions.drawn(seed, scenario), metrics_receiver=metrics_receiver)
-    outcome, violation = World(seed, scenario, conditions).run()
+    outcome, violation = World(seed, scenario, Conditions.drawn(seed, scenario)).run()
     if violation is not None:
         return violation
     found = Counter({key.decode(): n for key, n in outcome.counts[OutputPlace("topic", results.name)].items() if key})

@@ -16,7 +16,6 @@ from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import OffsetCommit, OffsetCommitResponse
 from streams.protocol.request import Request, Response
 from streams.testing.simulation.scheduler import SimProcess, SimThreads
-from tests.testing.simulation.pushed import PushedWatch
 from tests.testing.simulation.storm import REQUEST_MS, Site, Storm
 
 GROUP = "readers"
@@ -157,26 +156,17 @@ class ConsumerWorld:
 
     seed: int
     is_calm: bool = False
-    #: The interval in which the clients push their metrics, or 0 if brokers take none; drawn apart from all else.
-    metrics_ms: int = field(kw_only=True)
     #: Subscriptions to a pattern, by whether the broker matches it.
     matched: defaultdict[bool, int] = field(factory=lambda: defaultdict(int))
-    #: Wall-clock times in milliseconds at which each reader has read a record.
-    read_times: defaultdict[str, list[int]] = field(factory=lambda: defaultdict(list))
     #: How often listeners were told of revoked and of lost partitions.
     revoked: int = 0
     lost: int = 0
     seen: defaultdict[TopicPartition, set[int]] = field(factory=lambda: defaultdict(set))
     refused: defaultdict[str, int] = field(factory=lambda: defaultdict(int))
     committed: dict[TopicPartition, int] = field(factory=dict)
-    pushed: PushedWatch = field(factory=PushedWatch)
     _late: list[Request] = field(factory=list)
     storm: Storm = field(init=False)
     readers: list[Reader] = field(init=False)
-
-    @metrics_ms.default
-    def _drawn_metrics_ms(self) -> int:
-        return Random(f"metrics {self.seed}").choice((0, 500, 2_000))
 
     def __attrs_post_init__(self) -> None:
         rng = Random(f"consumers {self.seed}")
@@ -190,8 +180,6 @@ class ConsumerWorld:
             _FAULTS,
             self.is_calm,
             rng.choice((1, 2, 3)),
-            self.pushed if self.metrics_ms else None,
-            self.metrics_ms,
             # A rolling migration, which may turn back: each start may use the other protocol.
             draw=lambda: rng.choice(("consumer", "consumer", "classic")),
             apply_own=self._apply,
@@ -219,27 +207,18 @@ class ConsumerWorld:
         Raises:
             InvariantViolationError: an invariant is violated.
         """
-        return self.storm.run(self._unfinished, self._check_metrics)
+        return self.storm.run(self._unfinished)
 
     def _apply(self, kind: str) -> None:
         if kind == "partitions" and self.storm.broker.is_up:
             topics = self.storm.broker.machine.topics
             topics.add_partitions("read-b", len(topics.by_name["read-b"].logs) + 1)
 
-    def _check_metrics(self) -> None:
-        if self.metrics_ms:
-            # A request of the storm times out, one is throttled, and the first push after it may come late.
-            scheduler = self.storm.scheduler
-            since_ms = scheduler.clock.now_ms()
-            scheduler.run_until(scheduler.now_ms + REQUEST_MS + 4 * self.metrics_ms)
-            self._check_pushed(since_ms)
-
     # --- invariants -------------------------------------------------------------------------
 
     def read(self, reader: Reader, partition: TopicPartition, offset: int) -> None:
         """Note a record that a reader got, which no other reader may own that is certainly a member."""
         self.storm.reads += 1
-        self.read_times[reader.name].append(self.storm.scheduler.clock.now_ms())
         self.seen[partition].add(offset)
         self.storm.log(reader.name, f"reads {partition} {offset}")
         now_ms = self.storm.scheduler.clock.monotonic_ms()
@@ -292,31 +271,6 @@ class ConsumerWorld:
             member = shell.consumer.members.get(request.member_id)
             if member is None or member.epoch != request.generation_id:
                 self.storm.fail(f"a commit of {request.member_id} in epoch {request.generation_id} was taken")
-
-    def _check_pushed(self, since_ms: int) -> None:
-        """Each client that reads pushes, under one ID, and what it pushes is what it has read, once."""
-        for reader in self.readers:
-            ids = self.pushed.ids[reader.name]
-            if len(ids) > reader.site.starts:
-                self.storm.fail(f"{reader.name} has started {reader.site.starts} times, and pushes with {len(ids)} IDs")
-            push = reader.site.client and reader.site.client._network.metrics_push
-            # Whose first question for subscriptions is lost asks again after five minutes, as Java's clients do.
-            is_waiting = push is not None and push.instance_id is None and not push.is_idle
-            if not is_waiting and not any(self.pushed.instances[name].until_ms >= since_ms for name in ids):
-                self.storm.fail(f"{reader.name} has not pushed since {since_ms} ms")
-        for total in self.pushed.instances.values():
-            if problem := total.problem():
-                self.storm.fail(f"{total.client_id}: {problem}")
-            times = self.read_times[total.client_id]
-            before, after = (
-                sum(low < at_ms < high for at_ms in times)
-                for low, high in (
-                    (total.started_ms, total.until_ms),
-                    (total.started_ms - 1, total.until_ms + 1),
-                )
-            )
-            if not before <= total.total <= after:
-                self.storm.fail(f"{total.client_id} has pushed {total.total} records, and read {before} to {after}")
 
     def _unfinished(self) -> str:
         """Return what is not settled yet, or an empty string."""

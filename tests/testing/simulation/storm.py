@@ -18,7 +18,6 @@ from streams.testing.simulation.cluster import SimNodes
 from streams.testing.simulation.network import SimNetwork, Weather
 from streams.testing.simulation.report import Counters, EventLog, InvariantViolationError
 from streams.testing.simulation.scheduler import Scheduler, SimProcess, SimThreads, SpinDetector
-from tests.testing.simulation.pushed import PushedWatch
 
 STORM_MS = 20_000
 #: Virtual time after the storm within which all work must be done.
@@ -100,8 +99,6 @@ class Storm:
     weights: Mapping[str, int]
     is_calm: bool
     brokers: int = 1
-    pushed: PushedWatch | None = None
-    metrics_ms: int = 0
     #: Draws what a fault may change about its site.
     draw: Callable[[], str] = field(default=lambda: "")
     #: Called for each fault of a kind that is the world's own.
@@ -124,7 +121,7 @@ class Storm:
 
     def __attrs_post_init__(self) -> None:
         scheduler, rng, seed = self.scheduler, self.rng, self.seed
-        self.broker = SimBroker(scheduler, Random(f"broker {seed}"), self.config, self.pushed, self.metrics_ms)
+        self.broker = SimBroker(scheduler, Random(f"broker {seed}"), self.config)
         self.broker.group_id = self.group_id
         self.broker.create(self.topics)
         self.nodes = SimNodes(scheduler, self.broker, Random(f"nodes {seed}"), self.counters, self.brokers, 1_000)
@@ -144,10 +141,10 @@ class Storm:
 
     # --- the run ----------------------------------------------------------------------------
 
-    def run(self, unfinished: Callable[[], str], check: Callable[[], None] = lambda: None) -> str:
+    def run(self, unfinished: Callable[[], str]) -> str:
         """Run the storm until its work is done; return the digest of its events.
 
-        ``unfinished`` returns what is not settled yet, or an empty string; ``check`` looks at the end.
+        ``unfinished`` returns what is not settled yet, or an empty string.
 
         Raises:
             InvariantViolationError: an invariant is violated.
@@ -155,7 +152,7 @@ class Storm:
         before = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
         try:
-            self._run(unfinished, check)
+            self._run(unfinished)
         finally:
             for site in self.sites:
                 site.crash()
@@ -164,7 +161,7 @@ class Storm:
             logging.disable(before)
         return hashlib.sha256("\n".join(self.history.lines).encode()).hexdigest()[:16]
 
-    def _run(self, unfinished: Callable[[], str], check: Callable[[], None]) -> None:
+    def _run(self, unfinished: Callable[[], str]) -> None:
         scheduler = self.scheduler
         self.writer.spawn(self._write)
         for number, site in enumerate(self.sites):
@@ -180,8 +177,6 @@ class Storm:
             if scheduler.now_ms >= limit_ms:
                 raise InvariantViolationError(f"{SETTLING_MS // 1000} s after the storm: {why}")
             scheduler.run_until(scheduler.now_ms + 200)
-        if not self.failures:
-            check()
         if self.failures:
             raise self.failures[0]
 

@@ -7,8 +7,7 @@ inputs close the sum, for which of them has a record depends on the wall clock.
 import pytest
 
 from tests.testing.simulation import mutations
-from tests.testing.simulation.combined import Combined, differences, driven, faults_of
-from tests.testing.simulation.pushed import PushedWatch
+from tests.testing.simulation.combined import faults_of
 
 #: Worlds in which a deliberate bug must be found.
 ENOUGH = 60
@@ -28,18 +27,6 @@ BUGS = {
 @pytest.mark.parametrize("world", range(48))
 def test_results_of_all_operators_are_exact_in_a_storm(world):
     assert faults_of(world) == ""
-
-
-@pytest.mark.parametrize("world", range(6))
-def test_results_are_exact_while_all_clients_push_their_metrics(world):
-    """Each record that a consumer has read is in one delta, whatever becomes of requests and brokers."""
-    pushed = PushedWatch()
-
-    assert differences(Combined(world), driven(Combined(world)), world, pushed) == ""
-
-    assert [total.problem() for total in pushed.instances.values() if total.problem()] == []
-    assert sum(total.total for total in pushed.instances.values()) > 0
-    assert {"consumer", "producer", "stream"} <= pushed.kinds
 
 
 @pytest.mark.parametrize("name", BUGS)

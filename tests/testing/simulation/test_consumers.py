@@ -4,7 +4,6 @@ a member that was fenced, and the group becomes stable again.
 
 import pytest
 
-from streams.clients.metrics_push import MetricsPush
 from streams.group.consumer_group import ConsumerGroup
 from streams.group.consumer_heartbeats import ConsumerHeartbeats
 from streams.group.consumer_member import ConsumerMembership
@@ -14,24 +13,6 @@ from streams.protocol.error_codes import ErrorCode
 from streams.testing.simulation.report import InvariantViolationError
 from tests.testing.simulation.consumer_world import ConsumerWorld
 from tests.testing.simulation.hashes import printed_with_other_hashes
-from tests.testing.simulation.storm import STORM_MS
-
-_pushed, _due = MetricsPush._pushed, MetricsPush.due
-
-
-def taken_when_it_is_sent(push, subscription, *, is_terminating):
-    """What a broker may never get counts as taken."""
-    request = _pushed(push, subscription, is_terminating=is_terminating)
-    push._encoder.note_taken()
-    return request
-
-
-def asks_for_a_new_id(push):
-    """A client that asks again forgets its ID."""
-    if push._subscription is None:
-        push.instance_id = None
-    return _due(push)
-
 
 #: Worlds in which a deliberate bug must be found.
 ENOUGH = 60
@@ -42,9 +23,6 @@ BUGS = {
     "member_ignores_that_it_is_fenced": (EpochMember, "_reset", lambda *_: None, 2),
     "removed_member_keeps_its_partitions": (ConsumerHeartbeats, "lose", lambda *_: [], 2),
     "removed_member_of_the_classic_protocol_keeps_its_partitions": (ConsumerMembership, "lost", lambda *_: [], 4),
-    "pushed_metrics_count_as_taken_when_they_are_sent": (MetricsPush, "_pushed", taken_when_it_is_sent, 1),
-    "client_that_asks_again_has_another_id": (MetricsPush, "due", asks_for_a_new_id, 1),
-    "client_gives_up_its_metrics_on_any_error": (MetricsPush, "_fail", lambda push, *_: push._end("an error"), 8),
 }
 DIGEST = """
 from tests.testing.simulation.consumer_world import ConsumerWorld
@@ -74,19 +52,6 @@ def test_group_of_consumers_is_stable_after_a_storm(seed):
     ConsumerWorld(seed).run()
 
 
-def test_last_push_has_all_that_a_consumer_has_read():
-    world = ConsumerWorld(0, is_calm=True, metrics_ms=500)
-    world.storm.scheduler.at(STORM_MS - 1_000, lambda: setattr(world.readers[0].site, "is_leaving", True))
-
-    world.run()
-
-    (total,) = [one for one in world.pushed.instances.values() if one.is_terminated]
-    read = sum(at_ms > total.started_ms for at_ms in world.read_times["r0"])
-    assert total.total > 0
-    assert total.client_id == "r0"
-    assert sum(one.total for one in world.pushed.instances.values() if one.client_id == "r0") == read
-
-
 def test_storms_of_consumers_have_everything():
     """Each kind of fault, commits that are refused, both protocols, and listeners that are told of both ends."""
     worlds = [ConsumerWorld(seed) for seed in range(30)]
@@ -103,10 +68,6 @@ def test_storms_of_consumers_have_everything():
     assert sum(world.lost for world in worlds) > 0
     assert {reader.is_automatic for world in worlds for reader in world.readers} == {False, True}
     assert {is_by_broker for world in worlds for is_by_broker in world.matched} == {False, True}
-    assert {world.metrics_ms for world in worlds} == {0, 500, 2_000}
-    pushed = [total for world in worlds for total in world.pushed.instances.values()]
-    assert {total.is_terminated for total in pushed} == {False, True}
-    assert sum(total.total for total in pushed) > 0
 
 
 @pytest.mark.parametrize("name", BUGS)

@@ -2,8 +2,8 @@
 
 A client uses ``build_request`` and ``parse_response``; a broker uses ``parse_request`` and ``build_response``.
 Most translations are ``derived`` from the table and the message classes of an API.  The translations that depend on
-the version or the client are written by hand, in ``groups``, ``records``, ``share_groups``, ``telemetry``, ``topics``
-and ``transactions``.
+the version or the client are written by hand, in ``groups``, ``records``, ``share_groups``, ``topics`` and
+``transactions``.
 Requests without a Kafka API are in ``WITHOUT_API``.
 """
 
@@ -12,12 +12,11 @@ from functools import cache
 from typing import Any, Final
 
 from streams.protocol.group_messages import CreateGroup, ResetOffsets
-from streams.protocol.request import Request, Response
-from streams.protocol.telemetry_messages import UNKNOWN_CLIENT, ClientInformation
+from streams.protocol.request import UNKNOWN_CLIENT, ClientInformation, Request, Response
 from streams.protocol.wire.apis import APIS
 from streams.protocol.wire.errors import MalformedError, UnsupportedVersionError
 from streams.protocol.wire.fields import Api, Fields
-from streams.protocol.wire.mapping import groups, records, share_groups, telemetry, topics, transactions
+from streams.protocol.wire.mapping import groups, records, share_groups, topics, transactions
 from streams.protocol.wire.mapping.base import AnyIncoming as AnyIncoming
 from streams.protocol.wire.mapping.base import AnyTranslation
 from streams.protocol.wire.mapping.base import Incoming as Incoming
@@ -29,7 +28,7 @@ from streams.protocol.wire.mapping.derived import writer as writer
 #: Hand-written translations by API key.
 BY_HAND: Final[dict[int, AnyTranslation]] = {
     translation.api.key: translation
-    for module in (records, topics, groups, share_groups, transactions, telemetry)
+    for module in (records, topics, groups, share_groups, transactions)
     for translation in module.TRANSLATIONS
 }
 #: Requests without a Kafka API.

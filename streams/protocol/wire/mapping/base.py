@@ -14,9 +14,8 @@ from attrs import Factory, evolve, field, frozen
 from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode, error_code
-from streams.protocol.request import Request
+from streams.protocol.request import ClientInformation, Request
 from streams.protocol.share_group_messages import TopicIdPartition
-from streams.protocol.telemetry_messages import ClientInformation
 from streams.protocol.wire.errors import UnsupportedVersionError
 from streams.protocol.wire.fields import Api, Fields
 

@@ -28,11 +28,11 @@ from streams.protocol.group_messages import (
     SyncGroupResponse,
 )
 from streams.protocol.messages import FindCoordinator, FindCoordinatorResponse
+from streams.protocol.request import ClientInformation
 from streams.protocol.streams_group_messages import (
     StreamsGroupDescribe,
     StreamsGroupDescribeResponse,
 )
-from streams.protocol.telemetry_messages import ClientInformation
 from streams.protocol.wire.errors import EncodingError
 from streams.protocol.wire.fields import INT32, STRING, Api, Field, Fields, by_topic
 from streams.protocol.wire.mapping.base import (

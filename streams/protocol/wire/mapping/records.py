@@ -22,7 +22,7 @@ from streams.protocol.messages import (
     Produced,
     ProduceResponse,
 )
-from streams.protocol.telemetry_messages import ClientInformation
+from streams.protocol.request import ClientInformation
 from streams.protocol.wire.encoded import EncodedBlock, encoded, fetched, produced
 from streams.protocol.wire.errors import EncodingError
 from streams.protocol.wire.fields import Fields

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from streams.protocol.batch import CorruptBatchError
 from streams.protocol.error_codes import ErrorCode
+from streams.protocol.request import ClientInformation
 from streams.protocol.share_group_messages import (
     AcquiredRecords,
     DescribeShareGroupOffsets,
@@ -16,7 +17,6 @@ from streams.protocol.share_group_messages import (
     ShareGroupDescribeResponse,
     TopicIdPartition,
 )
-from streams.protocol.telemetry_messages import ClientInformation
 from streams.protocol.wire.encoded import encoded, fetched
 from streams.protocol.wire.fields import Fields
 from streams.protocol.wire.mapping.base import Incoming, RequestParts, Serving, Translation, code, text

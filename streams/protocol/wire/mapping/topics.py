@@ -24,7 +24,7 @@ from streams.protocol.messages import (
     TopicMetadata,
     TopicSpec,
 )
-from streams.protocol.telemetry_messages import ClientInformation
+from streams.protocol.request import ClientInformation
 from streams.protocol.wire.errors import EncodingError
 from streams.protocol.wire.fields import Fields
 from streams.protocol.wire.mapping.base import (

@@ -8,7 +8,7 @@ from typing import Final
 from attrs import evolve
 
 from streams.protocol.messages import EndTxn, TxnOffsetCommit
-from streams.protocol.telemetry_messages import ClientInformation
+from streams.protocol.request import ClientInformation
 from streams.protocol.wire.fields import Fields
 from streams.protocol.wire.mapping.base import RequestParts, limited
 from streams.protocol.wire.mapping.derived import derived
