@@ -46,7 +46,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--topology",
         metavar="FILE",
-        help="what Topology.describe() prints in Java; - is standard input (default: what the broker keeps, KIP-1331)",
+        help="what Topology.describe() prints in Java; - is standard input (default: topologies are not compared)",
     )
     parser.add_argument("--mark", metavar="FILE", help="also write a mark of where the application stands")
     parser.add_argument(

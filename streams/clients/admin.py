@@ -278,17 +278,13 @@ class Admin:
         """Return the state and members of a group; the state of a group that does not exist is ``Dead``."""
         return self._requests.ask_group(group_id, DescribeGroup(group_id), f"description of group {group_id!r}")
 
-    def describe_streams_group(
-        self, group_id: str, *, include_topology_description: bool = False
-    ) -> StreamsGroupDescribeResponse:
+    def describe_streams_group(self, group_id: str) -> StreamsGroupDescribeResponse:
         """Return the state, topology and members of a streams group (KIP-1071).
-
-        With ``include_topology_description``, also the nodes of the topology, if the broker keeps them (KIP-1331).
 
         Raises:
             BrokerError: there is no streams group of this name, or the broker has none.
         """
-        request = StreamsGroupDescribe(group_id, include_topology_description=include_topology_description)
+        request = StreamsGroupDescribe(group_id)
         return self._requests.ask_group(group_id, request, f"description of streams group {group_id!r}")
 
     def delete_group(self, group_id: str, *, force: bool = False) -> None:

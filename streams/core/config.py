@@ -148,11 +148,6 @@ class StreamsConfig:
         "sets session_timeout_ms, heartbeat_interval_ms and what concerns replicas. Bounded runs have a group of "
         "their own.",
     )
-    topology_description_push_enabled: bool = flag(
-        True,
-        "Whether the nodes of the topology are told to a broker that asks for them, which only happens with "
-        "group_protocol=streams (KIP-1331).",
-    )
     num_standby_replicas: int = whole(0, "replicas", "Standby replicas of each store on other instances.")
     client_tags: str = text(
         "",

@@ -163,7 +163,6 @@ class Settings(_Consumer, _Producer, _Connection, _Security, total=False):
     state_cleanup_dir_max_age_ms: Milliseconds
     num_stream_threads: int
     group_protocol: Literal["classic", "streams"]
-    topology_description_push_enabled: bool
     num_standby_replicas: int
     client_tags: str | Mapping[str, str]
     rack_aware_assignment_tags: str | list[str] | tuple[str, ...]

@@ -15,7 +15,6 @@ from streams.group.epoch_member import GroupHeartbeatResponse
 from streams.group.member import Action, MemberConfig
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResponse
-from streams.protocol.request import Request
 
 _ADVICE: Mapping[ErrorCode, str] = {
     ErrorCode.UNSUPPORTED_VERSION: "these groups need Kafka 4.0 or later; or set group_protocol=classic",
@@ -104,11 +103,10 @@ class ConsumerHeartbeats:
         """Return what to do about a rejected heartbeat, or "" if only the broker knows."""
         return _ADVICE.get(error, "")
 
-    def receive(self, response: GroupHeartbeatResponse) -> Request | None:
-        """Store the assignment of a response, if it has one; it asks for nothing."""
+    def receive(self, response: GroupHeartbeatResponse) -> None:
+        """Store the assignment of a response, if it has one."""
         if isinstance(response, ConsumerGroupHeartbeatResponse):
             self._assignment.receive(response.assignment)
-        return None
 
     def renew(self) -> None:
         """Do nothing, because the coordinator knows the partition counts."""

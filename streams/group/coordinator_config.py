@@ -37,18 +37,6 @@ class MigrationPolicy(Enum):
         return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
 
 
-class TopologyDescriptions(Enum):
-    """Where the broker keeps descriptions of the topologies of streams groups (KIP-1331).
-
-    Kafka's ``group.streams.topology.description.plugin.class`` names a class that keeps them; here it is one of these
-    words.  The default is not to keep any.
-    """
-
-    NONE = ""
-    #: In the log of the groups.
-    LOG = "log"
-
-
 @frozen
 class WholeNumber:
     """A whole number: its attribute of ``CoordinatorConfig``, and its bounds."""
@@ -61,7 +49,6 @@ class WholeNumber:
 #: The settings with a choice of words: their attributes of ``CoordinatorConfig``, and the words.
 _CHOICES: Final[Mapping[str, tuple[str, type[Enum]]]] = {
     "group.consumer.migration.policy": ("consumer_migration_policy", MigrationPolicy),
-    "group.streams.topology.description.plugin.class": ("streams_topology_descriptions", TopologyDescriptions),
 }
 #: The whole numbers among Kafka's settings of a broker that concern groups.
 NUMBERS: Final[Mapping[str, WholeNumber]] = {
@@ -103,9 +90,7 @@ class CoordinatorConfig:
     (KIP-1263); Kafka's default is 1000.
     Members of streams groups are told to report their changelog offsets every ``streams_task_offset_interval_ms``, and
     that a warm-up task up to ``streams_acceptable_recovery_lag`` records behind has caught up.
-    ``consumer_migration_policy`` decides about groups with members of both protocols.  With
-    ``streams_topology_descriptions``, Kafka's ``group.streams.topology.description.plugin.class``, the broker asks
-    members of streams groups for a description of their topology, and keeps it (KIP-1331).  Other defaults are Kafka's,
+    ``consumer_migration_policy`` decides about groups with members of both protocols.  Other defaults are Kafka's,
     except that of ``min_session_timeout_ms`` (6000).
 
     Raises:
@@ -137,9 +122,6 @@ class CoordinatorConfig:
     streams_num_standby_replicas: int = 0
     streams_task_offset_interval_ms: int = 60_000
     streams_acceptable_recovery_lag: int = 10_000
-    streams_topology_descriptions: TopologyDescriptions = field(
-        default=TopologyDescriptions.NONE, validator=instance_of(TopologyDescriptions)
-    )
 
     def __attrs_post_init__(self) -> None:
         for name, setting in NUMBERS.items():

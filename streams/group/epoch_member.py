@@ -29,7 +29,6 @@ from streams.protocol.share_group_messages import ShareGroupHeartbeat, ShareGrou
 from streams.protocol.streams_group_messages import (
     StreamsGroupHeartbeat,
     StreamsGroupHeartbeatResponse,
-    StreamsGroupTopologyDescriptionUpdateResponse,
 )
 from streams.protocol.transport import ANY_NODE
 
@@ -75,8 +74,8 @@ class Heartbeats(Protocol):
         """Return what to do about a rejected heartbeat, or "" if only the broker knows."""
         ...
 
-    def receive(self, response: GroupHeartbeatResponse) -> Request | None:
-        """Store what a response without error says of the assignment; return the request that it asks for, if any."""
+    def receive(self, response: GroupHeartbeatResponse) -> None:
+        """Store what a response without error says of the assignment."""
         ...
 
     def renew(self) -> None:
@@ -200,9 +199,6 @@ class EpochMember:
                 self._on_heartbeat(response, now_ms)
             else:
                 self._on_error(response, now_ms)
-        elif isinstance(response, StreamsGroupTopologyDescriptionUpdateResponse) and response.error:
-            refused = "the broker of group %r has not kept the description of the topology: %s %s"
-            log.warning(refused, self.config.group_id, response.error.name, response.message)
 
     def request_rejoin(self, reason: str) -> None:
         """Send everything again at the next ``poll``; the assignment stays, and is compared with current metadata."""
@@ -254,9 +250,7 @@ class EpochMember:
         self.heartbeat_interval_ms = max(1, response.heartbeat_interval_ms)
         self._next_heartbeat_ms = now_ms + self.heartbeat_interval_ms
         self.alive_until_ms = self._sent_ms + self.config.session_timeout_ms
-        asked_for = self._heartbeats.receive(response)
-        if asked_for is not None and self.coordinator is not None:
-            self._todo.append(Send(self.coordinator, asked_for))
+        self._heartbeats.receive(response)
 
     def _on_error(self, response: GroupHeartbeatResponse, now_ms: int) -> None:
         error, config = response.error, self.config

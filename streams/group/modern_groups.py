@@ -23,7 +23,6 @@ from streams.group.streams_groups import StreamsGroups
 from streams.group.streams_views import describe_streams
 from streams.group.timers import GroupTimer, Timers
 from streams.group.topic_directory import NoTopics, TopicDirectory
-from streams.group.topology_descriptions import store
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import ConsumerGroupDescribe, ConsumerGroupHeartbeat, OffsetCommit, OffsetFetch
 from streams.protocol.messages import TxnOffsetCommit
@@ -32,7 +31,6 @@ from streams.protocol.share_group_messages import ShareGroupDescribe, ShareGroup
 from streams.protocol.streams_group_messages import (
     StreamsGroupDescribe,
     StreamsGroupHeartbeat,
-    StreamsGroupTopologyDescriptionUpdate,
 )
 
 #: A member of such a group.
@@ -43,7 +41,6 @@ ModernRequest: TypeAlias = (
     | ConsumerGroupDescribe
     | StreamsGroupHeartbeat
     | StreamsGroupDescribe
-    | StreamsGroupTopologyDescriptionUpdate
     | ShareGroupHeartbeat
     | ShareGroupDescribe
 )
@@ -90,8 +87,6 @@ class ModernGroups:
                 return self.streams.heartbeat(request, now_ms)
             case StreamsGroupDescribe():
                 return describe_streams(self.groups.get(request.group_id), request)
-            case StreamsGroupTopologyDescriptionUpdate():
-                return store(self.streams.configs.defaults.streams_topology_descriptions, self.groups, request)
             case ShareGroupHeartbeat():
                 return self.shares.heartbeat(request, now_ms)
             case ShareGroupDescribe():

@@ -12,7 +12,6 @@ from streams.group.assignment_by_id import AssignmentById, NamesById
 from streams.group.epoch_member import GroupHeartbeatResponse
 from streams.group.member import Action, MemberConfig
 from streams.protocol.error_codes import ErrorCode
-from streams.protocol.request import Request
 from streams.protocol.share_group_messages import ShareGroupHeartbeat, ShareGroupHeartbeatResponse
 
 _ADVICE: Mapping[ErrorCode, str] = {
@@ -56,11 +55,10 @@ class ShareHeartbeats:
         """Return what to do about a rejected heartbeat, or "" if only the broker knows."""
         return _ADVICE.get(error, "")
 
-    def receive(self, response: GroupHeartbeatResponse) -> Request | None:
-        """Store the assignment of a response, if it has one; it asks for nothing."""
+    def receive(self, response: GroupHeartbeatResponse) -> None:
+        """Store the assignment of a response, if it has one."""
         if isinstance(response, ShareGroupHeartbeatResponse):
             self._assignment.receive(response.assignment)
-        return None
 
     def renew(self) -> None:
         """Do nothing, because the coordinator knows the partition counts."""

@@ -13,7 +13,7 @@ from attrs import define, evolve, field, frozen
 
 from streams.group.internal_topics import ConfiguredTopology
 from streams.protocol.group_messages import LEAVE_STATIC_EPOCH
-from streams.protocol.streams_group_messages import Endpoint, GroupTopology, GroupTopologyDescription, TaskIds
+from streams.protocol.streams_group_messages import Endpoint, GroupTopology, TaskIds
 
 
 class StreamsTask(NamedTuple):
@@ -105,9 +105,6 @@ class StreamsGroup:
     #: When ``target`` was computed, or None if it was not, or not by this coordinator.
     assigned_ms: int | None = None
     topology: GroupTopology | None = None
-    #: The description of the topology that a member has sent, and when one was asked for it last.
-    description: GroupTopologyDescription | None = None
-    description_asked_ms: int | None = None
     #: The epoch of the topology whose topics were complete when the group epoch was raised last; -1 for none.
     validated_epoch: int = -1
     #: A hash of the topics of the topology, which tells whether they have changed.
@@ -139,7 +136,7 @@ class StreamsGroup:
     def is_blank(self) -> bool:
         """Whether the group is as if there was none."""
         is_new = self.epoch == self.assignment_epoch == 1
-        is_bare = self.topology is None and self.description is None
+        is_bare = self.topology is None
         return is_new and is_bare and not self.members and not self.target
 
     @property

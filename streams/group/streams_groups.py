@@ -48,7 +48,6 @@ from streams.group.streams_views import endpoints, task_of_partition
 from streams.group.task_assignor import TaskHolder, assign_tasks
 from streams.group.timers import GroupTimer, TimerKind, Timers
 from streams.group.topic_directory import TopicDirectory
-from streams.group.topology_descriptions import asking
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
     JOIN_EPOCH,
@@ -119,8 +118,7 @@ class StreamsGroups:
             group.shutdown_member_id = group.shutdown_member_id or request.member_id
         if found.missing:
             self.groups.effects.append(CreateInternalTopics(shell.group_id, found.missing))
-        response = self._answered(shell.group_id, group, known, after, request, delay_ms)
-        return asking(self.configs.defaults.streams_topology_descriptions, group, response, now_ms)
+        return self._answered(shell.group_id, group, known, after, request, delay_ms)
 
     def _opened(self, request: StreamsGroupHeartbeat) -> StreamsGroup:
         """Return the streams group of a request; for a join it may be a new one, which is not registered yet."""

@@ -16,16 +16,13 @@ from streams.group.epoch_member import GroupHeartbeatResponse
 from streams.group.member import Action, MemberConfig
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import JOIN_EPOCH
-from streams.protocol.request import Request
 from streams.protocol.streams_group_messages import (
     Endpoint,
     EndpointPartitions,
     GroupStatus,
     GroupTopology,
-    GroupTopologyDescription,
     StreamsGroupHeartbeat,
     StreamsGroupHeartbeatResponse,
-    StreamsGroupTopologyDescriptionUpdate,
     TaskIds,
     TaskOffset,
 )
@@ -89,10 +86,6 @@ class TaskHost(Protocol):
 
     def group_topology(self) -> GroupTopology:
         """Return the topology of the application."""
-        ...
-
-    def topology_description(self) -> GroupTopologyDescription | None:
-        """Return the nodes of the topology, or None if they are not told."""
         ...
 
     def host_facts(self) -> HostFacts:
@@ -193,22 +186,12 @@ class StreamsHeartbeats:
         """Return what to do about a rejected heartbeat, or "" if only the broker knows."""
         return _ADVICE.get(error, "")
 
-    def receive(self, response: GroupHeartbeatResponse) -> Request | None:
-        """Store a response, of which the host hears in ``move``; return the description that it asks for, if it does.
-
-        A description that does not arrive is asked for again.
-        """
-        if not isinstance(response, StreamsGroupHeartbeatResponse):
-            return None
-        self._offsets_interval_ms = response.task_offset_interval_ms or self._offsets_interval_ms
-        self._endpoint_epoch = response.endpoint_information_epoch
-        self._responses.append(response)
-        description = self._host.topology_description() if response.topology_description_required else None
-        if description is None:
-            return None
-        return StreamsGroupTopologyDescriptionUpdate(
-            self._config.group_id, response.member_id, self._host.group_topology().epoch, description
-        )
+    def receive(self, response: GroupHeartbeatResponse) -> None:
+        """Store a response, of which the host hears in ``move``."""
+        if isinstance(response, StreamsGroupHeartbeatResponse):
+            self._offsets_interval_ms = response.task_offset_interval_ms or self._offsets_interval_ms
+            self._endpoint_epoch = response.endpoint_information_epoch
+            self._responses.append(response)
 
     def renew(self) -> None:
         """Derive the partitions of the tasks again, because topics may have more of them."""

@@ -21,7 +21,7 @@ from streams.group.streams_group import (
     TaskSet,
     ids_of,
 )
-from streams.protocol.streams_group_messages import Endpoint, GroupTopology, GroupTopologyDescription
+from streams.protocol.streams_group_messages import Endpoint, GroupTopology
 from streams.protocol.wire import (
     ENDPOINT,
     INT8,
@@ -29,7 +29,6 @@ from streams.protocol.wire import (
     INT64,
     STRING,
     TOPOLOGY,
-    TOPOLOGY_DESCRIPTION,
     Field,
     Fields,
     Message,
@@ -39,9 +38,7 @@ from streams.protocol.wire import (
 )
 
 _GROUP, _MEMBER, _TARGET, _TARGET_MEMBER, _CURRENT, _TOPOLOGY = 17, 19, 20, 21, 22, 23
-# An extension, as the two in ``offsets``; Kafka's tools skip it.
-_DESCRIPTION = 1_002
-_VERSIONS: Final = frozenset({_GROUP, _MEMBER, _TARGET, _TARGET_MEMBER, _CURRENT, _TOPOLOGY, _DESCRIPTION})
+_VERSIONS: Final = frozenset({_GROUP, _MEMBER, _TARGET, _TARGET_MEMBER, _CURRENT, _TOPOLOGY})
 _OF_MEMBERS: Final = frozenset({_MEMBER, _TARGET_MEMBER, _CURRENT})
 
 _PAIR = (Field("key", STRING), Field("value", STRING))
@@ -66,7 +63,6 @@ _GROUP_VALUE = Message(
     ),
 )
 _TOPOLOGY_VALUE = Message("StreamsGroupTopologyValue", 0, TOPOLOGY)
-_DESCRIPTION_VALUE = Message("StreamsGroupTopologyDescriptionValue", 0, TOPOLOGY_DESCRIPTION)
 _TARGET_VALUE = Message(
     "StreamsGroupTargetAssignmentMetadataValue",
     0,
@@ -125,11 +121,6 @@ def topology_record(group_id: str, topology: GroupTopology) -> tuple[bytes, byte
     return key_of(_TOPOLOGY, group_id), encoded(_TOPOLOGY_VALUE, _topology_functions()[0](topology))
 
 
-def description_record(group_id: str, description: GroupTopologyDescription) -> tuple[bytes, bytes]:
-    """Return the record of the description of a group's topology."""
-    return key_of(_DESCRIPTION, group_id), encoded(_DESCRIPTION_VALUE, _description_functions()[0](description))
-
-
 def target_record(group_id: str, group: StreamsGroup) -> tuple[bytes, bytes]:
     """Return the record of the epoch of a group's target assignment."""
     return key_of(_TARGET, group_id), encoded(_TARGET_VALUE, {"assignment_epoch": group.assignment_epoch})
@@ -181,7 +172,7 @@ def keys_of_member(group_id: str, member_id: str) -> list[bytes]:
 
 def keys_of_group(group_id: str) -> list[bytes]:
     """Return the keys of all records of a group without members."""
-    return [key_of(version, group_id) for version in (_TARGET, _GROUP, _TOPOLOGY, _DESCRIPTION)]
+    return [key_of(version, group_id) for version in (_TARGET, _GROUP, _TOPOLOGY)]
 
 
 def read_streams_key(data: bytes) -> tuple[int, str, str] | None:
@@ -196,8 +187,6 @@ def load_streams_record(group: StreamsGroup, version: int, member_id: str, value
     elif version == _TOPOLOGY:
         read = _topology_functions()[1]
         group.topology = None if value is None else read(decoded(_TOPOLOGY_VALUE, value))
-    elif version == _DESCRIPTION:
-        group.description = None if value is None else _description_functions()[1](decoded(_DESCRIPTION_VALUE, value))
     elif version == _TARGET:
         group.assignment_epoch = 1 if value is None else decoded(_TARGET_VALUE, value)["assignment_epoch"]
     elif value is None:
@@ -266,15 +255,6 @@ def _with_assignment(member: StreamsGroupMember, value: bytes) -> StreamsGroupMe
 def _topology_functions() -> tuple[Any, Any]:
     """Return the functions that write and read a topology."""
     return mapping.writer(GroupTopology, TOPOLOGY), mapping.reader(GroupTopology, TOPOLOGY)
-
-
-@cache
-def _description_functions() -> tuple[Any, Any]:
-    """Return the functions that write and read the description of a topology."""
-    return (
-        mapping.writer(GroupTopologyDescription, TOPOLOGY_DESCRIPTION),
-        mapping.reader(GroupTopologyDescription, TOPOLOGY_DESCRIPTION),
-    )
 
 
 def _rows(tasks: TaskSet, since: Mapping[StreamsTask, int] | None = None) -> list[Fields]:

@@ -46,16 +46,9 @@ def describe_streams(shell: Group | None, request: StreamsGroupDescribe) -> Stre
         group.assignment_epoch,
         _topology(group),
         tuple(_member(group, member) for member in group.members.values()),
-        group.description if request.include_topology_description else None,
-        _description_status(group, request),
+        DescriptionStatus.NOT_STORED if request.include_topology_description else DescriptionStatus.NOT_REQUESTED,
         STICKY,
     )
-
-
-def _description_status(group: StreamsGroup, request: StreamsGroupDescribe) -> DescriptionStatus:
-    if not request.include_topology_description:
-        return DescriptionStatus.NOT_REQUESTED
-    return DescriptionStatus.NOT_STORED if group.description is None else DescriptionStatus.AVAILABLE
 
 
 def _topology(group: StreamsGroup) -> DescribedTopology | None:

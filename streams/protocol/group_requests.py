@@ -21,7 +21,6 @@ from streams.protocol.share_group_messages import ShareGroupDescribe, ShareGroup
 from streams.protocol.streams_group_messages import (
     StreamsGroupDescribe,
     StreamsGroupHeartbeat,
-    StreamsGroupTopologyDescriptionUpdate,
 )
 
 GroupRequest: TypeAlias = (
@@ -40,7 +39,6 @@ GroupRequest: TypeAlias = (
     | ConsumerGroupDescribe
     | StreamsGroupHeartbeat
     | StreamsGroupDescribe
-    | StreamsGroupTopologyDescriptionUpdate
     | ShareGroupHeartbeat
     | ShareGroupDescribe
 )

@@ -1,4 +1,4 @@
-"""Requests and responses of streams groups: the groups of stream processing applications (KIP-1071, KIP-1331).
+"""Requests and responses of streams groups: the groups of stream processing applications (KIP-1071).
 
 The coordinator knows the topology of the application and assigns tasks, not partitions.
 This module imports only ``core``, ``protocol.error_codes`` and ``protocol.request``.
@@ -157,7 +157,6 @@ class StreamsGroupHeartbeatResponse(Response):
     - ``active_tasks``, ``standby_tasks``, ``warmup_tasks``: the tasks of the member; None if they are unchanged.
     - ``task_offset_interval_ms``: how often the member reports its changelog offsets.
     - ``acceptable_recovery_lag``: the lag of a task that is caught up; -1 if the broker does not say (version 0).
-    - ``topology_description_required``: the broker asks for the description of the topology (version 1, KIP-1331).
     - ``partitions_by_user_endpoint``: the source partitions of all members that have an endpoint; None if they are
       unchanged since ``endpoint_information_epoch`` of the request.
     """
@@ -173,84 +172,15 @@ class StreamsGroupHeartbeatResponse(Response):
     active_tasks: TaskIds | None = None
     standby_tasks: TaskIds | None = None
     warmup_tasks: TaskIds | None = None
-    topology_description_required: bool = False
     endpoint_information_epoch: int = -1
     partitions_by_user_endpoint: Sequence[EndpointPartitions] | None = None
 
 
-class NodeType(IntEnum):
-    """The kinds of nodes of a described topology, with Kafka's numbers."""
-
-    SOURCE = 1
-    PROCESSOR = 2
-    SINK = 3
-
-
-@frozen
-class TopologyNode:
-    """A node of a described topology; topics have the names that they have on the broker.
-
-    ``source_topics`` of a pattern are empty; ``sink_topic`` is None if each record chooses its topic.
-    """
-
-    name: str
-    node_type: int
-    source_topics: Sequence[str] = ()
-    sink_topic: str | None = None
-    stores: Sequence[str] = ()
-    successors: Sequence[str] = ()
-
-
-@frozen
-class TopologyDescriptionSubtopology:
-    """The nodes of a sub-topology, by name."""
-
-    subtopology_id: str
-    nodes: Sequence[TopologyNode] = ()
-
-
-@frozen
-class TopologyDescriptionGlobalStore:
-    """The source and the processor of a global store."""
-
-    source: TopologyNode
-    processor: TopologyNode
-
-
-@frozen
-class GroupTopologyDescription:
-    """The nodes of a topology, as ``Topology.describe()`` of Kafka Streams has them (KIP-1331)."""
-
-    subtopologies: Sequence[TopologyDescriptionSubtopology] = ()
-    global_stores: Sequence[TopologyDescriptionGlobalStore] = ()
-
-
 class DescriptionStatus(IntEnum):
-    """What the description of a streams group says of that of its topology, with Kafka's numbers."""
+    """Whether a broker has the nodes of a topology (KIP-1331), with Kafka's numbers; the embedded broker has none."""
 
     NOT_REQUESTED = 0
     NOT_STORED = 1
-    #: The broker has failed to read it.
-    ERROR = 2
-    AVAILABLE = 3
-
-
-@frozen
-class StreamsGroupTopologyDescriptionUpdate(RequestFor["StreamsGroupTopologyDescriptionUpdateResponse"]):
-    """Give the broker the description of a group's topology; sent by a member whose heartbeat response asks for it."""
-
-    group_id: str
-    member_id: str
-    topology_epoch: int
-    topology_description: GroupTopologyDescription
-
-
-@frozen
-class StreamsGroupTopologyDescriptionUpdateResponse(Response):
-    """Whether the broker has stored the description."""
-
-    error: ErrorCode
-    message: str = ""
 
 
 @frozen
@@ -315,7 +245,7 @@ class StreamsGroupDescribeResponse(Response):
     """The description of a streams group.
 
     ``state`` is Empty, NotReady, Assigning, Reconciling, Stable or Dead.  ``topology_description_status`` is a
-    ``DescriptionStatus``, or one of a newer broker (version 1, KIP-1331).
+    ``DescriptionStatus`` or another number of Kafka.
     """
 
     error: ErrorCode
@@ -325,6 +255,5 @@ class StreamsGroupDescribeResponse(Response):
     assignment_epoch: int = 0
     topology: DescribedTopology | None = None
     members: Sequence[DescribedStreamsMember] = ()
-    topology_description: GroupTopologyDescription | None = None
     topology_description_status: int = DescriptionStatus.NOT_REQUESTED
     assignor_name: str | None = None

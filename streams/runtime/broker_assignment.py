@@ -19,12 +19,11 @@ from streams.protocol.streams_group_messages import (
     EndpointPartitions,
     GroupStatus,
     GroupTopology,
-    GroupTopologyDescription,
     StreamsStatus,
 )
 from streams.runtime.assignment import AssignedThread, Groups, tasks_of
 from streams.runtime.facts import AssignedTasks, Directive, PartitionLayout
-from streams.runtime.group_topology import group_topology, topology_description
+from streams.runtime.group_topology import group_topology
 from streams.runtime.grouping import START_OVER
 from streams.runtime.layout import Plans
 from streams.runtime.plan import ApplicationPlan
@@ -99,10 +98,6 @@ class BrokerAssignment:
     def group_topology(self) -> GroupTopology:
         """Return the topology of the application."""
         return group_topology(self._plan)
-
-    def topology_description(self) -> GroupTopologyDescription | None:
-        """Return the nodes of the topology, or None if the settings keep them from the broker."""
-        return topology_description(self._plan) if self._plan.config.topology_description_push_enabled else None
 
     def host_facts(self) -> HostFacts:
         """Return the facts of the instance."""

@@ -10,16 +10,11 @@ from streams.protocol.streams_group_messages import (
     CopartitionGroup,
     GroupSubtopology,
     GroupTopology,
-    GroupTopologyDescription,
-    NodeType,
     TopicInfo,
-    TopologyDescriptionGlobalStore,
-    TopologyDescriptionSubtopology,
-    TopologyNode,
 )
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.topic_configs import REPARTITION_CONFIG, changelog_config
-from streams.topology import NodeDescription, SourceNode, SubTopology, copartitions, describe, joined_sources
+from streams.topology import SourceNode, SubTopology, copartitions, joined_sources
 
 
 def group_topology(plan: ApplicationPlan) -> GroupTopology:
@@ -108,39 +103,3 @@ def _topics(plan: ApplicationPlan, sources: Iterable[str]) -> Iterable[str]:
         node = plan.topology.nodes.get(name)
         if isinstance(node, SourceNode):
             yield from node.topics
-
-
-def topology_description(plan: ApplicationPlan) -> GroupTopologyDescription:
-    """Return the nodes of an application, equal to what Kafka Streams sends to a broker that asks for it (KIP-1331)."""
-    described = describe(plan.topology)
-    return GroupTopologyDescription(
-        tuple(
-            TopologyDescriptionSubtopology(
-                str(sub.id), tuple(_node(plan, node) for node in sorted(sub.nodes, key=lambda node: node.name))
-            )
-            for sub in described.sub_topologies
-        ),
-        tuple(
-            TopologyDescriptionGlobalStore(
-                TopologyNode(
-                    found.source,
-                    NodeType.SOURCE,
-                    tuple(sorted(map(plan.physical_topic, found.topics))),
-                    successors=(found.processor,),
-                ),
-                TopologyNode(found.processor, NodeType.PROCESSOR, stores=found.stores),
-            )
-            for found in described.global_stores
-        ),
-    )
-
-
-def _node(plan: ApplicationPlan, node: NodeDescription) -> TopologyNode:
-    return TopologyNode(
-        node.name,
-        NodeType[node.type.upper()],
-        tuple(sorted(map(plan.physical_topic, node.topics))),
-        None if node.topic is None else plan.physical_topic(node.topic),
-        node.stores,
-        node.successors,
-    )

@@ -1,7 +1,6 @@
 """Going on with the state of an application of Kafka Streams in Java, and giving it back: checks before it happens."""
 
 from streams.takeover.described import compare as compare
-from streams.takeover.described import of_broker as of_broker
 from streams.takeover.described import parsed as parsed
 from streams.takeover.examine import Candidate as Candidate
 from streams.takeover.examine import Examination as Examination

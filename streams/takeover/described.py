@@ -1,17 +1,16 @@
-"""The description of a topology in Java: its parsing, that of a broker, and its comparison with the topology here.
+"""The description of a topology in Java: its parsing, and its comparison with the topology here.
 
 ``Topology.describe()`` of Kafka Streams names sub-topologies, nodes, topics and stores, but no serdes and no partition
 counts.  The module is pure.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator
 
 from attrs import define, field, frozen
 
 from streams.comparison import Finding, Level
 from streams.core.errors import InputError
-from streams.protocol.streams_group_messages import GroupTopologyDescription, NodeType, TopologyNode
 from streams.topology import (
     GlobalStoreDescription,
     NodeDescription,
@@ -80,49 +79,6 @@ def parsed(text: str, where: str) -> TopologyDescription:
     if not subs:
         raise InputError(f"{where}: there is no 'Sub-topology: 0' in it; give what Topology.describe() prints")
     return _description(subs, are_global)
-
-
-def of_broker(found: GroupTopologyDescription, application_id: str, internal: Set[str]) -> TopologyDescription:
-    """Return the description that a broker keeps; ``internal`` are the application's own topics on the broker.
-
-    There they begin with the application id, which ``Topology.describe()`` leaves out.
-    """
-
-    def own(topic: str) -> str:
-        return topic.removeprefix(f"{application_id}-") if topic in internal else topic
-
-    return TopologyDescription(
-        tuple(
-            SubTopologyDescription(int(sub.subtopology_id), tuple(_nodes_of_broker(sub.nodes, own)))
-            for sub in found.subtopologies
-        ),
-        tuple(
-            GlobalStoreDescription(
-                number,
-                one.source.name,
-                tuple(map(own, one.source.source_topics)),
-                one.processor.name,
-                tuple(one.processor.stores),
-            )
-            for number, one in enumerate(found.global_stores)
-        ),
-        (),
-    )
-
-
-def _nodes_of_broker(nodes: Sequence[TopologyNode], own: Callable[[str], str]) -> Iterator[NodeDescription]:
-    for node in nodes:
-        before = tuple(sorted(other.name for other in nodes if node.name in other.successors))
-        topic = None if node.sink_topic is None else own(node.sink_topic)
-        yield NodeDescription(
-            NodeType(node.node_type).name.lower(),
-            node.name,
-            before,
-            tuple(node.successors),
-            tuple(map(own, node.source_topics)),
-            topic=topic,
-            stores=tuple(node.stores),
-        )
 
 
 def _node(content: str) -> _Parsed | None:

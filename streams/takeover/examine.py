@@ -19,7 +19,7 @@ from streams.protocol.messages import TopicSpec
 from streams.runtime import Checkpoint, inputs_by_key
 from streams.state import StoreSpec
 from streams.takeover import checks
-from streams.takeover.described import compare, of_broker
+from streams.takeover.described import compare
 from streams.takeover.facts import ClusterReader, Facts
 from streams.takeover.marks import PositionMark, block_of, digest, live_entries
 from streams.takeover.readings import EntryReader, Reading, read
@@ -36,7 +36,7 @@ class Candidate:
     config: StreamsConfig
     #: The settings as they were given.
     settings: Mapping[str, Any]
-    #: What Java describes; None: what the broker keeps (KIP-1331), or else not compared.
+    #: What Java describes; with None, topologies are not compared.
     java: TopologyDescription | None = None
     gives_back: bool = False
     #: Most records that a shadow has in memory.
@@ -100,9 +100,6 @@ class Examination:
     def of(cls, candidate: Candidate, reader: ClusterReader) -> "Examination":
         """Read the facts, with the offsets of all partitions that count."""
         facts = reader.facts(candidate.config.application_id)
-        if candidate.java is None and facts.described is not None:
-            own = frozenset(found.name for found in facts.own)
-            candidate = evolve(candidate, java=of_broker(facts.described, facts.application_id, own))
         successor = checks.Successor.of(candidate.topology, candidate.config, facts.known)
         topics = [*successor.changelogs(), *successor.outputs(), *_global_topics(candidate.topology)]
         asked = dict.fromkeys([*successor.inputs(), *(at for topic in topics for at in facts.partitions(topic))])

@@ -20,9 +20,7 @@ from streams.clients import (
 )
 from streams.core.key_places import sampled_spans
 from streams.core.records import Block, TopicPartition
-from streams.group.subscriptions import STREAMS_PROTOCOL_TYPE
 from streams.protocol.group_messages import OffsetAndMetadata
-from streams.protocol.streams_group_messages import GroupTopologyDescription
 from streams.protocol.transport import Cluster
 
 #: Timeout of one poll, in milliseconds.
@@ -44,8 +42,6 @@ class Facts:
     own: tuple[InternalTopic, ...]
     #: Settings of those, where the broker tells them.
     configs: Mapping[str, Mapping[str, str]]
-    #: The description of the topology that the broker keeps (KIP-1331), or None.
-    described: GroupTopologyDescription | None = None
     #: First offset, end and last stable offset of each partition that was asked for.
     starts: Mapping[TopicPartition, int] = field(factory=dict)
     ends: Mapping[TopicPartition, int] = field(factory=dict)
@@ -80,9 +76,7 @@ class ClusterReader:
         group = self._admin.describe_group(application_id)
         topics = self._admin.all_topics()
         known = {topic.name: len(topic.leaders) for topic in topics}
-        groups = self._admin.list_groups()
-        states = {found.group_id: found.state for found in groups}
-        kind = next((found.protocol_type for found in groups if found.group_id == application_id), "")
+        states = {found.group_id: found.state for found in self._admin.list_groups()}
         own = tuple(internal_topics(application_id, known, states))
         configs: Mapping[str, Mapping[str, str]] = {topic.name: topic.config for topic in topics}
         if isinstance(self._cluster, TcpCluster) and own:
@@ -96,12 +90,7 @@ class ClusterReader:
             known,
             own,
             configs,
-            self._described(application_id) if kind == STREAMS_PROTOCOL_TYPE else None,
         )
-
-    def _described(self, application_id: str) -> GroupTopologyDescription | None:
-        found = self._admin.describe_streams_group(application_id, include_topology_description=True)
-        return found.topology_description
 
     def ranges(self, partitions: Iterable[TopicPartition]) -> tuple[dict[TopicPartition, int], ...]:
         """Return the first offsets, the ends and the last stable offsets of partitions."""

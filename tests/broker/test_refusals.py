@@ -29,10 +29,8 @@ from streams.protocol.messages import AddOffsetsToTxn, AddPartitionsToTxn, EndTx
 from streams.protocol.request import response_type
 from streams.protocol.share_group_messages import ShareGroupDescribe, ShareGroupHeartbeat
 from streams.protocol.streams_group_messages import (
-    GroupTopologyDescription,
     StreamsGroupDescribe,
     StreamsGroupHeartbeat,
-    StreamsGroupTopologyDescriptionUpdate,
 )
 
 _A0 = TopicPartition("a", 0)
@@ -53,7 +51,6 @@ _REQUESTS = [
     ConsumerGroupDescribe("g"),
     StreamsGroupHeartbeat("g", "m", 1),
     StreamsGroupDescribe("g"),
-    StreamsGroupTopologyDescriptionUpdate("g", "m", 1, GroupTopologyDescription()),
     ShareGroupHeartbeat("g", "m", 1),
     ShareGroupDescribe("g"),
     InitProducerId("t", 1),

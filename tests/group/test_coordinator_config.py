@@ -4,7 +4,7 @@ import pytest
 from attrs import fields
 
 from streams.core.errors import ConfigError
-from streams.group import CoordinatorConfig, MigrationPolicy, TopologyDescriptions
+from streams.group import CoordinatorConfig, MigrationPolicy
 
 
 def test_each_setting_has_a_name_of_kafka():
@@ -16,8 +16,6 @@ def test_what_is_shown_makes_the_same_configuration():
         initial_rebalance_delay_ms=7, streams_num_standby_replicas=2, consumer_migration_policy=MigrationPolicy.UPGRADE
     )
     assert CoordinatorConfig.of(config.shown()) == config
-    kept = CoordinatorConfig(streams_topology_descriptions=TopologyDescriptions.LOG)
-    assert CoordinatorConfig.of(kept.shown()) == kept
     assert CoordinatorConfig.of({"group.consumer.migration.policy": "Upgrade"}).consumer_migration_policy is (
         MigrationPolicy.UPGRADE
     )
@@ -32,8 +30,3 @@ def test_invalid_values_are_rejected(text: str):
 def test_invalid_values_are_rejected_in_a_program_too():
     with pytest.raises(ConfigError, match=r"Invalid value -1 for configuration group\.initial\.rebalance\.delay\.ms"):
         CoordinatorConfig(initial_rebalance_delay_ms=-1)
-
-
-def test_class_of_a_plugin_of_kafka_is_rejected_with_the_words_that_there_are():
-    with pytest.raises(ConfigError, match=r"topology\.description\.plugin\.class: must be one of '', log"):
-        CoordinatorConfig.of({"group.streams.topology.description.plugin.class": "org.example.Plugin"})

@@ -29,23 +29,14 @@ from streams.protocol.streams_group_messages import (
     GroupStatus,
     GroupSubtopology,
     GroupTopology,
-    GroupTopologyDescription,
-    NodeType,
     StreamsGroupHeartbeat,
     StreamsGroupHeartbeatResponse,
-    StreamsGroupTopologyDescriptionUpdate,
-    StreamsGroupTopologyDescriptionUpdateResponse,
     StreamsStatus,
     TaskOffset,
-    TopologyDescriptionSubtopology,
-    TopologyNode,
 )
 
 BEAT_MS, OFFSETS_MS, SESSION_MS, MAX_POLL_MS = 1_000, 5_000, 45_000, 60_000
 TOPOLOGY = GroupTopology(0, [GroupSubtopology("0", ["t"])])
-DESCRIPTION = GroupTopologyDescription(
-    (TopologyDescriptionSubtopology("0", (TopologyNode("in", NodeType.SOURCE, ("t",)),)),)
-)
 
 
 @define
@@ -66,10 +57,6 @@ class Host:
     def group_topology(self) -> GroupTopology:
         """The topology that is sent."""
         return TOPOLOGY
-
-    def topology_description(self) -> GroupTopologyDescription:
-        """The description that is sent if the broker asks for it."""
-        return DESCRIPTION
 
     def host_facts(self) -> HostFacts:
         """The facts of the process."""
@@ -143,7 +130,7 @@ class World:
                 if isinstance(answer, StreamsGroupHeartbeatResponse):
                     self.answer = evolve(
                         answer, error=ErrorCode.NONE, status=None, active_tasks=None, standby_tasks=None,
-                        warmup_tasks=None, partitions_by_user_endpoint=None, topology_description_required=False,
+                        warmup_tasks=None, partitions_by_user_endpoint=None,
                     )  # fmt: skip
                 self.member.on_response(request, answer, self.now_ms)
             case _:
@@ -301,24 +288,6 @@ def test_endpoints_are_asked_for_since_the_last_ones(world: World):
     assert world.host.places == places
     world.beat()
     assert world.requests[-1].endpoint_information_epoch == 4
-
-
-def test_description_of_the_topology_is_sent_when_the_broker_asks_for_it(
-    world: World, caplog: pytest.LogCaptureFixture
-):
-    """Once; what the broker does not take is asked for again, and a refusal changes nothing but the log."""
-    world.beat()
-    done = list(world.done)
-    world.answer = evolve(world.answer, topology_description_required=True)
-    world.beat()
-    world.beat()
-    update = StreamsGroupTopologyDescriptionUpdate("g", "m", 0, DESCRIPTION)
-    assert world.done[len(done) :] == [Send(0, update)]
-    (sent,) = world.done[len(done) :]
-    response = StreamsGroupTopologyDescriptionUpdateResponse(ErrorCode.INVALID_REQUEST, "another epoch")
-    world.member.on_response(sent.request, response, world.now_ms)
-    assert "INVALID_REQUEST another epoch" in caplog.text
-    assert world.member.state is MemberState.STABLE
 
 
 def test_request_for_a_shutdown_goes_with_every_heartbeat(world: World):

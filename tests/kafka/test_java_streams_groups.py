@@ -6,10 +6,8 @@ application with `group.protocol=streams`, without a change.
 
 import struct
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,9 +15,8 @@ from attrs import define, field
 
 from streams.clients import Admin
 from streams.clients.tcp import TcpCluster
-from streams.core.errors import BrokerError
 from streams.protocol.group_messages import LEAVE_STATIC_EPOCH
-from streams.protocol.streams_group_messages import Endpoint, GroupTopologyDescription
+from streams.protocol.streams_group_messages import Endpoint
 from tests.group.test_streams_groups import Client, Desk, settle
 from tests.kafka.node import compiled, jars
 from tests.kafka.processes import Started, streams_broker
@@ -84,16 +81,6 @@ class Application:
 
 
 @pytest.fixture
-def describing(tmp_path: Path) -> Iterator[Application]:
-    """The application on a broker that keeps descriptions of topologies."""
-    kept = "group.streams.topology.description.plugin.class=log"
-    with streams_broker(tmp_path, "--set", kept) as address:
-        create_topic(address, "lines", PARTITIONS)
-        create_topic(address, "counts", 2)
-        yield Application(tmp_path, address, compiled(SOURCE, tmp_path / "classes"))
-
-
-@pytest.fixture
 def application(tmp_path: Path) -> Iterator[Application]:
     with streams_broker(tmp_path) as address:
         create_topic(address, "lines", PARTITIONS)
@@ -138,54 +125,6 @@ def test_java_members_share_tasks_and_go_on_alone_and_tools_see_them(application
     application.check()
     run(GROUPS, "--delete", "--group", "words")
     assert "words" not in run(GROUPS, "--list")
-
-
-#: The topology of WordCount.java.
-SCRIPT = """\
-from streams import StreamsBuilder, Topic
-
-lines = Topic("lines", key=str, value=str)
-counts = Topic("counts", key=str, value=int)
-
-
-def topology(builder: StreamsBuilder) -> None:
-    words = builder.stream(lines).flat_map_values(str.split)
-    words.group_by(lambda _, word: word).count("counts").to_stream().to(counts)
-"""
-
-
-def test_java_describes_its_topology_to_a_broker_that_asks_as_we_do(describing: Application) -> None:
-    """KIP-1331; `streams takeover` compares it, and Kafka's tool prints it."""
-    script = describing.folder / "words.py"
-    script.write_text(SCRIPT)
-    streams = [sys.executable, "-m", "streams"]
-    where = ["--application-id", "words", "--bootstrap-servers", describing.address]
-    with Admin(TcpCluster(describing.address)) as admin:
-
-        def description() -> GroupTopologyDescription | None:
-            with suppress(BrokerError):
-                return admin.describe_streams_group("words", include_topology_description=True).topology_description
-            return None
-
-        with describing.start("java") as java:
-            until(lambda: description() is not None, seen=lambda: java.said)
-            java.stop()
-        of_java = description()
-        assert of_java is not None
-        shown = describing.tool(GROUPS, "--describe", "--topology", "--group", "words")
-        assert "words-counts-repartition" in shown
-        taken = subprocess.run(
-            [*streams, "takeover", str(script), *where], capture_output=True, text=True, timeout=WATCHDOG_S
-        )
-        assert "topology: the same in Java" in taken.stdout, taken.stdout + taken.stderr
-
-        describing.tool(GROUPS, "--delete", "--group", "words")
-        assert description() is None
-        ours = [*streams, "run", str(script), *where, "--set", "group_protocol=streams"]
-        ours += ["--set", f"state_dir={describing.folder / 'state'}"]
-        with Started(ours, describing.folder / "ours.log") as member:
-            until(lambda: description() is not None, seen=lambda: member.said)
-            assert description() == of_java
 
 
 def test_kafka_reads_the_records_of_a_group_and_writes_the_same_bytes() -> None:

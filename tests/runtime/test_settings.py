@@ -83,7 +83,6 @@ _READ_SELDOM = {
     "otlp_interval_ms": "tests/telemetry/test_otel.py",
     "otlp_traces_per_million": "tests/telemetry/test_otel.py",
     "task_timeout_ms": "tests/testing/simulation",
-    "topology_description_push_enabled": "tests/runtime/test_streams_group.py",
     "transaction_timeout_ms": "tests/runtime/test_exactly_once.py",
 }
 

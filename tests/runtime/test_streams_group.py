@@ -11,17 +11,14 @@ from streams import EmbeddedBroker, Streams
 from streams.clients import Admin
 from streams.clients.tcp import TcpCluster
 from streams.core.records import TaskId
-from streams.group import CoordinatorConfig, TopologyDescriptions
+from streams.group import CoordinatorConfig
 from streams.protocol.request import Request, Response
 from streams.protocol.streams_group_messages import (
-    GroupTopologyDescription,
-    NodeType,
+    Endpoint,
     StreamsGroupHeartbeat,
     StreamsGroupHeartbeatResponse,
-    StreamsGroupTopologyDescriptionUpdate,
 )
 from streams.protocol.transport import Cluster, Connection, Traits
-from tests.clients.conftest import FaultyCluster
 from tests.kafka.word_count import ASSIGNED, Counting, topology
 from tests.waiting import NEVER_MS, until
 
@@ -84,6 +81,19 @@ def test_owners_are_known_by_their_endpoints(cluster: Cluster):
             return {owner.application_server for owner in found if owner is not None}
 
         until(lambda: owners() == {"one:1", "two:2"})
+
+
+def test_a_group_is_described_with_its_members_and_their_tasks(cluster: Cluster):
+    with Counting(cluster, "app"), application(cluster, application_server="one:1") as one, Admin(cluster) as admin:
+        until(lambda: tasks_of(one) == TASKS and admin.describe_streams_group("app").state == "Stable")
+        group = admin.describe_streams_group("app")
+
+    assert [member.user_endpoint for member in group.members] == [Endpoint("one", 1)]
+    assert {
+        TaskId(int(sub), number)
+        for sub, numbers in group.members[0].assignment.active_tasks.items()
+        for number in numbers
+    } == TASKS
 
 
 def test_group_of_an_embedded_broker_that_was_restarted_takes_its_members_back(tmp_path: Path):
@@ -177,53 +187,3 @@ def _caught_up(beat: StreamsGroupHeartbeat) -> set[TaskId]:
     """The warm-up tasks of which a heartbeat reports how far they are."""
     warmups = {TaskId(int(sub), number) for sub, numbers in (beat.warmup_tasks or {}).items() for number in numbers}
     return warmups & {TaskId(int(found.subtopology_id), found.partition) for found in beat.task_end_offsets or ()}
-
-
-def test_member_describes_its_topology_to_a_broker_that_asks_for_it():
-    """Topics have the names that they have on the broker, also internal ones."""
-    config = CoordinatorConfig(streams_heartbeat_interval_ms=20, streams_topology_descriptions=TopologyDescriptions.LOG)
-    with (
-        EmbeddedBroker(auto_create_topics=False, group_config=config) as broker,
-        Counting(broker, "app"),
-        Admin(broker) as admin,
-        application(broker) as one,
-    ):
-
-        def description() -> GroupTopologyDescription | None:
-            return admin.describe_streams_group("app", include_topology_description=True).topology_description
-
-        until(lambda: tasks_of(one) == TASKS and description())
-        found = description()
-        assert found is not None
-        first, second = found.subtopologies
-        assert [node.name for node in first.nodes] == sorted(node.name for node in first.nodes)
-        assert [node.sink_topic for node in first.nodes if node.node_type == NodeType.SINK] == [
-            "app-counted-repartition"
-        ]
-        assert [node.source_topics for node in second.nodes if node.node_type == NodeType.SOURCE] == [
-            ("app-counted-repartition",)
-        ]
-        assert [node.stores for node in second.nodes if node.stores] == [("counted",)]
-
-
-def test_member_keeps_its_topology_to_itself_if_it_is_told_so():
-    config = CoordinatorConfig(streams_heartbeat_interval_ms=20, streams_topology_descriptions=TopologyDescriptions.LOG)
-    with EmbeddedBroker(auto_create_topics=False, group_config=config) as broker, Counting(broker, "app"):
-        cluster = FaultyCluster(broker)
-        with application(cluster, topology_description_push_enabled=False) as one, Admin(broker) as admin:
-
-            def is_asked() -> bool:
-                group = broker._machine.coordinator.group("app")
-                return (
-                    group is not None and group.streams is not None and group.streams.description_asked_ms is not None
-                )
-
-            def heartbeats() -> int:
-                return sum(isinstance(request, StreamsGroupHeartbeat) for request in list(cluster.sent))
-
-            until(lambda: tasks_of(one) == TASKS and is_asked())
-            before = heartbeats()
-            until(lambda: heartbeats() > before + 2)
-            assert not any(isinstance(sent, StreamsGroupTopologyDescriptionUpdate) for sent in list(cluster.sent))
-            found = admin.describe_streams_group("app", include_topology_description=True)
-            assert found.topology_description is None

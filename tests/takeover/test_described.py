@@ -7,14 +7,7 @@ import pytest
 from streams import InputError, StreamsBuilder, Topic
 from streams.comparison import Level
 from streams.dsl import build_topology
-from streams.protocol.streams_group_messages import (
-    GroupTopologyDescription,
-    NodeType,
-    TopologyDescriptionGlobalStore,
-    TopologyDescriptionSubtopology,
-    TopologyNode,
-)
-from streams.takeover import compare, of_broker, parsed
+from streams.takeover import compare, parsed
 from streams.topology import describe
 
 orders = Topic("orders", key=str, value=str)
@@ -131,44 +124,3 @@ def test_settings_of_operators_of_this_library_are_read_over():
 def test_text_that_is_no_description_is_an_error_with_its_place(text):
     with pytest.raises(InputError, match=r"^java\.txt.*Topology\.describe"):
         parsed(text, "java.txt")
-
-
-def test_description_that_a_broker_keeps_is_that_which_java_prints():
-    """Internal topics have their names on the broker, which begin with the application id; others may do so too."""
-    source = TopologyNode("KSTREAM-SOURCE-0000000000", NodeType.SOURCE, ("orders",), successors=("by-value",))
-    middle = TopologyNode("by-value", NodeType.PROCESSOR, successors=("by-value-repartition-filter",))
-    last = TopologyNode("by-value-repartition-filter", NodeType.PROCESSOR, successors=("by-value-repartition-sink",))
-    sink = TopologyNode("by-value-repartition-sink", NodeType.SINK, sink_topic="app-by-value-repartition")
-    first = TopologyDescriptionSubtopology("0", (middle, last, sink, source))
-    kept = GroupTopologyDescription(
-        (
-            first,
-            TopologyDescriptionSubtopology(
-                "1",
-                (
-                    TopologyNode(
-                        "by-value-repartition-source",
-                        NodeType.SOURCE,
-                        ("app-by-value-repartition",),
-                        successors=("sums",),
-                    ),
-                    TopologyNode("sums", NodeType.PROCESSOR, stores=("sums",), successors=("out",)),
-                    TopologyNode("out", NodeType.SINK, sink_topic="app-totals"),
-                ),
-            ),
-        ),
-        (
-            TopologyDescriptionGlobalStore(
-                TopologyNode("all", NodeType.SOURCE, ("customers",), successors=("keep",)),
-                TopologyNode("keep", NodeType.PROCESSOR, stores=("kept",)),
-            ),
-        ),
-    )
-    described = of_broker(kept, "app", frozenset({"app-by-value-repartition"}))
-    java = parsed(JAVA, "java.txt").sub_topologies
-    assert {node.name: node for node in described.sub_topologies[0].nodes} == {
-        node.name: node for node in java[0].nodes
-    }
-    assert described.sub_topologies[1].nodes[0].topics == ("by-value-repartition",)
-    assert described.sub_topologies[1].nodes[-1].topic == "app-totals"
-    assert [(store.topics, store.stores) for store in described.global_stores] == [(("customers",), ("kept",))]

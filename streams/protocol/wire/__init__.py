@@ -47,4 +47,3 @@ from streams.protocol.wire.framing import read_response as read_response
 from streams.protocol.wire.framing import refused_versions as refused_versions
 from streams.protocol.wire.tables.streams_groups import ENDPOINT as ENDPOINT
 from streams.protocol.wire.tables.streams_groups import TOPOLOGY as TOPOLOGY
-from streams.protocol.wire.tables.streams_groups import TOPOLOGY_DESCRIPTION as TOPOLOGY_DESCRIPTION

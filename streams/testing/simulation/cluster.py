@@ -58,7 +58,7 @@ from streams.protocol.share_group_messages import (
     ShareFetchResponse,
     ShareGroupHeartbeat,
 )
-from streams.protocol.streams_group_messages import StreamsGroupHeartbeat, StreamsGroupTopologyDescriptionUpdate
+from streams.protocol.streams_group_messages import StreamsGroupHeartbeat
 from streams.testing.simulation.brokers import SimBroker
 from streams.testing.simulation.report import Counters
 from streams.testing.simulation.scheduler import Scheduler
@@ -71,7 +71,6 @@ _GROUP_REQUESTS: Final = (
     ConsumerGroupHeartbeat,
     ShareGroupHeartbeat,
     StreamsGroupHeartbeat,
-    StreamsGroupTopologyDescriptionUpdate,
     OffsetCommit,
     OffsetFetch,
     TxnOffsetCommit,

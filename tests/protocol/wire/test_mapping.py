@@ -89,20 +89,14 @@ from streams.protocol.streams_group_messages import (
     GroupStatus,
     GroupSubtopology,
     GroupTopology,
-    GroupTopologyDescription,
     StreamsAssignment,
     StreamsGroupDescribe,
     StreamsGroupDescribeResponse,
     StreamsGroupHeartbeat,
     StreamsGroupHeartbeatResponse,
-    StreamsGroupTopologyDescriptionUpdate,
-    StreamsGroupTopologyDescriptionUpdateResponse,
     StreamsStatus,
     TaskOffset,
     TopicInfo,
-    TopologyDescriptionGlobalStore,
-    TopologyDescriptionSubtopology,
-    TopologyNode,
 )
 from streams.protocol.wire import (
     APIS,
@@ -120,19 +114,6 @@ from tests.protocol.wire.share_exchanges import SHARE_EXCHANGES
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 SERVING = Serving("cluster", {1: ("::1", 9092), 2: ("host", 9093)}, 1)
 _OFFSETS = {A0: OffsetAndMetadata(5, "note"), B0: OffsetAndMetadata(7)}
-_DESCRIPTION = GroupTopologyDescription(
-    (
-        TopologyDescriptionSubtopology(
-            "0",
-            (
-                TopologyNode("in", 1, ("t",), successors=("count",)),
-                TopologyNode("count", 2, stores=("counts",), successors=("out",)),
-                TopologyNode("out", 3, sink_topic="u"),
-            ),
-        ),
-    ),
-    (TopologyDescriptionGlobalStore(TopologyNode("all", 1, ("a",), successors=("keep",)), TopologyNode("keep", 2)),),
-)
 _ERRORS = {A0: ErrorCode.NONE, B0: ErrorCode.UNKNOWN_MEMBER_ID}
 
 #: First version, request, response; each is tried in all versions from that on.
@@ -300,9 +281,7 @@ EXCHANGES = [
     (
         1,
         StreamsGroupHeartbeat("g", "m", -1, client_id="client"),
-        StreamsGroupHeartbeatResponse(
-            ErrorCode.NONE, acceptable_recovery_lag=10_000, topology_description_required=True
-        ),
+        StreamsGroupHeartbeatResponse(ErrorCode.NONE, acceptable_recovery_lag=10_000),
     ),
     (
         0,
@@ -339,18 +318,6 @@ EXCHANGES = [
         StreamsGroupDescribeResponse(
             ErrorCode.NONE, topology=DescribedTopology(3), topology_description_status=1, assignor_name="sticky"
         ),
-    ),
-    (
-        1,
-        StreamsGroupDescribe("g", False, True),
-        StreamsGroupDescribeResponse(
-            ErrorCode.NONE, topology_description=_DESCRIPTION, topology_description_status=3, assignor_name="sticky"
-        ),
-    ),
-    (
-        0,
-        StreamsGroupTopologyDescriptionUpdate("g", "m", 0, _DESCRIPTION),
-        StreamsGroupTopologyDescriptionUpdateResponse(ErrorCode.UNKNOWN_MEMBER_ID, "not a member"),
     ),
     (0, InitProducerId(), InitProducerIdResponse(ErrorCode.NONE, 7, 0)),
     (3, InitProducerId("t", 1000, 7, 2), InitProducerIdResponse(ErrorCode.PRODUCER_FENCED)),

@@ -1,11 +1,10 @@
-"""Tables of the APIs of streams groups (KIP-1071, KIP-1331)."""
+"""Tables of the APIs of streams groups (KIP-1071)."""
 
 from typing import Any
 
 from streams.protocol.streams_group_messages import (
     StreamsGroupDescribe,
     StreamsGroupHeartbeat,
-    StreamsGroupTopologyDescriptionUpdate,
 )
 from streams.protocol.wire.fields import (
     BOOLEAN,
@@ -109,7 +108,7 @@ STREAMS_GROUP_HEARTBEAT = Api(88, StreamsGroupHeartbeat, (0, 1), flexible=0).wit
         _tasks("active_tasks", nullable=0, default=None),
         _tasks("standby_tasks", nullable=0, default=None),
         _tasks("warmup_tasks", nullable=0, default=None),
-        # Members with version 0 do not learn that they are asked.
+        # Members here do not describe their topology to brokers (KIP-1331).
         Field("topology_description_required", BOOLEAN, since=1, default=False, is_ignorable=True),
         Field("endpoint_information_epoch", INT32),
         array(
@@ -128,7 +127,7 @@ def _assignment(name: str) -> Field:
     return struct(name, _tasks("active_tasks"), _tasks("standby_tasks"), _tasks("warmup_tasks"))
 
 
-# A node of the description that members send only to brokers that ask for it.
+# The description of a topology (KIP-1331), which no message here has.
 _NODE = (
     Field("name", STRING),
     Field("node_type", INT8),
@@ -137,8 +136,7 @@ _NODE = (
     array("stores", STRING),
     array("successors", STRING),
 )
-#: The description of a topology, in requests and responses and in the broker's log.
-TOPOLOGY_DESCRIPTION = (
+_DESCRIPTION = (
     array("subtopologies", Field("subtopology_id", STRING), array("nodes", *_NODE)),
     array("global_stores", struct("source", *_NODE), struct("processor", *_NODE)),
 )
@@ -186,7 +184,7 @@ DESCRIBED_STREAMS_GROUP = (
         Field("is_classic", BOOLEAN, default=False),
     ),
     Field("authorized_operations", INT32, default=NO_OPERATIONS),
-    struct("topology_description", *TOPOLOGY_DESCRIPTION, since=1, nullable=1, default=None, is_ignorable=True),
+    struct("topology_description", *_DESCRIPTION, since=1, nullable=1, default=None, is_ignorable=True),
     Field("topology_description_status", INT8, since=1, default=0, is_ignorable=True),
     Field("assignor_name", STRING, since=1, nullable=1, default=None, is_ignorable=True),
 )
@@ -203,16 +201,4 @@ STREAMS_GROUP_DESCRIBE = Api(89, StreamsGroupDescribe, (0, 1), flexible=0).with_
     ),
 )
 
-STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE = Api(
-    93, StreamsGroupTopologyDescriptionUpdate, (0, 0), flexible=0
-).with_fields(
-    (
-        Field("group_id", STRING),
-        Field("member_id", STRING),
-        Field("topology_epoch", INT32),
-        struct("topology_description", *TOPOLOGY_DESCRIPTION),
-    ),
-    (THROTTLE, ERROR, ERROR_MESSAGE),
-)
-
-APIS = (STREAMS_GROUP_HEARTBEAT, STREAMS_GROUP_DESCRIBE, STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE)
+APIS = (STREAMS_GROUP_HEARTBEAT, STREAMS_GROUP_DESCRIBE)
