@@ -29,6 +29,20 @@ def test_an_import_loads_nothing_that_only_some_applications_need(loaded: set[st
     assert found == [], "import these where they are used"
 
 
+def test_the_schema_registry_is_loaded_with_its_server_only():
+    program = """if True:
+        import sys, streams, streams.formats
+        server = {"streams.broker.registry", "http.server"}
+        with streams.EmbeddedBroker() as broker:
+            before = server & sys.modules.keys()
+            broker.serve_registry("127.0.0.1:0")
+            print(before, server <= sys.modules.keys())
+    """
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert done.stdout == "set() True\n"
+
+
 def test_an_import_loads_only_the_packages_of_an_application(loaded: set[str]):
     packages = {".".join(name.split(".")[:2]) for name in loaded if name.startswith("streams.")}
 

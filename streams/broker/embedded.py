@@ -44,7 +44,7 @@ from streams.group import Coordinator, CoordinatorConfig
 from streams.protocol.messages import TopicMetadata
 
 if TYPE_CHECKING:
-    from streams.registry import RegistryServer
+    from streams.broker.registry import RegistryServer
 
 
 class EmbeddedBroker:
@@ -222,8 +222,7 @@ class EmbeddedBroker:
             BrokerError: the broker is closed.
         """
         # Only here: most brokers have no registry, and the HTTP server takes its time to import.
-        from streams.broker.schemas import CONFIG, PARTITION, SchemaTopic
-        from streams.registry import RegistryServer
+        from streams.broker.registry import CONFIG, PARTITION, RegistryServer, SchemaTopic
 
         if PARTITION.topic not in self.topics(include_internal=True):
             self.create_topic(PARTITION.topic, 1, CONFIG)

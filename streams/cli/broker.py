@@ -11,7 +11,7 @@ from streams.cli.serving import announce
 
 if TYPE_CHECKING:
     from streams.broker import ServerTls
-    from streams.registry import RegistryServer
+    from streams.broker.registry import RegistryServer
 
 LISTEN = "127.0.0.1:9092"
 

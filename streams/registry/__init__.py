@@ -1,23 +1,26 @@
-"""A schema registry: subjects with versions of schemas, over the HTTP API of Confluent's Schema Registry.
+"""Schemas of Avro, JSON Schema and Protobuf as a schema registry has them, and their rules of compatibility.
 
-``routes`` has the paths of the API, ``registry`` the operations, ``records`` the records of the topic ``_schemas``,
-``compatibility`` the compatibility checks, and ``server`` the HTTP server. The broker provides the log of the topic.
+``schema`` has the schemas, ``compatibility`` the checks, and ``errors`` the errors of a registry. ``streams.formats``
+uses them with any registry; that of the embedded broker is ``streams.broker.registry``.
 """
 
-from streams.registry.compatibility import differences, protobuf_file
-from streams.registry.records import TOPIC, Record
-from streams.registry.schema import AVRO, JSON, PROTOBUF, Reference, Schema
-from streams.registry.server import RegistryServer
+from streams.registry.compatibility import LEVELS, check, differences, is_transitive, protobuf_file
+from streams.registry.errors import RegistryError, invalid_schema
+from streams.registry.schema import AVRO, JSON, PROTOBUF, TYPES, Reference, Schema, page_of
 
 __all__ = [
     "AVRO",
     "JSON",
+    "LEVELS",
     "PROTOBUF",
-    "TOPIC",
-    "Record",
+    "TYPES",
     "Reference",
-    "RegistryServer",
+    "RegistryError",
     "Schema",
+    "check",
     "differences",
+    "invalid_schema",
+    "is_transitive",
+    "page_of",
     "protobuf_file",
 ]

@@ -10,11 +10,9 @@ from typing import Any, Protocol
 
 from attrs import define, evolve, field
 
-from streams.registry import errors, records
-from streams.registry.compatibility import LEVELS, check, differences, is_transitive
-from streams.registry.errors import RegistryError
-from streams.registry.records import Record, RegistryState, SchemaVersion
-from streams.registry.schema import Schema
+from streams.broker.registry import schema_records as records
+from streams.broker.registry.schema_records import Record, RegistryState, SchemaVersion
+from streams.registry import LEVELS, RegistryError, Schema, check, differences, errors, is_transitive
 
 LATEST = ("latest", "-1")
 MODES = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT")

@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from streams.registry.schema import Schema
+from streams.registry import Schema
 
 TOPIC = "_schemas"
 

@@ -11,10 +11,9 @@ from urllib.parse import unquote
 
 from attrs import evolve, field, frozen
 
-from streams.registry.errors import INVALID_MODE, RegistryError, invalid_schema, no_schema
-from streams.registry.records import SchemaVersion
-from streams.registry.registry import SchemaRegistry
-from streams.registry.schema import PROTOBUF, TYPES, Schema, page_of
+from streams.broker.registry.schema_records import SchemaVersion
+from streams.broker.registry.subjects import SchemaRegistry
+from streams.registry import PROTOBUF, TYPES, RegistryError, Schema, errors, invalid_schema, page_of
 
 _NOT_FOUND, _NOT_ALLOWED = 404, 405
 
@@ -67,9 +66,9 @@ class RegistryCall:
 def _shown(schema: Schema, call: RegistryCall) -> Schema:
     """Return a schema in the requested format."""
     if call.arguments.get("format") == "serialized" and schema.kind == PROTOBUF:
-        from streams.registry.protobuf_files import serialized
+        from streams.registry import protobuf_files
 
-        return evolve(schema, text=serialized(schema.text))
+        return evolve(schema, text=protobuf_files.serialized(schema.text))
     return schema
 
 
@@ -106,7 +105,7 @@ def _by_guid(registry: SchemaRegistry, call: RegistryCall) -> Any:
     for schema in registry.state.schemas.values():
         if schema.guid == call.parts["guid"]:
             return {**_shown(schema, call).payload(), "guid": schema.guid}
-    raise no_schema()
+    raise errors.no_schema()
 
 
 def _users_of_id(registry: SchemaRegistry, call: RegistryCall) -> list[SchemaVersion]:
@@ -203,7 +202,7 @@ def _mode(registry: SchemaRegistry, call: RegistryCall) -> Any:
 def _set_mode(registry: SchemaRegistry, call: RegistryCall) -> Any:
     mode = call.body.get("mode")
     if not isinstance(mode, str):
-        raise RegistryError(INVALID_MODE, "the mode is missing")
+        raise RegistryError(errors.INVALID_MODE, "the mode is missing")
     return {"mode": registry.set_mode(call.parts.get("subject"), mode, force=call.flag("force"))}
 
 

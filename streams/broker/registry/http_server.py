@@ -15,11 +15,11 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
+from streams.broker.registry.routes import SchemaText, answer
+from streams.broker.registry.subjects import SchemaLog, SchemaRegistry
 from streams.core.address import WILDCARDS, Address, is_loopback, parse_address
 from streams.core.errors import ConfigError, StreamsError
-from streams.registry.errors import RegistryError, invalid_schema
-from streams.registry.registry import SchemaLog, SchemaRegistry
-from streams.registry.routes import SchemaText, answer
+from streams.registry import RegistryError, invalid_schema
 
 log = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from typing import Protocol
 
 from attrs import frozen
 
+from streams.broker.registry.schema_records import TOPIC, Record
 from streams.core.clock import Clock
 from streams.core.records import Block, TopicPartition
-from streams.registry import TOPIC, Record
 
 PARTITION = TopicPartition(TOPIC, 0)
 #: The newest record of each key stays.
