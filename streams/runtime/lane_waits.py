@@ -55,8 +55,8 @@ class LaneWaits:
     #: Counts waits that ended without the records of a task.
     _cut: Counter
     _readings: dict[TopicPartition, _Reading] = field(factory=dict)
-    #: Monotonic time of the last warning.
-    _warned_ms: int | None = None
+    #: Monotonic time of the last warning about each lane.
+    _warned_ms: dict[int, int] = field(factory=dict)
 
     def open(self, task: Task) -> bool:
         """Add the partitions of a task that are read in step; return whether there are any."""
@@ -143,8 +143,9 @@ class LaneWaits:
         reading.since_ms = None
         reading.lanes.note(lane.number, lane.reached_ms, is_open=False)
         self._cut.value += 1
-        if self._warned_ms is None or now_ms - self._warned_ms >= self._patience_ms:
-            self._warned_ms = now_ms
+        warned_ms = self._warned_ms.get(lane.number)
+        if warned_ms is None or now_ms - warned_ms >= self._patience_ms:
+            self._warned_ms[lane.number] = now_ms
             log.warning(
                 "%s: task %s has not moved for %d ms (repartition_patience_ms): %s is read on without its records, "
                 "which may be late when they come",
