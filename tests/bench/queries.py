@@ -58,11 +58,11 @@ def run_instance(servers: str) -> None:
 
 
 class Instance:
-    """A process that runs the application."""
+    """A process that runs the application: the module ``program``, with further arguments."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, program: str = "tests.bench.queries", *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.bench.queries", "--instance", servers],
+            [sys.executable, "-m", program, "--instance", servers, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
