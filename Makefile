@@ -9,6 +9,8 @@ PYTEST_ARGS ?=
 ROUNDS ?= 20
 BUSY ?= 4
 SCOPE ?= sample
+# Seeds, worlds and cases of each kind of test, and how many times the examples of properties.
+SEEDS ?= 1
 KAFKA_JARS := .kafka
 HELM := .helm
 COLLECTOR := .collector
@@ -25,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make demo     run the main job on the embedded broker (installs what it needs into $(VENV))"
 	@echo "make test     run a sample of the tests, some of every kind (4 minutes on two cores)"
-	@echo "make test-all  run all tests but those of a real Kafka (test-rest: what the sample leaves out)"
+	@echo "make test-all  run all tests but those of a real Kafka, SEEDS of each kind (test-rest: what the sample leaves out)"
 	@echo "make test-stress  run the sample ROUNDS times beside BUSY busy loops (SCOPE=all: everything)"
 	@echo "make kafka-test  run the tests of a real Kafka (needs Java 17 and Maven, which fetches it into $(KAFKA_JARS))"
 	@echo "make takeover-test  run all cases of applications that Java and this library continue in turn (as kafka-test)"
@@ -63,7 +65,7 @@ demo: $(VENV)/.base
 	@$(BIN)/python -m topology_examples.demo
 
 # A sample of each kind in minutes; everything; what of everything is not in the sample.
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS)
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --seeds $(SEEDS)
 test: $(VENV)/.test
 	$(PYTEST) $(PYTEST_ARGS)
 
@@ -90,12 +92,14 @@ $(KAFKA_JARS)/.fetched: tests/kafka/pom.xml
 
 kafka-jars: $(KAFKA_JARS)/.fetched
 
+# Where such tests are; several at once, for they wait for sessions and for Java's start.
+PYTEST_KAFKA = $(BIN)/python -m pytest -n 3 --seeds $(SEEDS) tests/kafka tests/clients/tcp/test_security.py
 kafka-test: $(VENV)/.test kafka-jars
-	$(BIN)/python -m pytest -m 'kafka and not takeover' $(PYTEST_ARGS)
+	$(PYTEST_KAFKA) -m 'kafka and not takeover' $(PYTEST_ARGS)
 
 # The other cases of applications that Java and this library continue in turn.
 takeover-test: $(VENV)/.test kafka-jars
-	$(BIN)/python -m pytest -m 'kafka and takeover' $(PYTEST_ARGS)
+	$(PYTEST_KAFKA) -m 'kafka and takeover' $(PYTEST_ARGS)
 
 # Its own go.sum is written beside the build: the modules are those of go.mod and what they need.
 $(COLLECTOR)/collector: tests/telemetry/collector/main.go tests/telemetry/collector/go.mod
@@ -106,20 +110,20 @@ $(COLLECTOR)/collector: tests/telemetry/collector/main.go tests/telemetry/collec
 		|| { cat $(CURDIR)/$(COLLECTOR)/tidy.log >&2; exit 2; }
 
 collector-test: $(VENV)/.test $(COLLECTOR)/collector
-	$(BIN)/python -m pytest -m collector $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m collector tests/telemetry $(PYTEST_ARGS)
 
 browser-test: $(VENV)/.test $(VENV)/.browser
-	$(BIN)/python -m pytest -m browser $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m browser tests/browser $(PYTEST_ARGS)
 
 $(HELM)/helm:
 	@command -v go >/dev/null || { echo "make: go is not on the PATH; the tests of the chart need Go or helm" >&2; exit 2; }
 	GOBIN='$(CURDIR)/$(HELM)' go install helm.sh/helm/v3/cmd/helm@v3.22.0
 
 deploy-test: $(VENV)/.test $(HELM)/helm
-	PATH="$(CURDIR)/$(HELM):$$PATH" $(BIN)/python -m pytest -m deploy $(PYTEST_ARGS)
+	PATH="$(CURDIR)/$(HELM):$$PATH" $(BIN)/python -m pytest -m deploy tests/deploy $(PYTEST_ARGS)
 
 pictures: $(VENV)/.test $(VENV)/.browser
-	$(BIN)/python -m pytest -m browser --pictures $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m browser --pictures tests/browser $(PYTEST_ARGS)
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .

@@ -4,6 +4,7 @@ import gc
 import importlib.util
 import os
 import shutil
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,22 +18,30 @@ from tests import sample
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
-#: Share of the examples of a property test that the sample tries; the rest of the tests tries all of them.
-SAMPLE_EXAMPLES = 0.25
+#: Examples that a property test tries in the sample, and for each seed otherwise.
+SAMPLE_EXAMPLES = 25
+EXAMPLES = 50
 
 KAFKA = "of a real Kafka (make kafka-test)"
 DEPLOY = "of wheels and of the Helm chart (make deploy-test)"
 COLLECTOR = "of a real OpenTelemetry Collector (make collector-test)"
+EXHAUSTIVE = "of all that others try some of (make test-all SEEDS=2)"
 BROWSER = "of the page in a browser (make browser-test)"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--scope`` chooses between the sample of `make test` and everything."""
+    """``--scope`` chooses between the sample of `make test` and everything, ``--seeds`` how much of each kind."""
     parser.addoption(
         "--scope",
         choices=("sample", "rest", "all"),
         help="which tests to run: the sample of `make test`, the rest of them, or all as `make test-all`; "
         "the sample by default, all where tests are named by their ids",
+    )
+    parser.addoption(
+        "--seeds",
+        type=int,
+        help="how many seeds, worlds and cases of each test that is marked with `seeds` to try, and how many times the "
+        "examples of a property; 1 by default, all where tests are named by their ids",
     )
     parser.addoption(
         "--pictures", action="store_true", help="write the pictures of the docs, in the tests of a browser"
@@ -54,7 +63,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Groups(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return sample.group_of(nodeid)
+            # A module's tests share the nodes that it starts.
+            return nodeid.partition("::")[0] if "kafka" in config.option.markexpr else sample.group_of(nodeid)
 
     return Groups(config, log)
 
@@ -66,10 +76,30 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.scope is None:
         is_named = any("::" in argument for argument in config.args) or bool(config.option.markexpr)
         config.option.scope = "all" if is_named else "sample"
-    if config.option.scope == "sample":
-        usual = settings()
-        settings.register_profile("sample", usual, max_examples=int(usual.max_examples * SAMPLE_EXAMPLES))
-        settings.load_profile("sample")
+    examples = SAMPLE_EXAMPLES if config.option.scope == "sample" else EXAMPLES * (config.option.seeds or 1)
+    settings.register_profile("scope", settings(), max_examples=examples)
+    settings.load_profile("scope")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make of a test that is marked with ``seeds`` as many as ``--seeds`` says."""
+    for mark in metafunc.definition.iter_markers("seeds"):
+        names, values, *each = mark.args
+        count = seeds_of(metafunc.config) * (each[0] if each else 1)
+        metafunc.parametrize(names, list(values)[:count], **mark.kwargs)
+
+
+def seeds_of(config: pytest.Config) -> int:
+    """Return how many seeds of each kind to try."""
+    if config.option.seeds is not None:
+        return int(config.option.seeds)
+    return sys.maxsize if any("::" in argument for argument in config.args) else 1
+
+
+@pytest.fixture
+def seeds(request: pytest.FixtureRequest) -> int:
+    """How many seeds a test tries that goes through them itself; one where it is named by its id."""
+    return int(request.config.option.seeds or 1)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -83,6 +113,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = chosen
     for item in items:
         reason = _absence(config, item)
+        if reason is None and item.get_closest_marker("exhaustive") and seeds_of(config) == 1:
+            reason = EXHAUSTIVE
         if reason is None and config.option.scope == "sample" and ids[item] in rest:
             reason = f"{rest[ids[item]]} (make test-all)"
         if reason is not None:
@@ -134,3 +166,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("left out")
     for reason, count in reasons.most_common():
         terminalreporter.write_line(f"{count:5,} test{'s' if count > 1 else ''}: {reason}")
+    failed = [report.nodeid for kind in ("failed", "error") for report in terminalreporter.stats.get(kind, ())]
+    if failed:
+        terminalreporter.section("to repeat")
+    for test_id in dict.fromkeys(failed):
+        terminalreporter.write_line(_again(terminalreporter.config, test_id))
+
+
+def _again(config: pytest.Config, test_id: str) -> str:
+    """Return the command that runs a test alone, with the seeds and examples that it had."""
+    option = config.option
+    words = [f"--seeds {seeds_of(config)}"] if seeds_of(config) < sys.maxsize else []
+    words += ["--scope sample"] if option.scope == "sample" else []
+    words += [f"-m {option.markexpr.split()[0]}"] if option.markexpr else []
+    ci = "CI=1 " if os.environ.get("CI") else ""
+    return " ".join([f"{ci}python -m pytest", *words, f'"{test_id}"'])

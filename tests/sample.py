@@ -133,7 +133,7 @@ REST = (
     Rest(KILLED, "tests/cli/test_broker.py::*killed_anywhere*"),
     Rest(CAPSULES, "tests/capsule/test_stepping.py::*from_behind"),
     Rest(CAPSULES, "tests/cli/test_capture.py::*that_was_killed*"),
-    Rest(CAPSULES, "tests/capsule/test_simulated.py::*", keep=("*[9-at_least_once]",)),
+    Rest(CAPSULES, "tests/capsule/test_simulated.py::*", keep=("*[0-at_least_once]",)),
     Rest("streams top in more terminals", "tests/cli/test_top.py::*", keep=("*printed*", "*text_only*", "*until_q")),
     Rest("ways to run a service", "tests/runtime/test_systemd.py::*[streams run]"),
     Rest("ways to run a service", "tests/cli/test_worker_notices.py::*the_main_process*"),

@@ -147,9 +147,9 @@ def test_mistakes_are_named(streams, reset):
 #: An application with a repartition topic, a changelog and state on disk.
 REGROUPED = SUMS.replace(".group_by_key()", ".group_by(lambda key, number: key * 2)")
 KILLED = {
+    "snapshot": ("--to", THREE, "--from-snapshot", "snapshot", "--output", "sums"),
     "earliest": ("--output", "sums"),
     "shift": ("--shift", "-2"),
-    "snapshot": ("--to", THREE, "--from-snapshot", "snapshot", "--output", "sums"),
 }
 
 
@@ -168,7 +168,7 @@ def left(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KILLED)
+@pytest.mark.seeds("kind", KILLED)
 def test_reset_killed_before_any_step_and_run_again_ends_in_the_same_state(streams, kind):
     streams.write("app.py", REGROUPED)
     streams.write("words.records.jsonl", ROWS)

@@ -118,7 +118,7 @@ def test_history_in_pieces_gives_what_kafka_streams_gives(path, folder):
     compare_pieces(sampled(path, folder), LocalExecutor(1))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("slices", [None, 4])
 @every_part
 def test_all_cases_as_history(part, slices, folder):
@@ -127,7 +127,7 @@ def test_all_cases_as_history(part, slices, folder):
     compare_whole(sliceable(chosen) if slices else chosen, LocalExecutor(1), slices=slices)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @every_part
 def test_all_cases_in_pieces(part, folder, monkeypatch):
     """With a call for each task, which small tasks would share otherwise."""

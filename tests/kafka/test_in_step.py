@@ -22,7 +22,7 @@ from tests.runtime.test_in_step import (
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 
-@pytest.mark.parametrize("settings", [{}, EXACTLY_ONCE], ids=["at least once", "exactly once"])
+@pytest.mark.seeds("settings", [EXACTLY_ONCE, {}])
 def test_two_instances_give_what_a_file_gives(own_kafka: KafkaNode, settings: dict[str, Any]) -> None:
     expected = from_a_file()
     client = {"bootstrap_servers": own_kafka.bootstrap_servers}

@@ -32,7 +32,13 @@ SIZE = timedelta(seconds=10)
 STORE = "word-counts"
 SOURCE = Path(__file__).parent / "java" / "Interop.java"
 #: What is counted, and with which guarantee; all pairs work, these cover what differs.
-CASES = [("counts", "at_least_once"), ("tumbling", "exactly_once_v2"), ("sessions", "exactly_once_v2")]
+KINDS = [("counts", "at_least_once"), ("tumbling", "exactly_once_v2"), ("sessions", "exactly_once_v2")]
+#: All kinds on a real Kafka, and one on the embedded broker.
+CASES = [("kafka", *kind) for kind in KINDS] + [
+    ("served", *KINDS[0]),
+    *(pytest.param("served", *kind, marks=pytest.mark.takeover) for kind in KINDS[1:]),
+]
+each_case = pytest.mark.parametrize(("setting", "kind", "guarantee"), CASES, indirect=["setting"])
 
 KEYS = {"counts": serde_for(str), "tumbling": time_windowed(str, SIZE), "sessions": session_windowed(str)}
 #: The beginning of a window; of today, or retention would delete the changelogs of windows.
@@ -181,7 +187,7 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compiled(SOURCE, tmp_path_factory.mktemp("classes"))
 
 
-@pytest.fixture(params=["kafka", "served"])
+@pytest.fixture
 def setting(request: pytest.FixtureRequest, classes: Path, tmp_path: Path, name: str) -> Iterator[Setting]:
     if request.param == "kafka":
         yield Setting(request.getfixturevalue("kafka").bootstrap_servers, classes, tmp_path, name)
@@ -217,7 +223,7 @@ def size(table: Mapping[Any, list[Any]]) -> int:
 # --- topics that both share ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("kind", "guarantee"), CASES)
+@each_case
 def test_each_counts_the_same_lines_and_reads_the_counts_of_the_other(setting: Setting, kind: str, guarantee: str):
     """Equal bytes, times and partitions of all counts; what each reads of the other is what that wrote."""
     (lines,) = setting.topics(1, "lines")
@@ -249,7 +255,7 @@ def test_each_counts_the_same_lines_and_reads_the_counts_of_the_other(setting: S
 # --- state that goes from one to the other ------------------------------------------------
 
 
-@pytest.mark.parametrize(("kind", "guarantee"), CASES)
+@each_case
 def test_one_goes_on_counting_from_the_numbers_of_the_other(setting: Setting, kind: str, guarantee: str):
     """One application id and store: ours, theirs, ours again, each from the changelog and the committed offsets."""
     lines, output = setting.topics(1, "lines", "output")

@@ -299,7 +299,7 @@ def test_consumers_are_rolled_on_the_embedded_broker(address: str, kind: type[Ou
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("assignor", ["RangeAssignor", "CooperativeStickyAssignor"])
+@pytest.mark.seeds("assignor", ["CooperativeStickyAssignor", "RangeAssignor"])
 def test_consumers_of_java_are_rolled_on_the_embedded_broker(address: str, tmp_path: Path, assignor: str):
     classes = compiled(SOURCE, tmp_path / "classes")
     classpath = ":".join([str(classes), *map(str, jars("streams"))])

@@ -238,7 +238,7 @@ def test_two_brokers_are_one_too_many():
         Streams(lambda builder: None, application_id="a", broker=broker, bootstrap_servers="127.0.0.1:9092")
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.seeds("guarantee", reversed(GUARANTEES))
 @pytest.mark.parametrize("keeps_state", [True, False])
 def test_killed_process_goes_on(servers: str, counting: Counting, tmp_path: Path, guarantee: str, keeps_state: bool):
     """Killed in the middle of its work and started again, with the state that it had and without: it is restored."""
@@ -262,7 +262,7 @@ def test_killed_process_goes_on(servers: str, counting: Counting, tmp_path: Path
         counting.check_exact()
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.seeds("guarantee", reversed(GUARANTEES))
 def test_one_of_three_processes_is_killed(servers: str, counting: Counting, tmp_path: Path, guarantee: str):
     """The others take over what it had; a fourth comes later."""
     given = settings(guarantee, default_store="in_memory")
@@ -342,7 +342,7 @@ def _copying(name: str) -> Any:
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.seeds("guarantee", reversed(GUARANTEES))
 def test_broker_is_killed_under_an_application(own_kafka: KafkaNode, tmp_path: Path, guarantee: str):
     """A real broker is killed and comes back; the application is the same process all the time."""
     servers = own_kafka.bootstrap_servers
@@ -368,7 +368,7 @@ def test_broker_is_killed_under_an_application(own_kafka: KafkaNode, tmp_path: P
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.seeds("guarantee", reversed(GUARANTEES))
 def test_application_behind_connections_that_are_cut(tmp_path: Path, guarantee: str):
     with Proxy(0) as proxy, AdvertisedNode(tmp_path / "kafka", advertised_port=proxy.port) as node:
         proxy.target = node.port

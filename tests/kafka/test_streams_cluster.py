@@ -120,7 +120,7 @@ def test_leaders_and_coordinators_move(cluster: list[Broker], servers: str):
         assert sorted(found) == list(range(sent[topic])), topic
 
 
-@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+@pytest.mark.seeds("guarantee", ["exactly_once_v2", "at_least_once"])
 def test_applications_work_on(cluster: list[Broker], servers: str, tmp_path: Path, guarantee: str):
     """Two processes of a word count."""
     with Counting(TcpCluster(servers), guarantee) as counting:

@@ -303,11 +303,14 @@ def differences(wanted: dict[str, list[Stored]], found: dict[str, list[Stored]])
 
 
 ORDERS = ("java-ours", "ours-java")
-#: Topology, guarantee and how the first ends.
+#: Topology, guarantee, how the first ends, and which is the first.
 CASES = [
-    *((topology, "exactly_once_v2", "killed") for topology in ("fk-inner", "sessions", "versioned")),
+    *(("fk-inner", "exactly_once_v2", "killed", order) for order in ORDERS),
+    ("sessions", "exactly_once_v2", "killed", "ours-java"),
+    ("versioned", "exactly_once_v2", "killed", "java-ours"),
     *(
-        pytest.param(*case, marks=pytest.mark.takeover)
+        pytest.param(*case, order, marks=pytest.mark.takeover)
+        for order in ORDERS
         for case in (
             ("fk-inner", "at_least_once", "stopped"),
             ("fk-left", "at_least_once", "killed"),
@@ -316,11 +319,12 @@ CASES = [
             *((topology, "exactly_once_v2", "killed") for topology in ("suppressed", "grace", "outer", "left")),
         )
     ),
+    pytest.param("sessions", "exactly_once_v2", "killed", "java-ours", marks=pytest.mark.takeover),
+    pytest.param("versioned", "exactly_once_v2", "killed", "ours-java", marks=pytest.mark.takeover),
 ]
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize(("topology", "guarantee", "end"), CASES)
+@pytest.mark.parametrize(("topology", "guarantee", "end", "order"), CASES)
 def test_one_goes_on_with_the_state_of_the_other(
     reference: Reference, name: str, topology: str, guarantee: str, end: str, order: str
 ) -> None:

@@ -64,7 +64,7 @@ def test_replay_in_one_process(expected: Expected, slices: int | None, folder: P
     expected.check_replay(LocalExecutor(1), folder, slices=slices)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_replay_in_ten_slices(expected: Expected, folder: Path) -> None:
     expected.check_replay(LocalExecutor(1), folder, slices=10)
 

@@ -38,7 +38,7 @@ def test_examples_and_cases(expected: Expected, executor: Any, folder: Path) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("slices", [3, 10])
+@pytest.mark.seeds("slices", [3, 10])
 def test_examples_and_cases_in_slices(expected: Expected, executor: Any, folder: Path, slices: int) -> None:
     expected.check_replay(executor, folder, slices=slices)
 
@@ -49,7 +49,7 @@ def test_sample_of_all_cases(executor: Any, folder: Path) -> None:
     compare_whole(chosen, executor)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_all_cases(executor: Any, folder: Path) -> None:
     """About a thousand applications, each stage of all of them one job."""
     compare_whole([player for path in FILES for player in players(path, folder / path.name)], executor)

@@ -280,7 +280,7 @@ def test_records_of_the_end_of_a_run_that_were_computed_in_another_order_are_pub
     assert is_another == 2
 
 
-@pytest.mark.parametrize("seed", range(1, 9))
+@pytest.mark.seeds("seed", range(1, 9))
 def test_after_any_nights_each_key_has_its_last_record(tmp_path: Path, broker: EmbeddedBroker, seed: int):
     for snapshot, outputs in nightly(tmp_path, 5, seed):
         publish(snapshot, broker)

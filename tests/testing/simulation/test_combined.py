@@ -24,7 +24,7 @@ BUGS = {
 }
 
 
-@pytest.mark.parametrize("world", range(48))
+@pytest.mark.seeds("world", range(48), 4)
 def test_results_of_all_operators_are_exact_in_a_storm(world):
     assert faults_of(world) == ""
 

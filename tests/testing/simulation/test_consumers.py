@@ -47,7 +47,7 @@ def test_consumers_without_faults_are_soon_stable():
 
 
 # In 199 and 309 a leader does not know an added partition yet to which records were sent.
-@pytest.mark.parametrize("seed", [*range(60), 199, 309])
+@pytest.mark.seeds("seed", [199, 309, *range(60)], 8)
 def test_group_of_consumers_is_stable_after_a_storm(seed):
     ConsumerWorld(seed).run()
 
