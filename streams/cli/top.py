@@ -196,13 +196,20 @@ def screen(status: dict[str, Any], width: int, trouble: str = "", height: int = 
     rows = [
         (
             task["task"], threads[task["thread"]], task["state"], f"{task['rate']:,.0f}", f"{task['lag']:,}",
-            _ms(task["time_lag_ms"]), task["waits_for"] or "", f"{task['busy']:.0%}",
+            _ms(task["time_lag_ms"]), _wait(task), f"{task['busy']:.0%}",
         )
         for task in tasks[: max(_TASKS, height)]
     ]  # fmt: skip
     heads = "task,*owner,state,records/s,lag,*event-time lag,*waits for,*busy"
     parts.append(_table(heads, rows, f"{len(tasks):,} tasks", width))
     return Group(*parts)
+
+
+def _wait(task: dict[str, Any]) -> str:
+    """Return for what a task waits: an input, a task upstream, or both; and the tasks that it waits for no more."""
+    what = " of ".join(filter(None, (task["waits_for"], task["awaited"] and f"task {task['awaited']}")))
+    parts = [f"{what}, {_ms(task['waited_ms'])}"] if what else []
+    return "; ".join([*parts, f"no more for {task['passed_over']}"] if task["passed_over"] else parts)
 
 
 def _table(heads: str, rows: Sequence[tuple[str, ...]], title: str, width: int) -> Any:

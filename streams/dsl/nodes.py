@@ -153,6 +153,7 @@ class LogicalRepartition:
     is_optimizable: bool
     partitions: int | None = None
     partitioner: Partitioner | None = None
+    patience_ms: int | None = None
     #: Set by ``optimize`` if no operator downstream uses records without key.
     is_dropping_null_keys: bool = False
     #: Makes the serde of table changes from the serde of the rows.
@@ -164,7 +165,7 @@ class LogicalRepartition:
         if self.change_of is not None:
             value = self.change_of(value)
         key, value = inside(key), inside(value)
-        topology.add_internal_topic(RepartitionTopic(self.topic, self.partitions))
+        topology.add_internal_topic(RepartitionTopic(self.topic, self.partitions, self.patience_ms))
         parents = node.parent_names
         if self.filter is not None:
             operator: Operator = KeyFilter() if self.is_dropping_null_keys else PassThrough()

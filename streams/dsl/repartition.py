@@ -19,6 +19,7 @@ def repartition_node(
     is_optimizable: bool = True,
     partitions: int | None = None,
     partitioner: Partitioner | None = None,
+    patience_ms: int | None = None,
 ) -> LogicalNode:
     """Return the node for a repartition topic named ``<base>-repartition``; it takes three numbers from ``names``.
 
@@ -31,5 +32,7 @@ def repartition_node(
     source = names.generated("KSTREAM-SOURCE-")
     if not is_generated(base):
         sink, null_filter, source = f"{topic}-sink", f"{topic}-filter", f"{topic}-source"
-    content = LogicalRepartition(topic, sink, source, null_filter, key, value, is_optimizable, partitions, partitioner)
+    content = LogicalRepartition(
+        topic, sink, source, null_filter, key, value, is_optimizable, partitions, partitioner, patience_ms
+    )
     return LogicalNode(source, content)

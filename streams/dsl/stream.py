@@ -436,15 +436,22 @@ class KStream(Generic[K, V]):
         key: TypeForm[K] | Serde[K] = NOT_GIVEN,
         value: TypeForm[V] | Serde[V] = NOT_GIVEN,
         partitioner: Partitioner | None = None,
+        patience: timedelta | None = None,
     ) -> "KStream[K, V]":
         """Send the records through an internal topic named ``<name>-repartition`` (KIP-221).
 
-        ``partitions`` is the partition count; by default, it is the count of the source topics.
+        ``partitions`` is the partition count; by default, it is the count of the source topics.  ``patience`` is how
+        long the reader of the topic, in a live run, waits for a task that writes to it and does not move, before it
+        goes on without the records of this task; the default is the setting ``repartition_patience_ms``, and with 0 the
+        records are read as they come, as in Kafka Streams.
 
         >>> play(orders.repartition(partitions=3), ("ann", 1))
         [('ann', 1)]
+
+        Raises:
+            TopologyError: ``partitions`` is not positive, or ``patience`` is negative or no ``timedelta``.
         """
-        return KStream(stream_operators.repartition(self._ref, name, partitions, key, value, partitioner))
+        return KStream(stream_operators.repartition(self._ref, name, partitions, key, value, partitioner, patience))
 
     @overload
     def to(self, topic: Sink[K, V], name: str | None = None, *, partitioner: Partitioner | None = None) -> None: ...

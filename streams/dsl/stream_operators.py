@@ -6,6 +6,7 @@ the logical graph, with the same names and numbers as in Kafka Streams.  The mod
 """
 
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from typing import Any, get_args, get_origin
 
 from streams.core.arguments import NOT_GIVEN, checked_count
@@ -22,7 +23,7 @@ from streams.dsl.functions import (
     result_type,
 )
 from streams.dsl.logical import LogicalNode
-from streams.dsl.materialized import StoreArguments, key_value
+from streams.dsl.materialized import StoreArguments, key_value, to_ms
 from streams.dsl.names import check_name
 from streams.dsl.nodes import LogicalOperator, LogicalProcessor, LogicalSink
 from streams.dsl.operators import ToTable
@@ -208,6 +209,7 @@ def repartition(
     key: Any,
     value: Any,
     partitioner: Partitioner | None,
+    patience: timedelta | None,
 ) -> StreamRef:
     """Add the node of ``repartition`` to the logical graph."""
     if partitions is not None:
@@ -217,7 +219,15 @@ def repartition(
     names = stream.graph.names
     base = names.generated("KSTREAM-REPARTITION-") if name is None else check_name(name)
     types = overridden(stream.key, key, stream.name), overridden(stream.value, value, stream.name)
-    node = repartition_node(names, base, *types, is_optimizable=False, partitions=partitions, partitioner=partitioner)
+    node = repartition_node(
+        names,
+        base,
+        *types,
+        is_optimizable=False,
+        partitions=partitions,
+        partitioner=partitioner,
+        patience_ms=None if patience is None else to_ms(patience, f"repartition of {stream!r}: patience"),
+    )
     return stream.repartitioned(stream.graph.add(stream.node, node), *types)
 
 

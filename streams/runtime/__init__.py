@@ -27,6 +27,8 @@ from streams.runtime.facts import MemberFacts as MemberFacts
 from streams.runtime.filling import LaneFilling as LaneFilling
 from streams.runtime.grouping import START_OVER as START_OVER
 from streams.runtime.homes import home_of as home_of
+from streams.runtime.in_step import out_of_step as out_of_step
+from streams.runtime.in_step import out_of_step_text as out_of_step_text
 from streams.runtime.instance import Instance as Instance
 from streams.runtime.instance_metrics import metrics_of as metrics_of
 from streams.runtime.lanes import merge_lanes as merge_lanes
@@ -117,4 +119,7 @@ from streams.runtime.thread_metrics import of_task as of_task
 from streams.runtime.thread_metrics import time_lag as time_lag
 from streams.runtime.thread_pool import PooledThread as PooledThread
 from streams.runtime.topic_configs import changelog_config as changelog_config
+from streams.runtime.waiting import Wait as Wait
+from streams.runtime.waiting import passed_over as passed_over
+from streams.runtime.waiting import wait_of as wait_of
 from streams.runtime.watching import TaskWatch as TaskWatch

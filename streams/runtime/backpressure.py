@@ -4,7 +4,7 @@ The reader of a partition cannot pause it: the record for which it waits may be 
 tasks that write to the topic must not run ahead of each other.  A task is held when it has written more than its share
 of ``repartition_buffer_bytes`` behind the lowest place that another one may still write.  The slowest task is never
 held, so that there is no deadlock, and nothing depends on event time.  If the slowest task does not move for
-``repartition_patience_ms``, the others go on, as the readers do.  The module is pure and imports only ``core`` from
+the patience of the topic's readers, the others go on, as these do.  The module is pure and imports only ``core`` from
 outside ``runtime``.
 """
 
@@ -26,13 +26,17 @@ class _Output:
     #: The lanes of the other tasks that write to the same topics.
     others: frozenset[int]
     share_bytes: int
+    #: How long the task is held while the slowest one does not move, in milliseconds.
+    patience_ms: int
     #: Bytes written so far, and those of them at places that all others have passed.
     written: int = 0
     passed: int = 0
     #: Places of the task, each with the bytes written before the task went on from it; ascending.
     places: deque[tuple[int, int]] = field(factory=deque)
-    #: Monotonic time since which the task is held, or None.
-    held_since_ms: int | None = None
+    #: The lane of the slowest task, and since when the task is held for it (monotonic milliseconds), or None.
+    held_by: tuple[int, int] | None = None
+    #: Whether the task is held; not when the slowest one has not moved for ``patience_ms``.
+    is_held: bool = False
 
     def note(self, place_ms: int, size: int) -> None:
         """Note that the task has written ``size`` bytes, all at places up to ``place_ms``."""
@@ -58,12 +62,11 @@ class Backpressure:
 
     _board: ProgressBoard
     _budget_bytes: int
-    _patience_ms: int
     _outputs: dict[TaskId, _Output] = field(factory=dict)
 
-    def open(self, task_id: TaskId, writers: frozenset[int], lane: int) -> None:
+    def open(self, task_id: TaskId, writers: frozenset[int], lane: int, patience_ms: int) -> None:
         """Add a task, whose lane is one of those of ``writers``."""
-        self._outputs[task_id] = _Output(writers - {lane}, self._budget_bytes // len(writers))
+        self._outputs[task_id] = _Output(writers - {lane}, self._budget_bytes // len(writers), patience_ms)
 
     def close(self, task_id: TaskId) -> None:
         """Remove a task."""
@@ -78,24 +81,37 @@ class Backpressure:
     def holds(self, task_id: TaskId, now_ms: int) -> bool:
         """Return whether a task must not process records now; ``now_ms`` is monotonic time."""
         output = self._outputs.get(task_id)
-        if output is None or not output.is_over:
+        if output is None:
+            return False
+        output.is_held = self._must_wait(output, now_ms)
+        return output.is_held
+
+    def _must_wait(self, output: _Output, now_ms: int) -> bool:
+        if not output.is_over:
+            output.held_by = None
             return False
         slowest = self._slowest(output.others)
         if slowest is not None:
-            output.pass_to(slowest.place_ms)
+            output.pass_to(slowest[0].place_ms)
         if slowest is None or not output.is_over:
-            output.held_since_ms = None
+            output.held_by = None
             return False
-        if output.held_since_ms is None:
-            output.held_since_ms = now_ms
-        return now_ms - max(output.held_since_ms, slowest.moved_ms) < self._patience_ms
+        progress, lane = slowest
+        since_ms = now_ms if output.held_by is None else output.held_by[1]
+        output.held_by = (lane, since_ms)
+        return now_ms - max(since_ms, progress.moved_ms) < output.patience_ms
 
-    def _slowest(self, lanes: frozenset[int]) -> LaneProgress | None:
-        """Return the progress of the task that is behind the most, or None if all others are at their end."""
+    def held_by(self, task_id: TaskId) -> tuple[int, int] | None:
+        """Return the lane for which a task is held, and since when in monotonic time, or None; for any thread."""
+        output = self._outputs.get(task_id)
+        return output.held_by if output is not None and output.is_held else None
+
+    def _slowest(self, lanes: frozenset[int]) -> tuple[LaneProgress, int] | None:
+        """Return the progress and the lane of the task that is behind the most, or None if all are at their end."""
         marks = self._board.marks(lanes)
         if len(marks) < len(lanes):
-            return _UNKNOWN
-        return min((mark for mark in marks.values() if mark.state.is_awaited), default=None)
+            return _UNKNOWN, min(lanes - marks.keys())
+        return min(((mark, lane) for lane, mark in marks.items() if mark.state.is_awaited), default=None)
 
 
 _UNKNOWN = LaneProgress(NO_TIMESTAMP, MarkState.BEHIND, 0)

@@ -25,6 +25,7 @@ from streams.runtime.facts import PartitionLayout
 from streams.runtime.globals import GlobalStores
 from streams.runtime.homes import StateHome
 from streams.runtime.idle import UpstreamWork
+from streams.runtime.in_step import log_out_of_step
 from streams.runtime.instance_clients import InstanceClients
 from streams.runtime.instance_metrics import metrics_of, readings
 from streams.runtime.layout import Plans
@@ -154,6 +155,8 @@ class Instance:
             plan = self._plan = self._membership.plan(known)
             check_unknown_state(plan, known, self.home.stores(), self._provisioner)
             log_caching(self.topology, self.config)
+            if self.bounds is None:
+                log_out_of_step(plan)
             self._membership.prepare(plan, known)
             check_schemas(self.topology)
             if self.bounds is not None:

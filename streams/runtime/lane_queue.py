@@ -62,6 +62,12 @@ class PartitionLanes:
     _open: dict[int, Lane] = field(init=False)
     #: Whether records may come again that were processed before a restart.
     _resumes: bool = False
+    #: The lane that holds back others, and since when (monotonic milliseconds), or None: for other threads to look at.
+    held_by: tuple[int, int] | None = None
+    #: Lanes that are not waited for any more, each with the time of the last movement of its task.
+    passed_over: dict[int, int] = field(factory=dict)
+    #: Lanes that were passed over at any time: records of theirs may have come too late.
+    ever_passed_over: set[int] = field(factory=set)
 
     def __attrs_post_init__(self) -> None:
         numbers = sorted({NO_LANE, *self.numbers})

@@ -6,8 +6,9 @@ afterwards.  A running fetch proves nothing, since its answer may be older than 
 is part of the transaction of the records; the read position passes the high watermark only when all transactions below
 it are decided.
 
-A lane is waited for while its task moves.  After ``repartition_patience_ms`` without movement the others go on, until
-the task moves again.  The module imports only ``core`` from outside ``runtime``.
+A lane is waited for while its task moves.  After the patience of the topic (``repartition_patience_ms``, or that of
+``.repartition(patience=...)``) without movement the others go on, until the task moves again.  The module imports only
+``core`` from outside ``runtime``.
 """
 
 import logging
@@ -32,15 +33,13 @@ class _Reading:
     task: Task
     queue: PartitionQueue
     lanes: PartitionLanes
+    #: How long a lane is waited for whose task does not move, in milliseconds.
+    patience_ms: int
     #: Version of the board when ``marks`` were taken.
     version: int = -1
     marks: Mapping[int, LaneProgress] = field(factory=dict)
     #: The marks count when everything below this offset is read; None when they do.
     end_offset: int | None = None
-    #: Monotonic time since which the awaited lane holds back others, or None if none does.
-    since_ms: int | None = None
-    #: Lanes that are not waited for any more, each with the time of the last movement of its task.
-    abandoned: dict[int, int] = field(factory=dict)
 
 
 @define(eq=False)
@@ -51,7 +50,8 @@ class LaneWaits:
     _board: ProgressBoard
     #: Returns high watermarks; not by the member of the group, which could lose its membership meanwhile.
     _ends: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]]
-    _patience_ms: int
+    #: Returns the patience of a repartition topic, by its name in the topology.
+    _patience_ms: Callable[[str], int]
     #: Counts waits that ended without the records of a task.
     _cut: Counter
     _readings: dict[TopicPartition, _Reading] = field(factory=dict)
@@ -62,7 +62,8 @@ class LaneWaits:
         """Add the partitions of a task that are read in step; return whether there are any."""
         for queue in task.queues:
             if queue.lanes is not None:
-                self._readings[queue.partition] = _Reading(task, queue, queue.lanes)
+                patience_ms = self._patience_ms(task.inputs[queue.partition].topic)
+                self._readings[queue.partition] = _Reading(task, queue, queue.lanes, patience_ms)
         return any(queue.lanes is not None for queue in task.queues)
 
     def close(self, task_id: TaskId) -> None:
@@ -100,9 +101,11 @@ class LaneWaits:
     def _look(self, reading: _Reading, version: int, marks: Mapping[int, LaneProgress]) -> bool:
         """Take the marks of the board; return whether the end of the partition is needed before they count."""
         for number, progress in marks.items():
-            if progress.state.is_awaited and reading.abandoned.get(number) != progress.moved_ms:
+            if reading.lanes.passed_over.get(number) == progress.moved_ms:
+                continue
+            reading.lanes.passed_over.pop(number, None)
+            if progress.state.is_awaited:
                 # Records may follow: this needs no proof.
-                reading.abandoned.pop(number, None)
                 reading.lanes.note(number, reading.lanes.lanes[number].reached_ms, is_open=True)
         if reading.end_offset is not None:
             # The marks from before count first: otherwise new ones could put this off for ever.
@@ -117,40 +120,42 @@ class LaneWaits:
         """Let marks count if everything is read that they speak of; otherwise end a wait that is too long."""
         queue, lanes = reading.queue, reading.lanes
         if reading.end_offset is not None and queue.fetched is not None and queue.fetched >= reading.end_offset:
-            reading.end_offset = reading.since_ms = None
+            reading.end_offset = lanes.held_by = None
             for number, progress in reading.marks.items():
-                is_open = progress.state.is_awaited and number not in reading.abandoned
+                is_open = progress.state.is_awaited and number not in lanes.passed_over
                 lanes.note(number, progress.place_ms, is_open=is_open)
             queue.merge()
             return True
         awaited = lanes.awaited
         if awaited is None or reading.end_offset is not None or not (lanes.size or reading.task.queues.size):
             # Nothing waits; or there are records on the broker, which are read, however long that takes.
-            reading.since_ms = None
+            lanes.held_by = None
             return False
-        if reading.since_ms is None:
-            reading.since_ms = now_ms
-        said = reading.marks.get(awaited.number)
-        moved_ms = reading.since_ms if said is None else max(reading.since_ms, said.moved_ms)
-        if now_ms - moved_ms < self._patience_ms:
+        since_ms = now_ms if lanes.held_by is None else lanes.held_by[1]
+        lanes.held_by = (awaited.number, since_ms)
+        mark = reading.marks.get(awaited.number)
+        moved_ms = since_ms if mark is None else max(since_ms, mark.moved_ms)
+        if now_ms - moved_ms < reading.patience_ms:
             return False
-        self._abandon(reading, awaited, -1 if said is None else said.moved_ms, now_ms)
+        self._pass_over(reading, awaited, -1 if mark is None else mark.moved_ms, now_ms)
         queue.merge()
         return True
 
-    def _abandon(self, reading: _Reading, lane: Lane, moved_ms: int, now_ms: int) -> None:
-        reading.abandoned[lane.number] = moved_ms
-        reading.since_ms = None
-        reading.lanes.note(lane.number, lane.reached_ms, is_open=False)
+    def _pass_over(self, reading: _Reading, lane: Lane, moved_ms: int, now_ms: int) -> None:
+        lanes = reading.lanes
+        lanes.passed_over[lane.number] = moved_ms
+        lanes.ever_passed_over.add(lane.number)
+        lanes.held_by = None
+        lanes.note(lane.number, lane.reached_ms, is_open=False)
         self._cut.value += 1
         warned_ms = self._warned_ms.get(lane.number)
-        if warned_ms is None or now_ms - warned_ms >= self._patience_ms:
+        if warned_ms is None or now_ms - warned_ms >= reading.patience_ms:
             self._warned_ms[lane.number] = now_ms
             log.warning(
-                "%s: task %s has not moved for %d ms (repartition_patience_ms): %s is read on without its records, "
-                "which may be late when they come",
+                "%s: task %s has not moved for %d ms (repartition_patience_ms, or patience of repartition()): %s is "
+                "read on without its records, which may be late when they come",
                 self._thread,
                 task_of(lane.number),
-                self._patience_ms,
+                reading.patience_ms,
                 reading.queue.partition,
             )

@@ -300,19 +300,32 @@ class ApplicationPlan:
     def in_step(self) -> frozenset[str]:
         """Return the repartition topics whose records are read by place, as a bounded run reads them."""
         if self._in_step is None:
-            topics = self.topology.internal_topics if self.is_in_step and self.why_not_in_step() is None else ()
-            self._in_step = frozenset(topic for topic in topics if self.why_out_of_step(topic) is None)
+            topics = self.topology.internal_topics.keys() - self.out_of_step().keys() if self.is_in_step else ()
+            self._in_step = frozenset(topics)
         return self._in_step
+
+    def out_of_step(self) -> dict[str, str]:
+        """Return the repartition topics that a live run reads as records come, not by place, each with the reason."""
+        topics = self.topology.internal_topics
+        reason = self._why_not_in_step()
+        if reason is not None:
+            return dict.fromkeys(topics, reason)
+        cycles = self.cycles()
+        reasons = {topic: self._why_out_of_step(topic, cycles) for topic in topics}
+        return {topic: reason for topic, reason in reasons.items() if reason is not None}
 
     def is_merged(self, topic: str) -> bool:
         """Return whether the records of a topic are merged by place, in a bounded or a live run."""
         return self._lanes_of(topic) is not None if self.has_lanes else topic in self.in_step()
 
-    def why_not_in_step(self) -> str | None:
-        """Return why no repartition topic of a live run is read by place, or None if they are."""
+    def patience_ms(self, topic: str) -> int:
+        """Return how long the readers of a repartition topic wait for a task that does not move; 0: not at all."""
+        own = self.topology.internal_topics[topic].patience_ms
+        return self.config.repartition_patience_ms if own is None else own
+
+    def _why_not_in_step(self) -> str | None:
+        """Return why no repartition topic of a live run is read by place, or None if some are."""
         config = self.config
-        if not config.repartition_patience_ms:
-            return "repartition_patience_ms is 0"
         if config.max_task_idle_ms < 0:
             return "max_task_idle_ms is -1"
         if config.flight_recorder:
@@ -321,21 +334,25 @@ class ApplicationPlan:
             return "a group of the streams protocol may have members in Java"
         return None
 
-    def why_out_of_step(self, topic: str) -> str | None:
+    def _why_out_of_step(self, topic: str, cycles: Iterable[int]) -> str | None:
         """Return why a repartition topic of a live run is not read by place, or None if it is."""
-        writers = self.writers(topic)
-        cycles = self.cycles()
-        if any(task.sub_topology in cycles for task in writers):
-            return "its records come from a cycle, such as a foreign-key join, which would wait for itself"
-        if not lanes_fit(len(writers)):
-            return f"the positions of {len(writers)} writing tasks have no room in the metadata of an offset"
+        if not self._writing(topic).isdisjoint(cycles):
+            return (
+                "its records come from a cycle, such as a foreign-key join, which would wait for itself: intermediate "
+                "results are not promised, final tables are equal"
+            )
+        if not self.patience_ms(topic):
+            own = self.topology.internal_topics[topic].patience_ms
+            return f"{'repartition_patience_ms' if own is None else 'its patience'} is 0"
+        count = len(self.writers(topic))
+        if not lanes_fit(count):
+            return f"the positions of {count} writing tasks have no room in the metadata of an offset"
         return None
 
-    def writers_beside(self, task_id: TaskId) -> frozenset[int]:
-        """Return the lanes of all tasks that write to the topics read in step to which a task writes, its own too."""
+    def written_in_step(self, task_id: TaskId) -> list[str]:
+        """Return the topics to which a task writes that are read in step."""
         sub = next(sub for sub in self.subs if sub.id == task_id.sub_topology)
-        topics = [topic for topic in sub.sink_topics if topic in self.in_step()]
-        return frozenset().union(*map(self.lane_numbers, topics))
+        return [topic for topic in sub.sink_topics if topic in self.in_step()]
 
     def lane_numbers(self, topic: str) -> frozenset[int]:
         """Return the lanes in each partition of a topic that is read in step."""

@@ -353,20 +353,23 @@ class TaskQueues:
             return None
         blocking = self._blocking(now_ms)
         if blocking is not None:
-            if self.awaited is None or self.awaited[0] is not blocking:
-                self.awaited = (blocking, now_ms)
+            self._await(blocking, now_ms)
             return None
-        self.awaited = None
         run: Run | None
         if chosen is not None:
             run = self._single(chosen, limit)
         else:
             run = self._single(filled[0], limit) if len(self._ordered) == 1 else self._mixed(filled, limit)
         if run is None:
-            self.awaited = next((queue, now_ms) for queue in self._ordered if queue.awaits_lanes and not queue.size)
-        elif until_stream_time_ms is not None:
-            run = self._cut(run, until_stream_time_ms)
-        return run
+            blocking = next(queue for queue in self._ordered if queue.awaits_lanes and not queue.size)
+            self._await(blocking, now_ms)
+            return None
+        self.awaited = None
+        return run if until_stream_time_ms is None else self._cut(run, until_stream_time_ms)
+
+    def _await(self, blocking: PartitionQueue, now_ms: int) -> None:
+        if self.awaited is None or self.awaited[0] is not blocking:
+            self.awaited = (blocking, now_ms)
 
     def done(self, run: Run, count: int) -> list[tuple[PartitionQueue, Sequence[int]]]:
         """Remove the first ``count`` records of a run from the queues, and return the removed timestamps by queue."""

@@ -431,9 +431,13 @@ class StreamThread(RebalanceListener):
         """Wait for the lanes that a task reads; other instances are asked how far the tasks are that write them."""
         if self.waits.open(task) and self.shared.progress is not None:
             self.shared.progress.ask()
-        writers = self.task_set.plan.writers_beside(task.task_id)
-        if writers:
-            self.backpressure.open(task.task_id, writers, lane_of(task.task_id))
+        plan = self.task_set.plan
+        topics = plan.written_in_step(task.task_id)
+        if topics:
+            writers = frozenset[int]().union(*map(plan.lane_numbers, topics))
+            # The reader that gives up first is not to wait for those that are held.
+            patience_ms = min(map(plan.patience_ms, topics))
+            self.backpressure.open(task.task_id, writers, lane_of(task.task_id), patience_ms)
 
     def forget(self, task_id: TaskId) -> None:
         """Discard the pending changes of a task that is closed, possibly without a commit."""

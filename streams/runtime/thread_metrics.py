@@ -16,6 +16,7 @@ from streams.core.threads import copied
 from streams.runtime.calls import holding_nodes
 from streams.runtime.queues import PartitionQueue
 from streams.runtime.task import Task
+from streams.runtime.waiting import wait_of
 
 if TYPE_CHECKING:
     from streams.runtime.thread import StreamThread
@@ -125,14 +126,14 @@ def of_task(task: Task, place: MetricPlace, now_ms: int) -> Iterator[Reading]:
         yield table.RECORDS_HELD, at, len(node.held)
     for node in () if task.calls is None else task.calls.nodes:
         yield table.CALLS_IN_FLIGHT, place._replace(node=node.name), node.in_flight
-    awaited = queues.awaited
+    wait = wait_of(task)
     for item in list(task.inputs.values()):
         queue = queues[item.partition]
         at = place._replace(topic=item.name, partition=item.number)
         yield table.INPUT_LAG, at, queue.lag
         yield table.INPUT_TIME_LAG, at, time_lag(queue, task.readers[item.partition].partition_time_ms, now_ms)
-        waited_ms = now_ms - awaited[1] if awaited is not None and awaited[0] is queue else 0
-        yield table.INPUT_WAITED_FOR, at, max(0, waited_ms)
+        is_awaited = wait is not None and wait.partition == item.partition
+        yield table.INPUT_WAITED_FOR, at, wait.waited_ms if wait is not None and is_awaited else 0
 
 
 def time_lag(queue: PartitionQueue, newest_ms: int, now_ms: int) -> int | None:

@@ -74,10 +74,10 @@ class ThreadFactory:
             name,
             shared.board,
             restorer.ends,
-            config.repartition_patience_ms,
+            self._plan.patience_ms,
             shared.metrics.counter(table.PATIENCE_ENDED),
         )
-        backpressure = Backpressure(shared.board, config.repartition_buffer_bytes, config.repartition_patience_ms)
+        backpressure = Backpressure(shared.board, config.repartition_buffer_bytes)
         thread = StreamThread(name, shared, assignment, committer, task_set, self._events, waits, backpressure)
         shared.board.listen(name, thread.wake)
         consumer.reset_by_topic(self._plan.topology.offset_reset)

@@ -59,6 +59,10 @@ class TopologyDescription:
     sub_topologies: tuple[SubTopologyDescription, ...]
     global_stores: tuple[GlobalStoreDescription, ...]
     internal_topics: tuple[str, ...]
+    #: Repartition topics that a live run reads in step, by event time, and those that it reads as records come, each
+    #: with the reason; both empty if not asked for.
+    in_step: tuple[str, ...] = ()
+    out_of_step: tuple[tuple[str, str], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the description as plain JSON values, as printed by ``describe --format json``."""
@@ -78,6 +82,8 @@ class TopologyDescription:
                 for store in self.global_stores
             ],
             "internal_topics": list(self.internal_topics),
+            **({"in_step": list(self.in_step)} if self.in_step else {}),
+            **({"out_of_step": dict(self.out_of_step)} if self.out_of_step else {}),
         }
 
     def to_json(self) -> str:
@@ -112,6 +118,9 @@ class TopologyDescription:
             lines += [*block, ""]
         if self.internal_topics:
             lines.append(f"Internal topics: {', '.join(self.internal_topics)}")
+        if self.in_step:
+            lines.append(f"In step: {', '.join(self.in_step)}")
+        lines += [f"Not in step: {topic}: {reason}" for topic, reason in self.out_of_step]
         return "\n".join(lines).rstrip() + "\n"
 
     def to_svg(self) -> str:
@@ -128,8 +137,13 @@ class TopologyDescription:
         return _Mermaid().render(self)
 
 
-def describe(topology: Topology, *, has_cache: bool = False) -> TopologyDescription:
+def describe(
+    topology: Topology, *, has_cache: bool = False, out_of_step: Mapping[str, str] | None = None
+) -> TopologyDescription:
     """Describe a topology's sub-topologies, internal topics, stores and global stores.
+
+    With ``out_of_step``, the repartition topics that a live run does not read in step, each with the reason, the
+    description has these and those that are in step.
 
     With ``has_cache``, the application has a record cache: nodes whose results then depend on commits have the option
     ``behind_cache``, with the stores that hold updates back, separated by commas.
@@ -145,6 +159,8 @@ def describe(topology: Topology, *, has_cache: bool = False) -> TopologyDescript
         tuple(_sub(topology, sub, behind) for sub in subs if not sub.is_global),
         tuple(_global(sub) for sub in subs if sub.is_global),
         (*topology.internal_topics, *changelogs),
+        () if out_of_step is None else tuple(topic for topic in topology.internal_topics if topic not in out_of_step),
+        tuple((out_of_step or {}).items()),
     )
 
 
@@ -175,12 +191,18 @@ def _node(topology: Topology, node: Node, caches: tuple[str, ...]) -> NodeDescri
 def periods_of(topology: Topology, node: Node) -> dict[str, int]:
     """Return the periods that a node declares, in milliseconds by name.
 
-    For a source, this is ``idle_close`` (0: never) if it overrides the setting.  For a processor, these are the
+    For a source, this is ``idle_close`` (0: never) or the ``patience`` of its repartition topic, if it overrides the
+    setting.  For a processor, these are the
     ``periods`` of its operator, and the ``ttl`` of a store of which the node is the first user (``ttl of STORE`` if
     there are several such stores).
     """
     if isinstance(node, SourceNode):
-        return {} if node.idle_close_ms is None else {"idle_close": node.idle_close_ms}
+        periods = {} if node.idle_close_ms is None else {"idle_close": node.idle_close_ms}
+        # A repartition topic has a source of its own.
+        repartition = topology.internal_topics.get(node.topics[0]) if node.topics else None
+        if repartition is None or repartition.patience_ms is None:
+            return periods
+        return periods | {"patience": repartition.patience_ms}
     periods = dict(getattr(getattr(node, "operator", None), "periods", {}))
     own = [name for name in topology.stores_of(node.name) if topology.store_users[name][0] == node.name]
     expiring = [name for name in own if topology.stores[name].ttl_ms >= 0]

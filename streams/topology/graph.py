@@ -106,6 +106,9 @@ class RepartitionTopic:
 
     name: str
     partitions: int | None = None
+    #: How long a live run waits for a writing task that does not move; 0 = records are read as they come, None = the
+    #: setting ``repartition_patience_ms``.
+    patience_ms: int | None = None
 
 
 @frozen

@@ -4,7 +4,7 @@ A sample is taken every five seconds while a server runs; it reads counters and 
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from attrs import define, field, frozen
@@ -12,7 +12,7 @@ from attrs import define, field, frozen
 from streams.core.metrics import Amounts, SensorSpec, Stat, table
 from streams.core.records import TaskId
 from streams.core.threads import copied
-from streams.runtime import Instance, Task, time_lag
+from streams.runtime import Instance, StreamThread, Task, time_lag
 
 #: Interval between two samples in milliseconds, and the number of samples that are kept (one hour).
 SAMPLE_MS = 5_000
@@ -113,9 +113,9 @@ class Rates:
         return round(sum(self.change(word, place) for place, _ in self.now.of_word(word)) / self.seconds, 1)
 
 
-def tasks_of(instance: Instance) -> Iterator[tuple[int, TaskId, Task]]:
+def tasks_of(threads: Sequence[StreamThread]) -> Iterator[tuple[int, TaskId, Task]]:
     """Yield the active tasks as (index of the thread, task id, task)."""
-    for index, thread in enumerate(instance.stream_threads):
+    for index, thread in enumerate(threads):
         for task_id, task in sorted(copied(thread.tasks).items()):
             yield index, task_id, task
 
@@ -161,7 +161,7 @@ class Samples:
     def _row(self, rates: Rates) -> tuple[float, ...]:
         instance = self._instance
         now_ms = instance.environment.clock.now_ms()
-        tasks = [task for _, _, task in tasks_of(instance)]
+        tasks = [task for _, _, task in tasks_of(instance.stream_threads)]
         threads = instance.stream_threads
         busy = sum(rates.share("processing", thread.name) for thread in threads)
         return (

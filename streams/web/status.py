@@ -4,7 +4,7 @@ It is read from the threads without blocking.  Long lists are tables: the column
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from zlib import crc32
 
@@ -15,7 +15,7 @@ from streams.core.config import SETTINGS
 from streams.core.metrics import Failure
 from streams.core.records import NO_TIMESTAMP, TaskId
 from streams.core.user_code import located
-from streams.runtime import Instance, StreamThread, Task, directive_of
+from streams.runtime import Instance, StreamThread, Task, Wait, directive_of, out_of_step, passed_over, wait_of
 from streams.topology import describe
 from streams.web.flows import Flows, shown
 from streams.web.graph import Graph
@@ -28,7 +28,7 @@ STATUS_S = 2.0
 STATUS_PATH = "/status"
 TASK_COLUMNS = (
     *("task", "thread", "state", "processed", "rate", "lag", "time_lag_ms", "stream_time_ms"),
-    *("waits_for", "waited_ms", "ns", "busy", "dropped"),
+    *("waits_for", "awaited", "waited_ms", "passed_over", "ns", "busy", "dropped"),
 )
 THREAD_COLUMNS = ("name", "state", "turn_age_ms", "tasks", "standbys", "rate", "processing", "polling", "committing")
 
@@ -42,9 +42,13 @@ class Status:
     samples: Samples = field(init=False)
     _graph: Graph = field(init=False)
     _graph_id: str = field(init=False)
+    #: The repartition topics that are not read in step, each with the reason.
+    _out_of_step: dict[str, str] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        description = describe(self._instance.topology)
+        topology, config = self._instance.topology, self._instance.config
+        description = describe(topology)
+        self._out_of_step = out_of_step(topology, config)
         self.samples = Samples(self._instance)
         self._graph = Graph.of(description)
         self._graph_id = f"{crc32(description.to_text().encode()):08x}"
@@ -72,7 +76,7 @@ class Status:
         instance = self._instance
         now_ms, rates = instance.environment.clock.now_ms(), self.samples.rates()
         threads = list(instance.stream_threads)
-        tasks = [self._task_row(rates, now_ms, *found) for found in tasks_of(instance)]
+        tasks = [self._task_row(rates, now_ms, threads, *item) for item in tasks_of(threads)]
         restoring = [
             {"task": str(task_id), "thread": thread.name, "remaining": remaining, "eta_ms": eta_ms}
             for thread in threads
@@ -89,10 +93,11 @@ class Status:
             "graph_id": self._graph_id,
             "graph": None if graph_id == self._graph_id else self._graph.shown(),
             **self._flows(rates),
-            "subs": self._subs(rates, len(threads)),
+            "subs": _subs(rates, threads),
             "tasks": {"columns": TASK_COLUMNS, "rows": tasks},
             "threads": {"columns": THREAD_COLUMNS, "rows": [self._thread_row(rates, thread) for thread in threads]},
             "restoring": restoring,
+            "out_of_step": self._out_of_step,
             "instances": list(self._members().values()),
             "totals": {
                 "processed": sum(count for _, count in rates.now.of_word("task")),
@@ -110,8 +115,12 @@ class Status:
 
     # --- parts ----------------------------------------------------------------------------
 
-    def _task_row(self, rates: Rates, now_ms: int, thread: int, task_id: TaskId, task: Task) -> list[Any]:
-        queues, awaited = task.queues, task.queues.awaited
+    def _task_row(
+        self, rates: Rates, now_ms: int, threads: Sequence[StreamThread], thread: int, task_id: TaskId, task: Task
+    ) -> list[Any]:
+        queues = task.queues
+        wait = _wait(threads[thread], task)
+        passed = sorted({str(each) for queue in queues for each in passed_over(queue)})
         lag = sum(queue.lag for queue in queues)
         timed, spent = rates.change("timed", task_id), rates.change("busy", task_id)
         state = "running"
@@ -119,8 +128,8 @@ class Status:
             state = "restoring"
         elif self._instance.is_paused:
             state = "paused"
-        elif awaited is not None:
-            state = "waiting"
+        elif wait is not None:
+            state = "ahead" if wait.partition is None else "waiting"
         elif not lag and not rates.change("task", task_id):
             state = "idle"
         return [
@@ -132,8 +141,10 @@ class Status:
             lag,
             time_lag_of(task, now_ms),
             None if queues.stream_time_ms == NO_TIMESTAMP else queues.stream_time_ms,
-            f"{awaited[0].partition.topic}-{awaited[0].partition.partition}" if awaited is not None else None,
-            max(0, now_ms - awaited[1]) if awaited is not None else 0,
+            None if wait is None or wait.partition is None else f"{wait.partition.topic}-{wait.partition.partition}",
+            None if wait is None or wait.task_id is None else str(wait.task_id),
+            0 if wait is None else wait.waited_ms,
+            ", ".join(passed) or None,
             spent // timed if timed else None,
             rates.share("busy", task_id),
             rates.now.counts.get(("dropped", task_id), 0),
@@ -202,23 +213,6 @@ class Status:
     def _names(self, topic: str) -> tuple[str, str]:
         return topic, f"{self._instance.config.application_id}-{topic}"
 
-    def _subs(self, rates: Rates, threads: int) -> dict[str, dict[str, Any]]:
-        """Return the active tasks, share of thread time, ns per record, and waiting tasks of each sub-topology."""
-        found: dict[int, list[int]] = {}
-        for _, task_id, task in tasks_of(self._instance):
-            row = found.setdefault(task_id.sub_topology, [0, 0, 0, 0])
-            spent, timed = rates.change("busy", task_id), rates.change("timed", task_id)
-            row[:] = [row[0] + 1, row[1] + spent, row[2] + timed, row[3] + (task.queues.awaited is not None)]
-        return {
-            str(sub): {
-                "tasks": tasks,
-                "busy": round(min(1.0, spent / (rates.seconds * 1e9 * max(1, threads))), 3),
-                "ns": spent // timed if timed else None,
-                "waiting": waiting,
-            }
-            for sub, (tasks, spent, timed, waiting) in sorted(found.items())
-        }
-
     def _members(self) -> dict[str, dict[str, Any]]:
         """Return the instances of the consumer group by process ID, as its leader published them; this one first."""
         instance = self._instance
@@ -253,6 +247,28 @@ class Status:
             return f"no answer within {STATUS_S:.0f} s"
         except (PeerError, msgspec.DecodeError) as error:
             return str(error)
+
+
+def _subs(rates: Rates, threads: Sequence[StreamThread]) -> dict[str, dict[str, Any]]:
+    """Return the active tasks, share of thread time, ns per record, and waiting tasks of each sub-topology."""
+    found: dict[int, list[int]] = {}
+    for thread, task_id, task in tasks_of(threads):
+        row = found.setdefault(task_id.sub_topology, [0, 0, 0, 0])
+        spent, timed = rates.change("busy", task_id), rates.change("timed", task_id)
+        row[:] = [row[0] + 1, row[1] + spent, row[2] + timed, row[3] + (_wait(threads[thread], task) is not None)]
+    return {
+        str(sub): {
+            "tasks": tasks,
+            "busy": round(min(1.0, spent / (rates.seconds * 1e9 * max(1, len(threads)))), 3),
+            "ns": spent // timed if timed else None,
+            "waiting": waiting,
+        }
+        for sub, (tasks, spent, timed, waiting) in sorted(found.items())
+    }
+
+
+def _wait(thread: StreamThread, task: Task) -> Wait | None:
+    return wait_of(task, thread.backpressure.held_by(task.task_id))
 
 
 def _member(client: str, endpoint: str, process_id: str) -> dict[str, Any]:

@@ -194,9 +194,16 @@ def test_what_a_closed_instance_has_left_goes_on_in_order() -> None:
 class Gate:
     """Lets one partition's task wait in a function until the test opens it."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: timedelta | None = None) -> None:
+        self.patience = patience
         self.is_open = threading.Event()
         self.keys = {key for key, *_ in rows()[0]}
+
+    def __enter__(self) -> None:
+        """Open the gate at the end, also after a failure: the application could not be closed."""
+
+    def __exit__(self, *_: object) -> None:
+        self.is_open.set()
 
     def topology(self, builder: StreamsBuilder) -> None:
         def wait(key: str, value: int) -> str:
@@ -205,7 +212,8 @@ class Gate:
             return f"g{value % 7}"
 
         windows = TimeWindows.of(HOUR, grace=timedelta(minutes=10))
-        grouped = builder.stream(EVENTS).filter(lambda _, value: value % 11 != 0).group_by(wait)
+        groups = builder.stream(EVENTS).filter(lambda _, value: value % 11 != 0).select_key(wait)
+        grouped = groups.repartition("by-group", patience=self.patience).group_by_key()
         grouped.windowed_by(windows).count("by-group").to_stream().to(COUNTS)
 
 
@@ -234,17 +242,24 @@ def test_tasks_that_are_ahead_wait_for_the_slowest_one() -> None:
         assert read_outputs(broker) == expected
 
 
-def test_a_task_that_does_not_move_is_waited_for_with_patience_only(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("patience", "settings"),
+    [(None, {"repartition_patience_ms": 100}), (timedelta(milliseconds=100), {})],
+    ids=["setting", "topic"],
+)
+def test_a_task_that_does_not_move_is_waited_for_with_patience_only(
+    patience: timedelta | None, settings: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     """The others go on without its records, say so, and count the waits; the records come late.
 
     Each thread has one task, so that no other one waits with it.  A busy machine may let others wait as well.
     """
-    gate = Gate()
+    gate = Gate(patience)
     _, *others = rows()
     with (
         caplog.at_level(logging.WARNING, "streams.runtime.lane_waits"),
         backlog() as broker,
-        spread(broker, gate.topology, threads=2 * PARTITIONS, repartition_patience_ms=100) as (live,),
+        spread(broker, gate.topology, threads=2 * PARTITIONS, **settings) as (live,),
     ):
 
         def processed() -> int:
@@ -259,7 +274,7 @@ def test_a_task_that_does_not_move_is_waited_for_with_patience_only(caplog: pyte
         assert live.metrics.get("dropped-records-total") > 0
 
     warnings = [record.getMessage() for record in caplog.records]
-    assert any("task 0_0 has not moved for 100 ms (repartition_patience_ms)" in each for each in warnings)
+    assert any("task 0_0 has not moved for 100 ms (repartition_patience_ms" in each for each in warnings)
 
 
 @pytest.mark.parametrize("settings", [{"repartition_patience_ms": 0}, {"max_task_idle_ms": -1}])

@@ -225,6 +225,7 @@ export class Graph {
       const late = lags.map((row) => row[6]).filter((lag) => lag !== null);
       if (late.length) rows.push(["lag in event time", duration(Math.max(...late))]);
     }
+    if (status.out_of_step[box.name]) rows.push(["not in step", status.out_of_step[box.name]]);
     const stores = graph.uses.filter(([user, store]) => user === this.chosen || store === this.chosen).map(([, store]) => graph.boxes[store].name);
     const drops = status.drops[box.name] || [];
     const text = JSON.stringify([box.name, rows, drops, stores]);

@@ -9,7 +9,7 @@ import { Why } from "./why.js";
 
 const EVERY_MS = 2000, TIMEOUT_MS = 8000, FEW_TASKS = 100;
 const STATES = { RUNNING: "good", REBALANCING: "warn", CREATED: "warn", PENDING_SHUTDOWN: "warn", NOT_RUNNING: "bad", PENDING_ERROR: "bad", ERROR: "bad" };
-const TASK_STATES = { running: "good", idle: "", waiting: "warn", restoring: "warn", paused: "warn" };
+const TASK_STATES = { running: "good", idle: "", waiting: "warn", ahead: "warn", restoring: "warn", paused: "warn" };
 
 let token = sessionStorage.getItem("streams-token");
 let graphId = "";
@@ -32,6 +32,11 @@ async function get(path, { body: sent, method = sent ? "POST" : "GET", signal, t
 }
 
 const stateBadge = (states) => (row, text) => badge(text, states[text]);
+/** For what a task waits: an input, a task upstream, or both; and the tasks that it waits for no more. */
+function waitOf(row) {
+  const what = [row.waits_for, row.awaited && `task ${row.awaited}`].filter(Boolean).join(" of ");
+  return [what && `${what}, ${duration(row.waited_ms)}`, row.passed_over && `no more for ${row.passed_over}`].filter(Boolean).join("; ");
+}
 const share = (of) => ({ of, show: (row) => percent(of(row)), draw: (row, text) => { const part = el("span"); part.append(meter(of(row)), text); return part; }, kind: "number" });
 
 const stores = new Stores(by("browser"), get);
@@ -47,7 +52,7 @@ const tasks = new Table(by("task-table"), "Tasks", [
   { title: "Lag", of: (row) => row.lag, show: (row) => count(row.lag), kind: "number" },
   { title: "Event-time lag", of: (row) => row.time_lag_ms, show: (row) => duration(row.time_lag_ms), kind: "number wide" },
   { title: "Stream time", of: (row) => row.stream_time_ms, show: (row) => moment(row.stream_time_ms), kind: "word wide" },
-  { title: "Waits for", of: (row) => row.waits_for || "", show: (row) => (row.waits_for ? `${row.waits_for}, ${duration(row.waited_ms)}` : "") },
+  { title: "Waits for", of: (row) => waitOf(row), kind: "long" },
   { title: "A record", of: (row) => row.ns, show: (row) => nanoseconds(row.ns), kind: "number wide" },
   { ...share((row) => row.busy), title: "Busy", kind: "number wide" },
   { title: "Dropped", of: (row) => row.dropped, show: (row) => count(row.dropped), kind: "number wide" },
@@ -128,7 +133,7 @@ function show(status) {
   shownTasks = objects(status.tasks).map((row) => {
     const [sub, partition] = row.task.split("_").map(Number);
     const owner = status.threads.rows[row.thread]?.[0] || "";
-    return { ...row, owner, order: sub * 1e6 + partition, text: `${row.task} ${row.state} ${owner} ${row.waits_for || ""}`.toLowerCase() };
+    return { ...row, owner, order: sub * 1e6 + partition, text: `${row.task} ${row.state} ${owner} ${waitOf(row)}`.toLowerCase() };
   });
   showTasks();
   by("restore").hidden = !status.restoring.length;
