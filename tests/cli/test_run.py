@@ -368,8 +368,11 @@ def test_describe_shows_sub_topologies_internal_topics_and_stores(streams: Progr
     # A program has nodes, not topics.
     for name in ("totals",) if form == "program" else ("lines", "totals-repartition", "totals", "out"):
         assert name in result.out
+    if form == "text":
+        assert "In step: totals-repartition\n" in result.out
     if form == "json":
         described: dict[str, Any] = json.loads(result.out)
+        assert described["in_step"] == ["totals-repartition"]
         assert [sub["id"] for sub in described["subtopologies"]] == [0, 1]
     elif form == "svg":
         import xml.dom.minidom

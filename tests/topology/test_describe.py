@@ -28,6 +28,25 @@ def test_text_is_that_of_kafka_streams():
     assert "Internal topics: store-repartition, store-changelog" in DESCRIPTION.to_text()
 
 
+def test_topics_that_are_not_in_step_have_the_reason_in_text_and_json():
+    description = describe(
+        build_topology(topology, StreamsConfig.of(application_id="app")), out_of_step={"store-repartition": "a cycle"}
+    )
+
+    assert description.to_text().splitlines()[-1] == "Not in step: store-repartition: a cycle"
+    assert description.to_dict()["out_of_step"] == {"store-repartition": "a cycle"}
+    assert "in step" not in DESCRIPTION.to_text().lower()
+
+
+def test_a_repartition_topic_with_a_patience_of_its_own_has_it_in_text_and_json():
+    builder = StreamsBuilder()
+    builder.stream(lines).repartition("by-line", patience=timedelta(seconds=5))
+    description = describe(builder.build())
+
+    assert "      patience: 5000 ms" in description.to_text().splitlines()
+    assert description.to_dict()["subtopologies"][1]["nodes"][0]["patience_ms"] == 5000
+
+
 def test_a_source_with_an_idle_time_of_its_own_has_it_in_text_and_json():
     for idle_close, found_ms in ((timedelta(seconds=5), 5000), (timedelta(0), 0)):
         builder = StreamsBuilder()

@@ -67,13 +67,15 @@ class SimulationReport(Counters):
 
     ``virtual_seconds`` is the total virtual time of all worlds. ``order_dependent`` has the names of the topics and
     stores that were not compared, because their results depend on the order in which records of different partitions
-    arrive, or may depend on it according to ``may_depend_on_order``.
+    arrive, or may depend on it according to ``may_depend_on_order``. ``out_of_step`` has the repartition topics that
+    live runs read as records come, each with the reason: intermediate results behind them are not promised.
     """
 
     seeds: int = 0
     virtual_seconds: float = 0.0
     records: int = 0
     order_dependent: tuple[str, ...] = ()
+    out_of_step: dict[str, str] = field(factory=dict)
     #: Digest of all events and results of the last seed; a seed always has the same digest.
     digest: str = ""
 
@@ -87,6 +89,8 @@ class SimulationReport(Counters):
         ]
         if self.order_dependent:
             shown.append(f"not compared, for the order decides: {', '.join(self.order_dependent)}")
+        if self.out_of_step:
+            shown.append(f"not in step: {', '.join(self.out_of_step)}")
         return ", ".join(shown)
 
 

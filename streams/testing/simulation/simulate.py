@@ -17,7 +17,7 @@ from streams.core.settings import Settings
 from streams.core.timestamps import FromValue
 from streams.core.topic import Topic, TopicLike, meant, topic_names, typed_topic
 from streams.dsl import TopologySource, build_topology
-from streams.runtime import tuned_collector
+from streams.runtime import out_of_step, tuned_collector
 from streams.testing.simulation.conditions import Conditions, Row, Scenario, in_order_of_topics, tagged
 from streams.testing.simulation.faults import Fault
 from streams.testing.simulation.outcome import Expectation, OrderDependenceError, Outcome
@@ -48,6 +48,8 @@ class _Simulation:
 
     scenario: Scenario
     expectation: Expectation
+    #: The repartition topics that are not read in step, each with the reason.
+    out_of_step: dict[str, str]
     has_state: bool
     grows: bool
     repeat: str
@@ -140,7 +142,8 @@ def _seeds(seeds: Iterable[int]) -> list[int]:
 
 
 def _report(simulation: _Simulation, seeds: Iterable[int]) -> SimulationReport:
-    report = SimulationReport(order_dependent=simulation.expectation.order_dependent())
+    expectation = simulation.expectation
+    report = SimulationReport(order_dependent=expectation.order_dependent(), out_of_step=simulation.out_of_step)
     for seed in seeds:
         conditions = simulation.conditions(seed)
         verdict = simulation.run(seed, conditions)
@@ -217,7 +220,7 @@ def _prepared(
         # The results depend on the partition count, so no fault may change it.
         scenario = evolve(scenario, growing=())
     has_state = any(spec.has_changelog for spec in built.stores.values())
-    return _Simulation(scenario, expectation, has_state, bool(scenario.growing), repeat)
+    return _Simulation(scenario, expectation, out_of_step(built, config), has_state, bool(scenario.growing), repeat)
 
 
 def _check_named(names: Collection[str], topology: Topology) -> None:

@@ -146,6 +146,9 @@ def test_results_that_may_depend_on_the_order_of_arrival_are_named_and_not_compa
 
     assert report.order_dependent == ("topic 'pairs'",)
     assert "not compared, for the order decides: topic 'pairs'" in report.summary()
+    assert len(report.out_of_step) == 2
+    assert all("intermediate results are not promised" in reason for reason in report.out_of_step.values())
+    assert f"not in step: {', '.join(report.out_of_step)}" in report.summary()
 
 
 def test_results_that_depend_on_the_order_of_arrival_fail_where_that_was_not_said():
