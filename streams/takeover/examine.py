@@ -23,6 +23,7 @@ from streams.takeover.described import compare
 from streams.takeover.facts import ClusterReader, Facts
 from streams.takeover.marks import PositionMark, block_of, digest, live_entries
 from streams.takeover.readings import EntryReader, Reading, read
+from streams.takeover.semantics import of_semantics
 from streams.takeover.shadow import OutputDifference, Stretch, play, shadow_settings
 from streams.takeover.shadow import compare as compare_outputs
 from streams.topology import Topology, TopologyDescription, behind_caches, describe
@@ -117,6 +118,7 @@ class Examination:
         findings += [finding for finding in compared if (finding.level, finding.subject) not in shown]
         findings += of_topics
         findings += checks.of_offsets(successor, facts)
+        findings += of_semantics(candidate.topology, candidate.config)
         stores, topics = self._stores(), self._topics()
         findings += checks.of_readings([*stores, *topics])
         findings += checks.of_keys(self._key_places())

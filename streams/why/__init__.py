@@ -7,6 +7,7 @@ from streams.why.live import FollowLimits as FollowLimits
 from streams.why.live import TraceRunningError as TraceRunningError
 from streams.why.live import follow as follow
 from streams.why.parts import StoryPart as StoryPart
+from streams.why.paths import AGGREGATES as AGGREGATES
 from streams.why.question import Question as Question
 from streams.why.question import TimeSpan as TimeSpan
 from streams.why.question import moment as moment
