@@ -232,8 +232,6 @@ class Committer:
 
     def close(self) -> None:
         """Close the purger and the producer."""
-        if self.progress is not None:
-            self.progress.close()
         if self._purger is not None:
             self._purger.close()
         self.producer.close()

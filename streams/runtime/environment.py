@@ -16,7 +16,6 @@ from streams.core.threads import SystemThreads, Threads
 from streams.protocol.transport import Cluster
 from streams.runtime.bounded import BoundedProgress, BoundedSchedule
 from streams.runtime.homes import MemoryHome, StateHome
-from streams.runtime.idle import UpstreamWork
 from streams.runtime.layout import Plans
 from streams.runtime.misplaced import KeyWatch
 from streams.runtime.progress import ProgressBoard
@@ -61,8 +60,7 @@ class SharedParts:
     metrics: Metrics
     bounded: BoundedProgress | None
     endpoint: Callable[[], str]
-    upstream_work: UpstreamWork
-    #: How far the tasks of the application are that write to repartition topics.
+    #: How far the tasks of the application are that write to repartition topics, and which of this instance have work.
     board: ProgressBoard
     #: Reads the progress topic; None if no topic is read in step.
     progress: ProgressReader | None

@@ -10,10 +10,11 @@ from typing import Any
 
 from attrs import define, field
 
-from streams.clients import Consumer, WakeupError
+from streams.clients import Consumer
 from streams.core.metrics import Metrics
-from streams.core.threads import ThreadKilled, Threads, Worker
+from streams.core.threads import Threads
 from streams.runtime.plan import ApplicationPlan
+from streams.runtime.reading_thread import ReadingThread
 from streams.runtime.task import Task
 from streams.runtime.task_parts import TaskState
 
@@ -50,10 +51,12 @@ class GlobalStores:
     _metrics: Metrics
     _on_failure: Callable[[BaseException], None]
     _threads: Threads
+    thread: ReadingThread = field(init=False)
     _lock: Any = field(factory=threading.RLock)
     _tasks: dict[str, Task] = field(factory=dict)
-    _worker: Worker | None = None
-    _is_closing: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        self.thread = ReadingThread(self._consumer, self._update, self._on_failure, self._threads)
 
     def open(self, open_store: Callable[[Any], Any]) -> Mapping[str, Any]:
         """Open the global stores, restore them from their topics, and return them by name."""
@@ -69,36 +72,11 @@ class GlobalStores:
             self._update(100)
         return views
 
-    def start(self, name: str) -> None:
-        """Start the thread that updates the global stores; ``name`` is the name of the thread."""
-        self._worker = self._threads.start(name, self._run)
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the caller runs in the updating thread."""
-        return self._worker is not None and self._worker.is_current
-
     def close(self) -> None:
         """Stop the updating thread and close the global stores."""
-        self._is_closing = True
-        if self._worker is not None:
-            self._consumer.wakeup()
-            self._worker.join()
-        self._consumer.close()
+        self.thread.close()
         for task in self._tasks.values():
             task.close()
-
-    def _run(self) -> None:
-        try:
-            while not self._is_closing:
-                self._update(500)
-        except WakeupError:
-            return
-        except ThreadKilled:
-            raise
-        except BaseException as error:
-            # An exception raised here would be lost, since it would only end the thread.
-            self._on_failure(error)
 
     def _update(self, timeout_ms: int) -> None:
         owners = {partition: task for task in self._tasks.values() for partition in task.inputs}

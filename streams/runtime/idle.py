@@ -172,26 +172,6 @@ class IdleGroup:
 
 
 @define(eq=False)
-class UpstreamWork:
-    """The sub-topologies of an instance that have unprocessed input, as noted by its threads.
-
-    A repartition topic whose upstream tasks have unprocessed input is not idle, because records may follow.  Tasks of
-    other instances are not included.
-    """
-
-    _by_thread: dict[str, frozenset[int]] = field(factory=dict)
-
-    def note(self, thread: str, busy: Iterable[int]) -> frozenset[int]:
-        """Set the busy sub-topologies of a thread, and return the busy sub-topologies of all threads."""
-        self._by_thread[thread] = frozenset(busy)
-        return frozenset().union(*list(self._by_thread.values()))
-
-    def forget(self, thread: str) -> None:
-        """Remove a thread that has ended."""
-        self._by_thread.pop(thread, None)
-
-
-@define(eq=False)
 class IdleClose:
     """The idle groups of one task, and the functions that advance their stream time.
 

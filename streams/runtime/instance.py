@@ -24,7 +24,6 @@ from streams.runtime.environment import Environment, SharedParts, ThreadEvents
 from streams.runtime.facts import PartitionLayout
 from streams.runtime.globals import GlobalStores
 from streams.runtime.homes import StateHome
-from streams.runtime.idle import UpstreamWork
 from streams.runtime.in_step import log_out_of_step
 from streams.runtime.instance_clients import InstanceClients
 from streams.runtime.instance_metrics import metrics_of, readings
@@ -79,7 +78,6 @@ class Instance:
     _is_disowned: bool = field(init=False, default=False)
     _plan: ApplicationPlan | None = field(init=False, default=None)
     _plans: Plans = field(init=False)
-    _upstream_work: UpstreamWork = field(init=False, factory=UpstreamWork)
     _board: ProgressBoard = field(init=False, factory=ProgressBoard)
     _progress: ProgressReader | None = field(init=False, default=None)
     _keys: KeyWatch = field(init=False)
@@ -208,8 +206,8 @@ class Instance:
 
     @property
     def _is_in_own_thread(self) -> bool:
-        others = [part for part in (self._globals, self._progress) if part is not None]
-        return self.pool.is_current or any(part.is_current for part in others)
+        others = [part.thread for part in (self._globals, self._progress) if part is not None]
+        return self.pool.is_current or any(thread.is_current for thread in others)
 
     @property
     def state(self) -> State:
@@ -334,7 +332,7 @@ class Instance:
             plan, self._clients.reader(name), self.metrics, self.supervisor.fail, self.environment.threads
         )
         views = self._globals.open(lambda spec: open_store(spec, None))
-        self._globals.start(name)
+        self._globals.thread.start(name)
         return views
 
     def _read_progress(self, plan: ApplicationPlan) -> None:
@@ -342,7 +340,7 @@ class Instance:
             reader = self._clients.progress_reader(self._board, self.supervisor.fail, self.environment.threads)
             self._progress = reader
             reader.open()
-            reader.start()
+            reader.thread.start(reader.name)
 
     def _watch_iterations(self) -> None:
         limit_ms, threads = self.config.watchdog_ms, self.environment.threads
@@ -361,7 +359,6 @@ class Instance:
             self.metrics,
             self.bounded,
             lambda: self.endpoint,
-            self._upstream_work,
             self._board,
             self._progress,
             self._keys,

@@ -69,13 +69,13 @@ class KeyWatch:
             task.readers[item.partition].keys = self._sampler(task, item, plan.partitions[item.topic], home)
 
     def _sampler(self, task: Task, item: TaskInput, count: int, home: frozenset[int]) -> KeySampler:
-        known = self._topics.get(item.name)
-        if known is None or known.places.partitions != count:
+        topic = self._topics.get(item.name)
+        if topic is None or topic.places.partitions != count:
             suffix = task.readers[item.partition].key_serde.key_suffix
-            known = self._topics[item.name] = _Topic(KeyPlaces(item.name, count, suffix))
-        known.places.place(item.number)
+            topic = self._topics[item.name] = _Topic(KeyPlaces(item.name, count, suffix))
+        topic.places.place(item.number)
         return KeySampler(
-            known.places,
+            topic.places,
             item.number,
             home,
             task.metrics.counter(table.KEYS_SAMPLED, task=task.task_id, topic=item.name, partition=item.number),

@@ -111,6 +111,8 @@ class ProgressBoard:
     _wakes: dict[str, Callable[[], None]] = field(factory=dict)
     #: Threads that wait for a change.
     _waiting: set[str] = field(factory=set)
+    #: The sub-topologies that have unprocessed input, by thread of this instance.
+    _busy: dict[str, frozenset[int]] = field(factory=dict)
 
     # --- readers --------------------------------------------------------------------------
 
@@ -143,6 +145,7 @@ class ProgressBoard:
         with self._lock:
             self._wakes.pop(thread, None)
             self._waiting.discard(thread)
+            self._busy.pop(thread, None)
 
     # --- threads of this instance ---------------------------------------------------------
 
@@ -155,6 +158,15 @@ class ProgressBoard:
     def member_count(self) -> int:
         """The number of threads of the application that have said something in this generation of the group."""
         return len(self._members)
+
+    def note_busy(self, thread: str, busy: Iterable[int]) -> frozenset[int]:
+        """Set the sub-topologies of a thread that have unprocessed input, and return those of all threads.
+
+        Topics behind them are not idle, because records may follow.  Marks say so of topics that are read in step, also
+        for other instances; this covers the others.
+        """
+        self._busy[thread] = frozenset(busy)
+        return frozenset().union(*list(self._busy.values()))
 
     def note(self, thread: str, generation: int, marks: Mapping[int, TaskMark], now_ms: int) -> None:
         """Add marks of a thread of this instance; ``now_ms`` is monotonic, here and below."""

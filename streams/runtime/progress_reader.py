@@ -9,19 +9,18 @@ outside ``runtime``.
 import logging
 from collections.abc import Callable
 
-from attrs import define
+from attrs import define, field
 
-from streams.clients import Consumer, Producer, RequestTimeoutError, WakeupError
+from streams.clients import Consumer, Producer, RequestTimeoutError
 from streams.core.clock import Clock
 from streams.core.errors import OffsetOutOfRangeError
 from streams.core.records import Block, TopicPartition
-from streams.core.threads import ThreadKilled, Threads, Worker
+from streams.core.threads import Threads
 from streams.runtime.progress import ProgressBoard
 from streams.runtime.progress_records import ProgressRecord
+from streams.runtime.reading_thread import ReadingThread
 
 log = logging.getLogger(__name__)
-
-_POLL_MS = 500
 
 
 @define(eq=False)
@@ -39,11 +38,13 @@ class ProgressReader:
     _clock: Clock
     _on_failure: Callable[[BaseException], None]
     _threads: Threads
-    #: The number of the last question that was written; ``_wanted`` is that of the last one that threads want.
-    _question: int = 0
-    _wanted: int = 0
-    _worker: Worker | None = None
-    _is_closing: bool = False
+    thread: ReadingThread = field(init=False)
+    #: The number of the last question that was written, and of the last one that threads have asked.
+    _written: int = 0
+    _asked: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        self.thread = ReadingThread(self._consumer, self.run_once, self._on_failure, self._threads)
 
     def open(self) -> None:
         """Go to the end of the topic.
@@ -54,56 +55,30 @@ class ProgressReader:
         self._consumer.assign([self._partition])
         self._seek_to_end()
 
-    def start(self) -> None:
-        """Start the thread that reads the topic, after ``open``."""
-        self._worker = self._threads.start(self.name, self._run)
-
     def ask(self) -> None:
         """Ask all threads of other instances for their marks; until they answer, no task of theirs is at its end.
 
         Call it before a thread begins to read lanes, in any thread.
         """
         self.board.ask()
-        self._wanted += 1
+        self._asked += 1
         self._consumer.wakeup()
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the caller runs in the reading thread."""
-        return self._worker is not None and self._worker.is_current
 
     def close(self) -> None:
         """Stop the thread."""
-        self._is_closing = True
-        if self._worker is not None:
-            self._consumer.wakeup()
-            self._worker.join()
-        self._consumer.close()
+        self.thread.close()
         self._producer.abandon()
 
     # --- inside ---------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        try:
-            while not self._is_closing:
-                try:
-                    self.run_once(_POLL_MS)
-                except WakeupError:
-                    continue
-        except ThreadKilled:
-            raise
-        except BaseException as error:
-            # An exception raised here would be lost, since it would only end the thread.
-            self._on_failure(error)
-
     def run_once(self, timeout_ms: int) -> None:
-        """Write the question that threads want, and read records; one iteration of the thread's loop.
+        """Write the question that threads have asked, and read records; one iteration of the thread's loop.
 
         Raises:
             ForeignFormatError: a record is not in the format of this release.
             WakeupError: a thread asks, or the reader is being closed.
         """
-        if self._question != self._wanted:
+        if self._written != self._asked:
             self._write()
         try:
             polled = self._consumer.poll_blocks(timeout_ms)
@@ -122,8 +97,8 @@ class ProgressReader:
         self._consumer.position(self._partition)
 
     def _write(self) -> None:
-        wanted = self._wanted
-        record = ProgressRecord(self.name, question=wanted)
+        question = self._asked
+        record = ProgressRecord(self.name, question=question)
         self._producer.send_block(self._partition, record.block(self._clock.now_ms()))
         try:
             self._producer.flush()
@@ -131,14 +106,14 @@ class ProgressReader:
             # Tried again, as the threads of the instance do; meanwhile what others say does not count.
             log.warning("%s: cannot ask for the progress of other instances: %s", self.name, error)
             return
-        self._question = wanted
+        self._written = question
 
     def _read(self, block: Block) -> None:
         now_ms = self._clock.monotonic_ms()
         for offset, value in zip(block.offsets, block.values, strict=True):
             record = ProgressRecord.decode(value, self._partition, offset)
             if record.member == self.name:
-                if record.question == self._wanted:
+                if record.question == self._asked:
                     self.board.hear()
             elif record.question:
                 self.board.answer()

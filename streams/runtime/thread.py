@@ -311,7 +311,7 @@ class StreamThread(RebalanceListener):
         now, monotonic, start_ns = self.clock.now_ms(), self.clock.monotonic_ms(), self.clock.monotonic_ns()
         end_ns = start_ns + _PROCESS_NS
         feeding = (task.task_id.sub_topology for task in self.tasks.values() if task.feeds_idle and task.has_work)
-        busy = self.shared.upstream_work.note(self.name, feeding)
+        busy = self.shared.board.note_busy(self.name, feeding)
         for stage in self.stages:
             while (task := stage.step(now, monotonic)) is not None:
                 total += stage.count
@@ -611,7 +611,6 @@ class StreamThread(RebalanceListener):
     def _close_clients(self) -> None:
         for part in (self.consumer, self.committer, self.restorer, self.shared.metrics):
             part.close()
-        self.shared.upstream_work.forget(self.name)
         self.shared.board.leave(self.name)
         self._calls.close(ClientClosedError(f"thread {self.name} has ended"))
 

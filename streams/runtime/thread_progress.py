@@ -120,10 +120,6 @@ class ThreadProgress:
         """Whether another instance has asked since the last call of ``note``, so that a thread at rest must call it."""
         return self._answered != self._board.asked
 
-    def close(self) -> None:
-        """Leave the board, because the thread has ended."""
-        self._board.leave(self.member)
-
     def forget(self, task_id: TaskId) -> None:
         """Forget a task that the thread closes, also one that it opens again: what was not said yet may be wrong."""
         lane = lane_of(task_id)

@@ -20,14 +20,14 @@ class Copartition:
     sources: frozenset[str]
     stores: tuple[str, ...]
 
-    def topics(self, topology: Topology, known: Iterable[str]) -> list[str]:
-        """Return the topics that the sources read; patterns are matched against the ``known`` topics."""
+    def topics(self, topology: Topology, existing: Iterable[str]) -> list[str]:
+        """Return the topics that the sources read; patterns are matched against the ``existing`` topics."""
         result: list[str] = []
         for source in sorted(self.sources):
             node = topology.nodes[source]
             assert isinstance(node, SourceNode)
-            others = () if node.pattern is None else (topic for topic in known if topic not in topology.internal_topics)
-            result += [*node.topics, *filter(node.reads, others)]
+            external = (topic for topic in existing if topic not in topology.internal_topics)
+            result += [*node.topics, *(() if node.pattern is None else filter(node.reads, external))]
         return result
 
 
@@ -48,16 +48,16 @@ def copartitions(topology: Topology) -> list[Copartition]:
     return result
 
 
-def divided_keys(topology: Topology, counts: Mapping[str, int], kept: Mapping[str, int]) -> dict[str, int]:
+def divided_keys(topology: Topology, counts: Mapping[str, int], groups: Mapping[str, int]) -> dict[str, int]:
     """Return the number of partition groups among which keys are divided, by topic that leads to a store.
 
-    It is the partition count that the topics had when the application began with them; ``kept`` has the numbers of
+    It is the partition count that the topics had when the application began with them; ``groups`` has the numbers of
     existing state.  Topics whose records meet in a store have one number.
     """
     result: dict[str, int] = {}
     for joint in copartitions(topology):
         topics = [topic for topic in joint.topics(topology, counts) if topic in counts]
-        number = min((kept[topic] for topic in topics if topic in kept), default=0)
+        number = min((groups[topic] for topic in topics if topic in groups), default=0)
         result |= {topic: min(number or counts[topic], counts[topic]) for topic in topics}
     return result
 

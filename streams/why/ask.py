@@ -7,9 +7,9 @@ from typing import Any
 from attrs import evolve
 
 from streams.core.errors import UnknownTopicError
-from streams.core.records import TaskId, Windowed
+from streams.core.records import TaskId, Windowed, task_of
 from streams.core.topic import meant
-from streams.runtime import Task
+from streams.runtime import PartitionQueue, Task, wait_of
 from streams.topology import SinkNode, Topology
 from streams.why.lineage import Lineage
 from streams.why.parts import StoryPart, marks_of, merged, places_of_key, sightings_of, split_places
@@ -277,7 +277,11 @@ def _waiting(question: Question, task_id: TaskId, task: Task) -> Iterator[End]:
                 f"({queue.size:,} records wait)",
                 {"offset": held[0], "records": queue.size},
             )
+        in_lanes = list(_in_lanes(question, task_id, task, queue, where))
+        yield from in_lanes
         behind = queue.lag if not (held and empty) else queue.lag - queue.size
+        if queue.lanes is not None and any(note.reason == "waiting for task" for note in in_lanes):
+            behind -= queue.lanes.size
         if behind > 0:
             yield End(
                 "not yet read",
@@ -286,6 +290,37 @@ def _waiting(question: Question, task_id: TaskId, task: Task) -> Iterator[End]:
                 f"{queue.end_offset})",
                 {"lag": behind, "position": queue.position or 0, "end": queue.end_offset or 0},
             )
+
+
+def _in_lanes(question: Question, task_id: TaskId, task: Task, queue: PartitionQueue, where: str) -> Iterator[End]:
+    """Return notes about records that wait for a task upstream, and about tasks that were not waited for any longer."""
+    if queue.lanes is None:
+        return
+    source, wait = task.inputs[queue.partition].source, wait_of(task)
+    held = [
+        offset
+        for lane in queue.lanes.lanes.values()
+        for index, (batch, _) in enumerate(lane.batches)
+        for key, offset in list(zip(batch.keys, batch.offsets, strict=True))[lane.start if index == 0 else 0 :]
+        if question.follows(key)
+    ]
+    if held and wait is not None and wait.partition == queue.partition and wait.task_id is not None:
+        yield End(
+            "waiting for task",
+            source,
+            f"{where} offset {min(held)} waits in task {task_id}, as task {wait.task_id} may write earlier records; it "
+            f"has been waited for {duration(wait.waited_ms)} ({queue.lanes.size:,} records wait)",
+            {"offset": min(held), "records": queue.lanes.size, "waited_ms": wait.waited_ms},
+        )
+    lanes = sorted(queue.lanes.ever_passed_over)
+    if lanes:
+        yield End(
+            "not waited for",
+            source,
+            f"task {task_id} read {where} on without records of task {', '.join(map(str, map(task_of, lanes)))}, which "
+            "did not move (repartition_patience_ms, or patience of repartition()): they may have been late",
+            {"tasks": len(lanes)},
+        )
 
 
 def _nothing(question: Question, trace: Trace, paths: Paths, targets: Collection[str]) -> End:

@@ -129,6 +129,8 @@ REASONS = (
     "null key",
     "duplicate",
     "waiting for input",
+    "waiting for task",
+    "not waited for",
     "window open",
     "suppressed",
     "in record cache",

@@ -26,8 +26,8 @@ from streams.core.clock import VirtualClock
 from streams.core.metrics import Metrics
 from streams.core.records import Block, TopicPartition
 from streams.runtime.checkpoint import Checkpoint
-from streams.runtime.idle import UpstreamWork
 from streams.runtime.plan import ApplicationPlan
+from streams.runtime.progress import ProgressBoard
 from streams.runtime.task import Task
 from streams.runtime.task_parts import TaskState
 from streams.state import open_store
@@ -411,12 +411,12 @@ def test_unprocessed_input_upstream_keeps_a_repartition_topic_from_being_idle():
     downstream.note_end(repartition, 1)
     downstream.add(repartition, Block([b"a"], [(1).to_bytes(8, "big")], [3000], None, range(1)))
     downstream.process(0, 10)
-    work = UpstreamWork()
+    board = ProgressBoard()
 
     def close_idle(now_ms: int) -> int:
         """The tasks are on two threads."""
-        work.note("one", [0] if upstream.has_work else [])
-        return downstream.close_idle(now_ms, work.note("two", []))
+        board.note_busy("one", [0] if upstream.has_work else [])
+        return downstream.close_idle(now_ms, board.note_busy("two", []))
 
     assert upstream.has_work, "its end is not known"
     assert close_idle(0) == close_idle(60_000) == 0
@@ -433,8 +433,8 @@ def test_unprocessed_input_upstream_keeps_a_repartition_topic_from_being_idle():
     assert upstream.has_work
     assert close_idle(66_000) == 0
     assert (downstream.next_deadline_ms() or 0) > 66_000, "it does not spin"
-    work.forget("one")
-    assert work.note("two", []) == frozenset()
+    board.leave("one")
+    assert board.note_busy("two", []) == frozenset()
 
 
 def test_calls_in_flight_keep_a_task_from_being_idle():

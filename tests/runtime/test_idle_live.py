@@ -88,7 +88,7 @@ def test_the_last_windows_come_once_also_after_a_restart_and_are_reproduced(guar
 
 def test_threads_of_an_instance_know_the_unprocessed_input_of_each_other():
     with EmbeddedBroker() as broker, started(broker, num_stream_threads=3) as streams:
-        shared = [thread.shared.upstream_work for thread in streams.instance.stream_threads]
+        shared = [thread.shared.board for thread in streams.instance.stream_threads]
 
         assert len(shared) == 3
-        assert all(work is shared[0] for work in shared)
+        assert all(board is shared[0] for board in shared)

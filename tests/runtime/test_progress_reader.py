@@ -120,7 +120,7 @@ def test_end_counts_if_it_was_said_behind_the_question(broker, reader_of):
 def ask(reader):
     """Ask, which ends the next poll."""
     reader.ask()
-    waiting.until(lambda: reader._question == reader._wanted, partial(_quiet_turn, reader))
+    waiting.until(lambda: reader._written == reader._asked, partial(_quiet_turn, reader))
 
 
 def _quiet_turn(reader):
@@ -152,10 +152,10 @@ def test_process_that_was_stopped_for_longer_than_records_are_kept_asks_again(br
     write(broker, ProgressRecord("far", 1, {LANE: TaskMark(5, AT_END)}))
     write(broker, ProgressRecord("far", 1, {LANE: TaskMark(6, AT_END)}))
     broker.delete_records(AT, broker.end_offset(AT))
-    question = reader._wanted
+    question = reader._asked
     write(broker, ProgressRecord("far", 1, {LANE: TaskMark(7, AT_END)}))
 
-    waiting.until(lambda: reader._question > question, partial(_quiet_turn, reader))
+    waiting.until(lambda: reader._written > question, partial(_quiet_turn, reader))
     turn(reader)
     write(broker, ProgressRecord("far", 1, {LANE: TaskMark(8, AT_END)}))
     turn(reader)
@@ -276,7 +276,7 @@ def test_thread_of_the_reader_wakes_those_that_wait(broker, reader_of):
     reader, woken = reader_of("one"), []
     reader.board.listen("thread", lambda: woken.append(True))
     version = reader.board.version
-    reader.start()
+    reader.thread.start(reader.name)
     assert reader.board.wait_from("thread", version)
 
     write(broker, ProgressRecord("far", 1, {LANE: TaskMark(5, BEHIND)}))

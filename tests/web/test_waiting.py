@@ -6,8 +6,11 @@ from typing import Any
 
 from streams import Streams
 from streams.cli.top import screen
+from streams.core.partitioning import partition_for
 from streams.web.peers import Peers
 from streams.web.status import Status
+from streams.why import Question, Trace
+from streams.why.ask import notes_of
 from tests.runtime.test_in_step import PARTITIONS, Gate, backlog, spread, until
 from tests.web.test_status import rows
 
@@ -61,3 +64,42 @@ def test_a_task_without_whose_records_others_go_on_is_named() -> None:
         until(lambda: on_the_screen(live, "no more for 0_0"), live)
         gate.is_open.set()
         until(lambda: not tasks_with(live, passed_over="0_0"), live)
+
+
+def told(live: Streams, task: str, key: str) -> dict[str, str]:
+    """Return what the thread of a task knows of records of a key, by reason; the thread of the gate cannot answer."""
+    question = Question.of(key)
+    thread = next(each for each in live.instance.stream_threads if task in map(str, each.tasks))
+    trace = Trace(question.follows, question.mentions)
+    notes = thread.ask(lambda thread: notes_of(question, trace, thread.tasks)).result()
+    return {note.reason: note.text for note in notes if f"task {task}" in note.text}
+
+
+def test_the_story_of_a_key_has_the_task_for_which_its_records_wait() -> None:
+    gate = Gate()
+    with backlog() as broker, spread(broker, gate.topology, threads=4) as (live,), gate:
+        live.resume()
+        until(lambda: bool(tasks_with(live, awaited="0_0", state="waiting")), live)
+        task = tasks_with(live, awaited="0_0", state="waiting")[0]["task"]
+        number = int(task.removeprefix("1_"))
+        key = next(f"g{group}" for group in range(7) if partition_for(f"g{group}".encode(), PARTITIONS) == number)
+        until(lambda: "waiting for task" in told(live, task, key), live)
+        text = told(live, task, key)["waiting for task"]
+
+        assert f"by-group-repartition-{number} offset " in text
+        assert f"waits in task {task}, as task 0_0 may write earlier records; it has been waited for " in text
+
+
+def test_the_story_of_a_key_has_the_tasks_that_were_not_waited_for() -> None:
+    """Also when they have come on: their records may have been late."""
+    gate = Gate(timedelta(milliseconds=100))
+    with backlog() as broker, spread(broker, gate.topology, threads=4) as (live,), gate:
+        live.resume()
+        until(lambda: bool(tasks_with(live, passed_over="0_0")), live)
+        task = tasks_with(live, passed_over="0_0")[0]["task"]
+        gate.is_open.set()
+        until(lambda: not tasks_with(live, passed_over="0_0"), live)
+
+        text = told(live, task, "g1")["not waited for"]
+    assert text.startswith(f"task {task} read by-group-repartition-{task[-1]} on without records of task 0_0")
+    assert "which did not move (repartition_patience_ms" in text
