@@ -26,12 +26,18 @@ def reader_of(number: int, writer: int) -> Any:
     queue.position = 0
     queues.add(queue, Batch([b"k"], [b"v"], [5], None, [0], (), Lanes([writer], [5])))
     queue.fetched = 1
-    return SimpleNamespace(task_id=TaskId(1, number), queues=queues)
+    inputs = {partition: SimpleNamespace(topic=f"by-{number}-repartition")}
+    return SimpleNamespace(task_id=TaskId(1, number), queues=queues, inputs=inputs)
 
 
-def waits_of(board: ProgressBoard, *tasks: Any) -> tuple[LaneWaits, Counter]:
+def waits_of(board: ProgressBoard, *tasks: Any, **patience_ms: int) -> tuple[LaneWaits, Counter]:
+    """Return the waits of a thread; ``patience_ms`` are those of topics that have one of their own."""
     cut = Counter()
-    waits = LaneWaits("thread", board, lambda partitions: dict.fromkeys(partitions, 1), PATIENCE_MS, cut)
+
+    def patience_of(topic: str) -> int:
+        return patience_ms.get(topic.replace("-", "_"), PATIENCE_MS)
+
+    waits = LaneWaits("thread", board, lambda partitions: dict.fromkeys(partitions, 1), patience_of, cut)
     for task in tasks:
         waits.open(task)
     return waits, cut
@@ -69,3 +75,33 @@ def test_patience_begins_anew_with_each_movement() -> None:
     waits.step(now_ms + PATIENCE_MS)
 
     assert cut.value == 1
+
+
+def test_each_topic_has_its_patience_and_shows_for_whom_it_waits() -> None:
+    tasks = reader_of(0, 1), reader_of(1, 1)
+    lanes = [queue.lanes for task in tasks for queue in task.queues]
+    waits, cut = waits_of(ProgressBoard(), *tasks, by_1_repartition=10)
+
+    waits.step(5)
+    assert [each.held_by for each in lanes] == [(0, 5), (0, 5)]
+    waits.step(15)
+
+    assert cut.value == 1
+    assert [each.held_by for each in lanes] == [(0, 5), None]
+    assert [set(each.passed_over) for each in lanes] == [set(), {0}]
+
+
+def test_a_task_that_has_come_to_its_end_is_passed_over_no_more() -> None:
+    task = reader_of(0, 1)
+    (lanes,) = (queue.lanes for queue in task.queues)
+    board = ProgressBoard()
+    waits, _ = waits_of(board, task)
+    waits.step(0)
+    waits.step(PATIENCE_MS)
+    assert set(lanes.passed_over) == {0}
+
+    board.note("other", 1, {0: TaskMark(9, MarkState.AT_END)}, PATIENCE_MS + 1)
+    waits.step(PATIENCE_MS + 1)
+
+    assert not lanes.passed_over
+    assert lanes.ever_passed_over == {0}
