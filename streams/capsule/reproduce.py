@@ -235,7 +235,7 @@ class Reproduction:
                 carries_cancelled=frame.opening is None,
             ),
             Metrics(),
-            partitions_of=lambda topic: plan.partition_count(topic) or self.capsule.known.get(topic, 1),
+            chosen_counts=lambda topics: [self.capsule.known.get(topic, 1) for topic in topics],
             cache=RecordCache(frame.cache_bytes) if frame.cache_bytes else None,
         )
 

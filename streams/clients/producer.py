@@ -7,7 +7,7 @@ Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, TypeVar, Unpack, overload
@@ -208,7 +208,7 @@ class Producer:
                 "send less, or raise it",
                 code=ErrorCode.MESSAGE_TOO_LARGE,
             )
-        described = self._described(name)
+        (described,) = self._described([name])
         timestamp_ms = self._clock.now_ms() if timestamp_ms is None else timestamp_ms
         now = self._clock.monotonic_ms()
         if self._accumulator.used_bytes + size_bytes > self._settings.buffer_memory_bytes:
@@ -269,22 +269,41 @@ class Producer:
             UnknownTopicError: the topic does not exist.
             RequestTimeoutError: no response came within ``max_block_ms``.
         """
-        return len(self._described(topic).leaders)
+        return self.partition_counts([topic])[0]
 
-    def _described(self, topic: str) -> TopicMetadata:
-        found = self._sender.metadata.topics.get(topic)
-        is_old = self._is_old(topic)
-        while found is None or is_old:
-            heard: list[BrokerError | None] = []
-            self._sender.look_up(topic, heard.append)
+    def partition_counts(self, topics: Sequence[str]) -> list[int]:
+        """Return the partition count of each topic, with one request for all whose cached count is missing or stale.
+
+        Raises:
+            UnknownTopicError: a topic does not exist.
+            RequestTimeoutError: no response came within ``max_block_ms``.
+        """
+        return [len(described.leaders) for described in self._described(topics)]
+
+    def _described(self, topics: Sequence[str]) -> list[TopicMetadata]:
+        cached = self._sender.metadata.topics
+        missing = [topic for topic in topics if topic not in cached or self._is_old(topic)]
+        while missing:
+            answers: list[BrokerError | None] = []
+            for topic in missing:
+                self._sender.look_up(topic, answers.append)
+            names = ", ".join(map(repr, missing))
             self._driver.wait(
-                partial(bool, heard), self._settings.max_block_ms, f"topic {topic!r}: no metadata in time"
+                partial(self._has_all, answers, len(missing)),
+                self._settings.max_block_ms,
+                f"topic{'s' * (len(missing) > 1)} {names}: no metadata in time",
             )
-            if heard[0] is not None:
-                raise heard[0]
-            # The topic may have become unknown again, if its leader was lost in the meantime.
-            found, is_old = self._sender.metadata.topics.get(topic), False
-        return found
+            for error in answers:
+                if error is not None:
+                    raise error
+            # A topic may have become unknown again, if its leader was lost in the meantime.
+            cached = self._sender.metadata.topics
+            missing = [topic for topic in topics if topic not in cached]
+        return [cached[topic] for topic in topics]
+
+    @staticmethod
+    def _has_all(answers: Sequence[object], count: int) -> bool:
+        return len(answers) == count
 
     def _is_old(self, topic: str) -> bool:
         """Whether the metadata of a topic has to be looked up again."""

@@ -193,7 +193,7 @@ def _operator_times(plan: ApplicationPlan) -> Iterable[str]:
         stores: dict[str, Any] = {name: open_store(_in_memory(plan.topology.stores[name])) for name in sub.stores}
         # The stores are declared incomplete, so that no user code runs.
         state = TaskState(stores, shared, is_complete=False)
-        task = plan.open_task(task_id, state, Metrics(), partitions_of=lambda _: 1)
+        task = plan.open_task(task_id, state, Metrics())
         yield from task.operator_times
         for store in stores.values():
             store.close()

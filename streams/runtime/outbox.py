@@ -55,6 +55,16 @@ class Drained:
     places: list[int] | None = None
 
 
+#: A function that returns the partition count of each topic, by their names in the topology.  What it does not know it
+#: asks for at once: a batch of records may go to a score of new topics.
+PartitionCounts: TypeAlias = Callable[[Sequence[str]], Sequence[int]]
+
+
+def one_each(topics: Sequence[str]) -> list[int]:
+    """Return a partition count of 1 for each topic: for tasks whose records go nowhere."""
+    return [1] * len(topics)
+
+
 #: A function that creates the columns of a topic from its name, key serde and value serde.
 NewColumns: TypeAlias = Callable[[str, Serde[Any], Serde[Any]], TopicColumns]
 
@@ -62,16 +72,16 @@ NewColumns: TypeAlias = Callable[[str, Serde[Any], Serde[Any]], TopicColumns]
 class Outbox:
     """The pending output records of one task, by topic.
 
-    ``partitions_of`` returns the partition count of a topic by its name in the topology.  ``physical`` returns the
-    broker partition that stores a partition of the topology.  ``home`` is the partition number of the task; records
-    without a key go to this partition, modulo the partition count.  ``lane`` is the lane of the task in the topics
-    whose records are merged by place, for which ``is_merged`` returns True; it is None if no topic is.
+    ``physical`` returns the broker partition that stores a partition of the topology.  ``home`` is the partition number
+    of the task; records without a key go to this partition, modulo the partition count.  ``lane`` is the lane of the
+    task in the topics whose records are merged by place, for which ``is_merged`` returns True; it is None if no topic
+    is.
     """
 
     def __init__(
         self,
         home: int,
-        partitions_of: Callable[[str], int],
+        partition_counts: PartitionCounts,
         physical: Callable[[str, int], TopicPartition],
         is_internal: Callable[[str], bool],
         new_columns: NewColumns = TopicColumns,
@@ -79,7 +89,7 @@ class Outbox:
         is_merged: Callable[[str], bool] = lambda topic: False,
     ) -> None:
         self._home = home
-        self._partitions_of = partitions_of
+        self._partition_counts = partition_counts
         #: The partition that stores a partition of the topology.
         self.physical = physical
         self._is_internal = is_internal
@@ -142,7 +152,7 @@ class Outbox:
         index = len(columns.timestamps)
         columns.headers[index] = headers
         if partition is not None:
-            count = self._partitions_of(topic)
+            (count,) = self._partition_counts([topic])
             if not 0 <= partition < count:
                 raise ProcessingError(
                     f"a handler returned a dead letter for partition {partition} of topic {topic!r}, which has "
@@ -208,7 +218,7 @@ class Outbox:
             ) from error
 
     def _chosen(self, sink: SinkNode, topic: str, key: Any, value: Any) -> int:
-        count = self._partitions_of(topic)
+        (count,) = self._partition_counts([topic])
         assert sink.partitioner is not None
         chosen = sink.partitioner(topic, key, value, count)
         if chosen is None:
@@ -240,28 +250,28 @@ class Outbox:
         """Return the records appended since the last call by topic, and clear the columns in place."""
         result = []
         self._rows.note()
-        for columns in self._topics.values():
-            if columns.timestamps:
-                self.sent += len(columns.timestamps)
-                if columns.places:
-                    self._laned_bytes += bytes_in(columns.keys) + bytes_in(columns.values)
-                self.on_drained(columns)
-                count = self._partitions_of(columns.topic)
-                result.append(
-                    Drained(
-                        columns.topic,
-                        columns.keys[:],
-                        columns.values[:],
-                        columns.timestamps[:],
-                        self._headers(columns),
-                        self._partitions(columns, count) if count > 1 else [0] * len(columns.keys),
-                        columns.places[:] or None,
-                    )
+        written = [columns for columns in self._topics.values() if columns.timestamps]
+        counts = self._partition_counts([columns.topic for columns in written])
+        for columns, count in zip(written, counts, strict=True):
+            self.sent += len(columns.timestamps)
+            if columns.places:
+                self._laned_bytes += bytes_in(columns.keys) + bytes_in(columns.values)
+            self.on_drained(columns)
+            result.append(
+                Drained(
+                    columns.topic,
+                    columns.keys[:],
+                    columns.values[:],
+                    columns.timestamps[:],
+                    self._headers(columns),
+                    self._partitions(columns, count) if count > 1 else [0] * len(columns.keys),
+                    columns.places[:] or None,
                 )
-                for column in (columns.keys, columns.values, columns.timestamps, columns.places):
-                    column.clear()
-                columns.headers.clear()
-                columns.partitions.clear()
+            )
+            for column in (columns.keys, columns.values, columns.timestamps, columns.places):
+                column.clear()
+            columns.headers.clear()
+            columns.partitions.clear()
         return result
 
     def take_laned_bytes(self) -> int:

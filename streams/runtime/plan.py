@@ -4,7 +4,7 @@ A plan is computed from the topology, the settings and the partition counts of t
 tasks.  The module imports only ``core``, ``state`` and ``topology`` from outside ``runtime``.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from attrs import define, evolve, field, frozen
@@ -23,7 +23,7 @@ from streams.runtime.idle import IdleLimits
 from streams.runtime.lane_queue import PartitionLanes
 from streams.runtime.lateness import Disorder
 from streams.runtime.offset_metadata import lanes_fit
-from streams.runtime.outbox import NewColumns, Outbox, TopicColumns
+from streams.runtime.outbox import NewColumns, Outbox, PartitionCounts, TopicColumns, one_each
 from streams.runtime.punctuation import TimerHeap
 from streams.runtime.queues import TaskQueues
 from streams.runtime.sources import SourceReader, TaskInput
@@ -496,13 +496,24 @@ class ApplicationPlan:
         sub = next(sub for sub in self.subs if sub.id == task_id.sub_topology)
         return [self.topology.stores[name] for name in sub.stores]
 
+    def _counts_with(self, chosen_counts: PartitionCounts) -> PartitionCounts:
+        """Return a function that asks ``chosen_counts`` for the topics only that are missing in the plan."""
+
+        def counts_of(topics: Sequence[str]) -> list[int]:
+            counts = [self.partitions.get(topic) for topic in topics]
+            missing = [topic for topic, count in zip(topics, counts, strict=True) if count is None]
+            chosen = iter(chosen_counts(missing) if missing else ())
+            return [next(chosen) if count is None else count for count in counts]
+
+        return counts_of
+
     def open_task(
         self,
         task_id: TaskId,
         state: TaskState,
         metrics: Metrics,
         *,
-        partitions_of: Callable[[str], int],
+        chosen_counts: PartitionCounts = one_each,
         cache: RecordCache | None = None,
         is_bounded: bool = False,
         timer_heap: TimerHeap | None = None,
@@ -510,6 +521,7 @@ class ApplicationPlan:
     ) -> Task:
         """Return a new task with the opened stores in ``state``; the driver must set the task's positions.
 
+        ``chosen_counts`` is asked for the partition counts of topics that records choose, and that the plan lacks.
         ``is_bounded`` means that the inputs end, so the task waits whenever an input is empty but has not ended.
         """
         config = self.config
@@ -527,7 +539,7 @@ class ApplicationPlan:
         )
         outbox = Outbox(
             task_id.partition,
-            partitions_of,
+            self._counts_with(chosen_counts),
             self.physical(task_id),
             self.is_internal,
             new_columns,
@@ -596,7 +608,7 @@ class ApplicationPlan:
                 {},
                 TaskQueues([], max_idle_ms=-1),
                 state,
-                Outbox(0, lambda _: 1, TopicPartition, lambda _: False),
+                Outbox(0, one_each, TopicPartition, lambda _: False),
                 metrics,
                 # Without an outbox: as in Kafka Streams, global stores have no dead letters.
                 Handlers(self.handlers, metrics),

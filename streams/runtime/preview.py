@@ -28,6 +28,6 @@ def programs(topology: Topology, config: StreamsConfig) -> Iterator[str]:
     for sub_id, task_id in sorted(first_tasks.items()):
         stores = {spec.name: open_store(spec, None, default_engine="in_memory") for spec in plan.stores_of(task_id)}
         state = TaskState(stores, global_stores, is_complete=False)
-        task = plan.open_task(task_id, state, Metrics(), partitions_of=lambda _: 1, cache=cache)
+        task = plan.open_task(task_id, state, Metrics(), cache=cache)
         names = "".join(f"# {number}: {name}\n" for number, name in enumerate(task.program.nodes))
         yield f"# Sub-topology {sub_id}; nodes by their numbers:\n{names}{task.program.source_code}"

@@ -56,8 +56,8 @@ class TaskOwner(Protocol):
         """Discard the data that the thread keeps for a task; called before the task's stores are closed."""
         ...
 
-    def partition_count(self, topic: str) -> int:
-        """Return the partition count of a topic that a sink or handler has chosen, and that is missing in the plan."""
+    def partition_counts(self, topics: Sequence[str]) -> Sequence[int]:
+        """Return the partition counts of topics that a sink or handler has chosen, and that are missing in the plan."""
         ...
 
 
@@ -179,7 +179,7 @@ class TaskSet:
                     call_loop=self.call_loop,
                 ),
                 self.shared.metrics,
-                partitions_of=lambda topic: plan.partition_count(topic) or self.owner.partition_count(topic),
+                chosen_counts=self.owner.partition_counts,
                 cache=self._cache_of(),
                 is_bounded=self.shared.bounded is not None,
             )

@@ -421,11 +421,12 @@ class StreamThread(RebalanceListener):
         self._note_loops()
         self.uncommitted.forget(task.task_id for task in dirty)
 
-    def partition_count(self, topic: str) -> int:
-        """Return the partition count of a topic that is missing in the plan, since it was chosen for a record."""
-        count = self.committer.producer.partition_count(topic)
-        self.events.new_topic(topic, count)
-        return count
+    def partition_counts(self, topics: Sequence[str]) -> Sequence[int]:
+        """Return the partition counts of topics that are missing in the plan, since they were chosen for a record."""
+        counts = self.committer.producer.partition_counts(topics)
+        for topic, count in zip(topics, counts, strict=True):
+            self.events.new_topic(topic, count)
+        return counts
 
     def opened(self, task: Task) -> None:
         """Wait for the lanes that a task reads; other instances are asked how far the tasks are that write them."""

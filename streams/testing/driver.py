@@ -407,7 +407,7 @@ class TopologyTestDriver:
                 stores, {name: owner.stores[name] for name, owner in self._globals.items()}, call_loop=self._calls
             ),
             self.metrics,
-            partitions_of=lambda topic: self._counts.setdefault(topic, self._default_partitions),
+            chosen_counts=lambda topics: [self._counts.setdefault(topic, self._default_partitions) for topic in topics],
             cache=self._cache,
             timer_heap=TIMERS if self._is_single else None,
             new_columns=self._topic_order.columns if self._is_single else TopicColumns,

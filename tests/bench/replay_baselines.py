@@ -58,7 +58,6 @@ def _run_alone(session: ReplaySession, plan: ApplicationPlan, item: TaskWork, wa
         item.task_id,
         TaskState(stores, {}, Checkpoint()),
         Metrics(),
-        partitions_of=lambda topic: plan.partition_count(topic) or 1,
         is_bounded=True,
     )
     feeds: dict[TopicPartition, Iterator[Block]] = {}

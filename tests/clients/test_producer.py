@@ -23,7 +23,7 @@ from streams.core.records import Block, RecordMetadata, TopicPartition, Window, 
 from streams.core.serdes import time_windowed
 from streams.core.topic import Topic
 from streams.protocol.error_codes import ErrorCode
-from streams.protocol.messages import Metadata, Produce, Produced, ProduceResponse
+from streams.protocol.messages import Metadata, Produce, Produced, ProduceResponse, TopicSpec
 from tests import waiting
 
 P0 = TopicPartition("t", 0)
@@ -607,6 +607,25 @@ def test_added_partitions_are_used_when_metadata_has_grown_old(broker, make, clo
     clock.advance(1_001)
 
     assert producer.partition_count("t") == 3
+
+
+def test_counts_of_several_topics_are_asked_for_with_one_request(broker, make, clock, cluster):
+    """A batch of an application may go to a score of new topics; one after the other takes longer than a session."""
+    names = [f"t{number}" for number in range(20)]
+    Admin(broker, clock=clock).create_topics([TopicSpec(name, 3) for name in names])
+    producer = make(cluster)
+
+    def lookups():
+        return [request.topics for request in cluster.sent if isinstance(request, Metadata)]
+
+    before = len(lookups())
+    assert producer.partition_counts([*names, "t"]) == [3] * 20 + [2]
+    assert [sorted(topics) for topics in lookups()[before:]] == [sorted([*names, "t"])]
+
+
+def test_a_topic_that_is_missing_among_others_is_named(make):
+    with pytest.raises(UnknownTopicError, match="missing"):
+        make().partition_counts(["t", "missing"])
 
 
 def test_close_flushes_and_refuses_more(broker, make):

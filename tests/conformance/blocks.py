@@ -131,9 +131,7 @@ class Tasks:
                 spec.name: open_store(spec, None, default_engine="in_memory") for spec in self.plan.stores_of(task_id)
             }
             views = {name: owner.stores[name] for name, owner in self.globals.items()}
-            task = self.plan.open_task(
-                task_id, TaskState(stores, views), self.metrics, partitions_of=lambda _: 1, cache=cache
-            )
+            task = self.plan.open_task(task_id, TaskState(stores, views), self.metrics, cache=cache)
             self.tasks.append(task)
             for partition in task.inputs:
                 task.note_end(partition, 0)

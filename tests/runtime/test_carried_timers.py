@@ -52,7 +52,7 @@ def open_task():
         )
         (task_id,) = plan.groups
         state = TaskState({}, checkpoint=checkpoint or Checkpoint(), **options)
-        return plan.open_task(task_id, state, Metrics(), partitions_of=lambda _: 1)
+        return plan.open_task(task_id, state, Metrics())
 
     return open_task
 

@@ -312,7 +312,6 @@ def open_task(stores, checkpoint: Checkpoint | None = None, now_ms: int = 0, top
         task_id,
         TaskState(stores, checkpoint=checkpoint or Checkpoint(), call_loop=loop),
         Metrics(),
-        partitions_of=lambda _: 1,
     )
 
 
@@ -402,7 +401,6 @@ def test_unprocessed_input_upstream_keeps_a_repartition_topic_from_being_idle():
                 {spec.name: open_store(spec, None, default_engine="in_memory") for spec in plan.stores_of(task_id)}
             ),
             Metrics(),
-            partitions_of=lambda _: 1,
         )
         for task_id in sorted(plan.groups)
     )

@@ -38,10 +38,7 @@ def tasks_of(count: int) -> list[Task]:
     """Open a task for each partition of the input."""
     config = StreamsConfig(application_id="app")
     plan = ApplicationPlan.make(build_topology(copied, config), config, VirtualClock(0), {"numbers": count, "out": 1})
-    return [
-        plan.open_task(task_id, TaskState({}), Metrics(), partitions_of=lambda _: 1, is_bounded=True)
-        for task_id in sorted(plan.groups)
-    ]
+    return [plan.open_task(task_id, TaskState({}), Metrics(), is_bounded=True) for task_id in sorted(plan.groups)]
 
 
 def add(stage: Stage[Task], number: int, *times: int, ended: bool = True) -> None:

@@ -311,7 +311,7 @@ class TaskRun:
             task_id,
             state,
             metrics,
-            partitions_of=lambda topic: plan.partition_count(topic) or work.application.default_partitions,
+            chosen_counts=lambda topics: [work.application.default_partitions] * len(topics),
             cache=RecordCache(cache_bytes) if cache_bytes > 0 else None,
             is_bounded=True,
         )

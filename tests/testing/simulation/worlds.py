@@ -318,8 +318,6 @@ WORLDS = {
 }
 #: Settings of a world, where the guarantee is not all.
 OWN_SETTINGS: dict[str, Settings] = {
-    # A batch looks up a score of topics, one after the other, which takes seconds on slow connections.
-    "routed": {"session_timeout_ms": 20_000},
     "zones": {"rack_aware_assignment_tags": "zone", "num_standby_replicas": 1},
 }
 
