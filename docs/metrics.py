@@ -20,7 +20,6 @@ TITLES = {
     Scope.CACHE: "Record cache",
     Scope.FETCH: "Consumer",
     Scope.COORDINATOR: "Commits of a consumer",
-    Scope.SHARE_FETCH: "Share consumer",
     Scope.PRODUCER: "Producer",
 }
 

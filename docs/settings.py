@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from streams.core.client_settings import ConsumerSettings, ParallelSettings, ProducerSettings, ShareConsumerSettings
+from streams.core.client_settings import ConsumerSettings, ParallelSettings, ProducerSettings
 from streams.core.config import SETTINGS
 from streams.core.setting import Setting, table_of
 
@@ -64,10 +64,6 @@ def page() -> str:
         "Besides those of a consumer:",
         "",
         *_rows(table_of(ParallelSettings).values()),
-        "",
-        "### `ShareConsumer`",
-        "",
-        *_rows(table_of(ShareConsumerSettings).values()),
     ]
     return "\n".join([*head, *_rows(SETTINGS.values()), *clients]) + "\n"
 

@@ -7,7 +7,7 @@ files (``streams run``).
 
 from streams.app import Streams, run
 from streams.broker import EmbeddedBroker
-from streams.clients import AcknowledgeType, Admin, Consumer, ParallelConsumer, Producer, ShareConsumer, ShareRecord
+from streams.clients import Admin, Consumer, ParallelConsumer, Producer
 from streams.core.clock import Clock, SystemClock, VirtualClock
 from streams.core.config import StreamsConfig
 from streams.core.drop_notes import DropNote
@@ -176,7 +176,6 @@ __all__ = [
     "VersionedKeyQuery",
     "WindowKeyQuery",
     "WindowRangeQuery",
-    "AcknowledgeType",
     "Admin",
     "Branched",
     "BrokerError",
@@ -245,8 +244,6 @@ __all__ = [
     "SessionWindowedCogroupedKStream",
     "SessionWindowedKStream",
     "SessionWindows",
-    "ShareConsumer",
-    "ShareRecord",
     "Sink",
     "SlidingWindows",
     "State",

@@ -89,7 +89,6 @@ STORIES = "stories of traced records"
 FLOODS = "floods of requests"
 
 REST = (
-    Rest("share groups beside a model", "tests/broker/test_share_groups.py::TestShared*"),
     Rest("connectors with real databases", "tests/connect/test_command.py::*", keep=("*what_is_wrong_in_a_file*",)),
     Rest("connectors with real databases", "tests/connect/test_postgres_source.py::*", one_in=5),
     Rest("rows of late transactions", "tests/connect/test_postgres_polling_source.py::*", keep=("*late_is_*[id]",)),
@@ -211,7 +210,6 @@ REST = (
     Rest("waits of clients over TCP", "tests/kafka/test_clients.py::*unknown_topic*", keep=("*[embedded]",)),
     Rest("waits of clients over TCP", "tests/kafka/test_clients.py::*widened_and_deleted*", keep=("*[embedded]",)),
     Rest("waits of clients over TCP", "tests/kafka/test_streams.py::*told_and_not_made*"),
-    Rest("waits of clients over TCP", "tests/kafka/test_share_groups.py::*lock_that_has_ended*"),
     Rest("waits of clients over TCP", "tests/clients/test_asyncio.py::*in_the_task_that_awaits[tcp]"),
     Rest("waits of clients over TCP", "tests/clients/test_asyncio.py::*waits_for_room"),
     Rest("waits of clients over TCP", "tests/clients/tcp/test_security.py::*is_renewed*"),
@@ -267,9 +265,6 @@ REST = (
         WORLDS, "tests/testing/simulation/test_consumers.py::*is_stable_after_a_storm*", keep=("*[0]", "*[1]", "*[2]")
     ),
     Rest(WORLDS, "tests/testing/simulation/test_consumers.py::*have_everything"),
-    Rest(WORLDS, "tests/testing/simulation/test_shares.py::*everything_after_a_storm*", keep=("*[0]", "*[1]", "*[2]")),
-    Rest(WORLDS, "tests/testing/simulation/test_shares.py::*have_everything"),
-    Rest(WORLDS, "tests/testing/simulation/test_shares.py::*lost_session*"),
     Rest(
         CASES, "tests/conformance/test_blocks.py::test_no_split_shows_in_any_topic*", keep=("*[windows]", "*[tables]")
     ),

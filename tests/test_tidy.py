@@ -22,7 +22,6 @@ from streams.core.client_settings import (
     GroupClientSettings,
     ParallelSettings,
     ProducerSettings,
-    ShareConsumerSettings,
 )
 from streams.core.collection import collection_paused
 from streams.core.config import SETTINGS
@@ -405,7 +404,6 @@ def test_every_setting_is_read():
         table_of(ProducerSettings),
         table_of(ConnectionSettings),
         table_of(ParallelSettings),
-        table_of(ShareConsumerSettings),
         table_of(GroupClientSettings),
     ]
 

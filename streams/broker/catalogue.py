@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from attrs import define, field
 
-from streams.broker.config import BrokerConfig, internal_config
+from streams.broker.config import INTERNAL_CONFIG, BrokerConfig
 from streams.broker.fetches import Answer
 from streams.broker.limits import CREATED_PARTITIONS
 from streams.broker.refusals import ErrorText, error_of
@@ -205,11 +205,10 @@ def _own_spec(spec: TopicSpec) -> TopicSpec:
             f"topic {spec.name!r} is internal and has 1 partition, not {spec.partitions}",
             code=ErrorCode.INVALID_PARTITIONS,
         )
-    settings = internal_config(spec.name)
     for name, value in spec.config.items():
-        if value != settings.get(name):
+        if value != INTERNAL_CONFIG.get(name):
             raise BrokerError(
                 f"topic {spec.name!r} is internal: {name}={value!r} cannot be set for it; leave it out",
                 code=ErrorCode.INVALID_CONFIG,
             )
-    return TopicSpec(spec.name, 1, settings)
+    return TopicSpec(spec.name, 1, INTERNAL_CONFIG)

@@ -27,18 +27,8 @@ RECORD_TTL = "streams.record.ttl.ms"
 #: Built-in storages, and the name for a user-defined one.
 STORAGE_NAMES = ("array", "linked", "file", "custom")
 
-#: The log of where share groups are in their partitions.
-SHARES_TOPIC = "__share_group_state"
-
-_SEGMENT: Final = {"segment.bytes": str(16 << 20)}
-
-
-def internal_config(topic: str) -> Mapping[str, str]:
-    """Return the settings of an internal topic; that of share groups deletes its own records."""
-    if topic == SHARES_TOPIC:
-        return {"cleanup.policy": "delete", "retention.ms": "-1", **_SEGMENT}
-    return {"cleanup.policy": "compact", **_SEGMENT}
-
+#: The settings of internal topics.
+INTERNAL_CONFIG: Final[Mapping[str, str]] = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
 
 _DAY_MS = 86_400_000
 _NUMBER = re.compile(r"[+-]?\d+", re.ASCII)

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from streams.protocol.admin_messages import (
-    SHARE_VERSION,
     TRANSACTION_VERSION,
     ApiVersionsResponse,
     FinalizedLevels,
@@ -16,8 +15,8 @@ from streams.protocol.wire import served_versions
 #: Lowest and highest served version by API key (``served`` in the tables).
 VERSIONS: Final[Mapping[int, tuple[int, int]]] = served_versions()
 #: Producers use transactions of version 2, unless they know only the first.  Java's clients refuse level 0.
-_SUPPORTED: Final = {SHARE_VERSION: VersionRange(1, 1), TRANSACTION_VERSION: VersionRange(1, 2)}
-_FINALIZED: Final = {SHARE_VERSION: FinalizedLevels(1, 1), TRANSACTION_VERSION: FinalizedLevels(2, 1)}
+_SUPPORTED: Final = {TRANSACTION_VERSION: VersionRange(1, 2)}
+_FINALIZED: Final = {TRANSACTION_VERSION: FinalizedLevels(2, 1)}
 
 
 def served() -> ApiVersionsResponse:

@@ -13,7 +13,7 @@ from streams.broker.topics import OFFSETS_TOPIC
 from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
 from streams.group import Coordinator, CreateInternalTopics, Effect, Persist, Reply
-from streams.group.effects import ForgetShares, undone
+from streams.group.effects import undone
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_requests import GroupRequest
 from streams.protocol.messages import CreateTopics, CreateTopicsResponse, TxnOffsetCommit
@@ -33,15 +33,11 @@ class _Token:
 
 @frozen(eq=False)
 class GroupDesk:
-    """The group coordinator of a broker; ``append`` writes records to its log, given the monotonic time.
-
-    ``forget_shares`` forgets where a share group is in its partitions.
-    """
+    """The group coordinator of a broker; ``append`` writes records to its log, given the monotonic time."""
 
     coordinator: Coordinator
     catalogue: Catalogue
     append: Callable[[Sequence[Persist], int], None]
-    forget_shares: Callable[[str, int], None]
 
     def handle(self, request: GroupRequest | TxnOffsetCommit, now_ms: int, answer: Answer) -> None:
         """Handle a request; ``answer`` is called once, now or later."""
@@ -82,8 +78,6 @@ class GroupDesk:
         for effect in effects:
             if isinstance(effect, CreateInternalTopics) and failure is None:
                 self._create(effect, now_ms)
-            elif isinstance(effect, ForgetShares) and failure is None:
-                self.forget_shares(effect.group_id, now_ms)
         for effect in effects:
             if isinstance(effect, Reply):
                 token = effect.token

@@ -9,7 +9,7 @@ connects the group coordinator to its log.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import get_args
@@ -18,7 +18,7 @@ from attrs import define, evolve, field
 
 from streams.broker import administration, operations
 from streams.broker.catalogue import Catalogue, refuse_internal
-from streams.broker.config import BrokerConfig, internal_config
+from streams.broker.config import INTERNAL_CONFIG, BrokerConfig
 from streams.broker.features import served
 from streams.broker.fetch_sessions import FetchSessions
 from streams.broker.fetches import Answer, Fetches, WaitingFetch
@@ -27,8 +27,6 @@ from streams.broker.log import PartitionLog
 from streams.broker.maintenance import PAUSE_MS, Maintenance
 from streams.broker.reads import listed_offsets
 from streams.broker.refusals import error_of, refusal
-from streams.broker.shares import HANDLERS as SHARE_HANDLERS
-from streams.broker.shares import SHARES_PARTITION, ShareDesk, ShareSession, ShareStore
 from streams.broker.topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topics
 from streams.broker.transaction_log import producer_ids_key, producer_ids_value, transaction_key
 from streams.broker.transactions import (
@@ -96,7 +94,6 @@ class Broker:
     fetch_sessions: FetchSessions = field(factory=FetchSessions, kw_only=True)
     catalogue: Catalogue = field(init=False)
     groups: GroupDesk = field(init=False)
-    shares: ShareDesk = field(init=False)
     #: Wall clock minus monotonic time, in milliseconds.
     clock_ahead_ms: int = field(default=0, init=False)
     _fetches: Fetches = field(init=False)
@@ -109,9 +106,7 @@ class Broker:
         self._maintenance = Maintenance(self.topics)
         self._fetches = Fetches(self.topics.logs, self.fetch_sessions, self.wall_ms)
         self.catalogue = Catalogue(self.topics, self.config, self.delete_topic)
-        store = ShareStore(self._internal_log, self._append_internal, self.wall_ms)
-        self.shares = ShareDesk(self.coordinator, self.topics, store, self.wall_ms)
-        self.groups = GroupDesk(self.coordinator, self.catalogue, self._append_groups, self.shares.forget_group)
+        self.groups = GroupDesk(self.coordinator, self.catalogue, self._append_groups)
         self.transactions.ledgers = lambda: (log.producers for log in self.topics.logs.values())
         handlers: dict[type, Callable[..., None]] = {
             Produce: self._produce,
@@ -124,12 +119,11 @@ class Broker:
             DeleteRecords: self._delete_records,
             FindCoordinator: self._find_coordinator,
             TxnOffsetCommit: self._commit_in_transaction,
-            **self.shares.handlers(),
         }
         handlers[ApiVersions] = lambda request, now_ms, answer: answer(self.served())
         handlers |= dict.fromkeys(_GROUP_REQUESTS, self.groups.handle)
         handlers |= dict.fromkeys(_TRANSACTION_REQUESTS, self._transaction)
-        for kind, handler in {**administration.HANDLERS, **operations.HANDLERS, **SHARE_HANDLERS}.items():
+        for kind, handler in {**administration.HANDLERS, **operations.HANDLERS}.items():
             handlers[kind] = partial(self._answer_now, handler)
         self._handlers = handlers
 
@@ -177,7 +171,6 @@ class Broker:
             # A copy of one partition (``offline``) has no transaction log.
             self.transactions.check(tolerates=self.config.serves_damaged)
         self._perform_transaction(effects, now_ms)
-        self.shares.store.load(self._blocks(SHARES_PARTITION))
 
     def _blocks(self, partition: TopicPartition) -> Iterator[Block]:
         """Yield all blocks of an internal partition, which need not exist."""
@@ -228,7 +221,6 @@ class Broker:
         """Return the monotonic time at which ``tick`` is due next, or None if there is no deadline."""
         deadlines = (
             self._fetches.next_deadline_ms(),
-            self.shares.next_deadline_ms(),
             self.coordinator.next_deadline_ms(),
             self.transactions.next_deadline_ms(),
             self._maintenance_due_ms,
@@ -238,7 +230,6 @@ class Broker:
     def tick(self, now_ms: int) -> None:
         """Process everything that is due: fetches, session and transaction timeouts, and maintenance."""
         self._fetches.answer_due(now_ms)
-        self.shares.tick(now_ms)
         group_deadline_ms = self.coordinator.next_deadline_ms()
         if group_deadline_ms is not None and group_deadline_ms <= now_ms:
             self.groups.perform(self.coordinator.tick(now_ms), now_ms)
@@ -263,7 +254,7 @@ class Broker:
 
     def _after_maintenance(self, now_ms: int) -> None:
         self._perform_by_itself(self.transactions.expire(now_ms), now_ms)
-        self._wake([log.partition for topic in self.topics for log in topic.logs], now_ms)
+        self._fetches.wake([log.partition for topic in self.topics for log in topic.logs], now_ms)
 
     def close(self) -> None:
         """Flush and close all logs."""
@@ -282,7 +273,7 @@ class Broker:
             OSError: the storage failed.
         """
         base = self._append(self.topics.log(partition), blocks, now_ms)
-        self._wake((partition,), now_ms)
+        self._fetches.wake((partition,), now_ms)
         return base
 
     def _append(self, log: PartitionLog, blocks: Sequence[Block], now_ms: int) -> int:
@@ -315,7 +306,7 @@ class Broker:
                 start_offset = -1 if refused is None else refused.start_offset
                 results[partition] = Produced(code, -1, message, log_start_offset=start_offset)
         answer(ProduceResponse(results))
-        self._wake([partition for partition, result in results.items() if result[0] is ErrorCode.NONE], now_ms)
+        self._fetches.wake([partition for partition, result in results.items() if result[0] is ErrorCode.NONE], now_ms)
 
     def _add_partitions(self, request: Produce, now_ms: int) -> None:
         """Add the partitions of records to the transaction (KIP-890); each is then checked as if it had been before."""
@@ -364,15 +355,9 @@ class Broker:
         """
         return self._fetches.handle(request, now_ms, answer)
 
-    def on_disconnect(self, fetch: WaitingFetch | None, sessions: Iterable[ShareSession], now_ms: int) -> None:
-        """Drop the waiting fetch and the share sessions of a client that has disconnected."""
-        if fetch is not None:
-            self._fetches.forget(fetch)
-        self.shares.disconnect(sessions, now_ms)
-
-    def _wake(self, partitions: Sequence[TopicPartition], now_ms: int) -> None:
-        self._fetches.wake(partitions, now_ms)
-        self.shares.wake(partitions, now_ms)
+    def on_disconnect(self, fetch: WaitingFetch) -> None:
+        """Drop the waiting fetch of a client that has disconnected."""
+        self._fetches.forget(fetch)
 
     def _list_offsets(self, request: ListOffsets, now_ms: int, answer: Answer) -> None:
         answer(ListOffsetsResponse(listed_offsets(self.topics.log, request)))
@@ -386,7 +371,7 @@ class Broker:
             except (BrokerError, OSError) as error:
                 results[partition] = DeletedRecords(error_of(error)[0], -1)
         answer(DeleteRecordsResponse(results))
-        self._wake(list(request.offsets), now_ms)
+        self._fetches.wake(list(request.offsets), now_ms)
 
     # --- topics -------------------------------------------------------------------------------
 
@@ -397,11 +382,9 @@ class Broker:
             UnknownTopicError: the topic does not exist.
         """
         refuse_internal(name)
-        topic_id = self.topics.topic(name).topic_id
         partitions = self.topics.delete(name)
-        self.shares.forget_topic(topic_id, now_ms)
         self._unflushed.difference_update([log for log in self._unflushed if log.partition.topic == name])
-        self._wake(partitions, now_ms)
+        self._fetches.wake(partitions, now_ms)
         self.groups.perform(self.coordinator.forget_topics([name]), now_ms)
 
     def alter_topic(self, name: str, config: Mapping[str, str], now_ms: int) -> None:
@@ -490,7 +473,7 @@ class Broker:
                 continue
             if partition == _OFFSETS_PARTITION:
                 self.coordinator.end_transaction(end.producer_id, is_commit=end.is_commit)
-        self._wake(end.partitions, now_ms)
+        self._fetches.wake(end.partitions, now_ms)
         if not is_complete:
             self.transactions.on_end_failed(end.transactional_id, now_ms)
             return
@@ -522,7 +505,7 @@ class Broker:
             return error_of(error)[0]
         if partition == _OFFSETS_PARTITION:
             self.coordinator.end_transaction(producer_id, is_commit=is_commit)
-        self._wake((partition,), now_ms)
+        self._fetches.wake((partition,), now_ms)
         return ErrorCode.NONE
 
     def _commit_in_transaction(self, request: TxnOffsetCommit, now_ms: int, answer: Answer) -> None:
@@ -583,11 +566,11 @@ class Broker:
         log.append(blocks, self.wall_ms(now_ms))
         log.storage.flush()
         self._schedule_maintenance(now_ms)
-        self._wake((partition,), now_ms)
+        self._fetches.wake((partition,), now_ms)
 
     def _internal_log(self, partition: TopicPartition) -> PartitionLog:
         topic = partition.topic
-        return self.topics.logs.get(partition) or self.topics.create(topic, 1, internal_config(topic)).logs[0]
+        return self.topics.logs.get(partition) or self.topics.create(topic, 1, INTERNAL_CONFIG).logs[0]
 
     def _schedule_maintenance(self, now_ms: int) -> None:
         if self._maintenance_due_ms is None and self.config.maintenance_interval_ms is not None:

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 from attrs import define, evolve, field, frozen
 
 from streams.broker.array import array_storage
-from streams.broker.config import PARTITIONER, SHARES_TOPIC, STORAGE, TopicConfig, parse_config
+from streams.broker.config import PARTITIONER, STORAGE, TopicConfig, parse_config
 from streams.broker.damaged import DamagedStorage
 from streams.broker.file import file_storage
 from streams.broker.files import write_atomically
@@ -40,7 +40,7 @@ StorageChoice: TypeAlias = Literal["array", "linked", "file"] | StorageFactory
 OFFSETS_TOPIC = "__consumer_offsets"
 #: The log of transactional IDs and their transaction states.
 TRANSACTIONS_TOPIC = "__transaction_state"
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARES_TOPIC})
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 _LEGAL_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 #: Content of a data directory: the topics file, and the parent folder of the partition folders.

@@ -72,9 +72,6 @@ def _describe(admin: "Admin", group: str) -> None:
     from streams.group import decode_assignment
     from streams.group.subscriptions import READABLE_PROTOCOL_TYPES
 
-    if _is_shared(admin, group):
-        _describe_shared(admin, group)
-        return
     found = admin.describe_group(group)
     committed = admin.committed_offsets(group)
     if found.state == "Dead" and not committed:
@@ -90,39 +87,6 @@ def _describe(admin: "Admin", group: str) -> None:
         print(f"  {partition}: committed {offset.offset}, lag {max(0, ends[partition] - offset.offset)}")
 
 
-def _is_shared(admin: "Admin", group: str) -> bool:
-    """Whether a group is a share group (KIP-932)."""
-    return any(found.group_id == group and found.protocol_type == "share" for found in admin.list_groups())
-
-
-def _describe_shared(admin: "Admin", group: str) -> None:
-    found = admin.describe_share_groups([group])[group]
-    print(f"{group}: {found.state}, {len(found.members)} members that share partitions")
-    for member in found.members:
-        owned = [f"{one.topic_name}-{number}" for one in member.assignment.topics for number in one.partitions]
-        print(f"  {member.client_id} ({member.member_id}): {', '.join(owned) or 'nothing'}")
-    for partition, offset in sorted(admin.share_group_offsets(group).items()):
-        start = f"starts at {offset.start_offset}" if offset.start_offset >= 0 else "has not begun"
-        print(f"  {partition}: {start}" + (f", lag {offset.lag}" if offset.lag >= 0 else ""))
-
-
-def _rewind_shared(
-    admin: "Admin", group: str, to: int | None, partitions: "Iterable[TopicPartition] | None"
-) -> "dict[TopicPartition, int]":
-    """Set the start offsets of a share group to a time."""
-    from streams.clients import LATEST
-
-    if to is None:
-        raise UsageError(f"group {group!r} is a share group, whose offsets move to a place: give --to, not --shift")
-    chosen = admin.share_group_offsets(group) if partitions is None else partitions
-    ends = admin.list_offsets(dict.fromkeys(chosen, LATEST))
-    found = admin.list_offsets(dict.fromkeys(ends, to))
-    offsets = {partition: ends[partition] if offset < 0 else offset for partition, offset in found.items()}
-    if offsets:
-        admin.alter_share_group_offsets(group, offsets)
-    return offsets
-
-
 def _rewind(admin: "Admin", options: argparse.Namespace) -> None:
     from streams.core.records import TopicPartition
 
@@ -131,10 +95,6 @@ def _rewind(admin: "Admin", options: argparse.Namespace) -> None:
         described = admin.describe_topics(options.topic)
         partitions = [TopicPartition(name, n) for name, topic in described.items() for n in range(len(topic.leaders))]
     to = None if options.to is None else _time(options.to)
-    if _is_shared(admin, options.group):
-        for partition, offset in sorted(_rewind_shared(admin, options.group, to, partitions).items()):
-            print(f"{partition}: {offset}")
-        return
     for partition, offset in sorted(
         admin.rewind(options.group, to=to, shift=options.shift, partitions=partitions, force=options.force).items()
     ):

@@ -24,8 +24,6 @@ from streams.clients.errors import PartitionerError as PartitionerError
 from streams.clients.errors import RequestTimeoutError as RequestTimeoutError
 from streams.clients.errors import StatefulGroupError as StatefulGroupError
 from streams.clients.errors import TopicExistsError as TopicExistsError
-from streams.clients.errors import UnacknowledgedError as UnacknowledgedError
-from streams.clients.errors import UndeliveredError as UndeliveredError
 from streams.clients.errors import WakeupError as WakeupError
 from streams.clients.errors import is_transient as is_transient
 from streams.clients.internal_topics import LANES as LANES
@@ -47,15 +45,10 @@ from streams.clients.producer import Producer as Producer
 from streams.clients.records import GroupMetadata as GroupMetadata
 from streams.clients.records import OffsetAndTimestamp as OffsetAndTimestamp
 from streams.clients.session import RebalanceListener as RebalanceListener
-from streams.clients.share_consumer import AcknowledgementCommitCallback as AcknowledgementCommitCallback
-from streams.clients.share_consumer import ShareConsumer as ShareConsumer
-from streams.clients.share_records import AcknowledgeType as AcknowledgeType
-from streams.clients.share_records import ShareRecord as ShareRecord
 from streams.clients.tcp import Security as Security
 from streams.clients.tcp import TcpCluster as TcpCluster
 from streams.clients.topic_subscription import SubscriptionPattern as SubscriptionPattern
 from streams.core.client_settings import ConsumerSettings as ConsumerSettings
 from streams.core.client_settings import ProducerSettings as ProducerSettings
-from streams.core.client_settings import ShareConsumerSettings as ShareConsumerSettings
 from streams.core.partitioning import Partitioner as Partitioner
 from streams.core.records import ConsumerRecord as ConsumerRecord

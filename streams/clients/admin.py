@@ -53,14 +53,6 @@ from streams.protocol.messages import (
     TopicMetadata,
     TopicSpec,
 )
-from streams.protocol.share_group_messages import (
-    AlterShareGroupOffsets,
-    DeleteShareGroupOffsets,
-    DescribeShareGroupOffsets,
-    SharedOffset,
-    ShareGroupDescribe,
-    ShareGroupDescribeResponse,
-)
 from streams.protocol.streams_group_messages import StreamsGroupDescribe, StreamsGroupDescribeResponse
 from streams.protocol.transport import ANY_NODE, Cluster
 
@@ -451,40 +443,8 @@ class Admin:
         found = self._requests.repeated(lambda: self._metadata(tuple(sorted(topics)))).topics
         return [TopicPartition(topic.name, number) for topic in found for number in range(len(topic.leaders))]
 
-    # --- share groups (KIP-932) -------------------------------------------------------
-
-    def describe_share_groups(self, group_ids: Iterable[str]) -> dict[str, ShareGroupDescribeResponse]:
-        """Return the state and members of share groups; a BrokerError is raised for one that does not exist."""
-        return {
-            one: self._requests.ask_group(one, ShareGroupDescribe(one), f"share group {one!r}") for one in group_ids
-        }
-
-    def share_group_offsets(
-        self, group_id: str, partitions: Sequence[TopicPartition] | None = None
-    ) -> dict[TopicPartition, SharedOffset]:
-        """Return where a share group starts in each partition (-1 before it has begun), and its lag if known."""
-        what = f"offsets of share group {group_id!r}"
-        found = self._requests.ask_group(group_id, DescribeShareGroupOffsets(group_id, partitions), what).offsets
-        raise_first({partition: (one.error, one.message) for partition, one in found.items()}, what)
-        return dict(found)
-
-    def alter_share_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Set the start offsets of a share group: the records from there on are delivered again.
-
-        Raises:
-            GroupNotEmptyError: the group has members.
-        """
-        what = f"offset of share group {group_id!r}"
-        raise_first(self._requests.ask_group(group_id, AlterShareGroupOffsets(group_id, offsets), what).errors, what)
-
-    def delete_share_group_offsets(self, group_id: str, topics: Iterable[TopicLike]) -> None:
-        """Delete the start offsets of topics from a share group without members; errors as of ``alter``."""
-        what = f"deletion of offsets of share group {group_id!r}"
-        request = DeleteShareGroupOffsets(group_id, topic_names(topics, "delete_share_group_offsets()", ConfigError))
-        raise_first(self._requests.ask_group(group_id, request, what).errors, what)
-
     def alter_group_configs(self, group_id: str, configs: Mapping[str, str | None]) -> None:
-        """Set the broker's settings of a group, such as ``share.auto.offset.reset``; None restores the default."""
+        """Set the broker's settings of a group, such as ``streams.num.standby.replicas``; None restores the default."""
         kinds = ConfigOperation.SET, ConfigOperation.DELETE
         changes = [ConfigChange(name, kinds[value is None], value) for name, value in configs.items()]
         request = IncrementalAlterConfigs([ChangedConfigs(ResourceType.GROUP, group_id, changes)])

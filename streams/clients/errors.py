@@ -3,7 +3,7 @@
 Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from streams.core.errors import (
@@ -51,26 +51,6 @@ class BrokerClosedError(BrokerError):
 
 class WakeupError(StreamsError):
     """``wakeup`` was called from another thread while the consumer was waiting."""
-
-
-class UndeliveredError(StreamsError):
-    """A record was acknowledged that a share consumer does not have; fields: ``partition``, ``offset``."""
-
-    def __init__(self, message: str, partition: TopicPartition, offset: int) -> None:
-        super().__init__(message)
-        self.partition = partition
-        self.offset = offset
-
-
-class UnacknowledgedError(StreamsError):
-    """A share consumer with explicit acknowledgements was polled with records that have none.
-
-    Field: ``offsets`` (the offsets of those records by partition).
-    """
-
-    def __init__(self, message: str, offsets: Mapping[TopicPartition, Sequence[int]]) -> None:
-        super().__init__(message)
-        self.offsets = offsets
 
 
 class NoOffsetError(BrokerError):
@@ -142,12 +122,6 @@ _ADVICE: dict[ErrorCode, str] = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "this user may not do that; have the broker allow it (ACL)",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this user may not do that; have the broker allow it (ACL)",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "this user may not do that; have the broker allow it (ACL)",
-    ErrorCode.INVALID_RECORD_STATE: "the lock of a record has ended, or it was acknowledged before; records are "
-    "delivered again, so process each within the group's share.record.lock.duration.ms, or renew it",
-    ErrorCode.SHARE_SESSION_NOT_FOUND: "the session was lost with its locks; the records are delivered again",
-    ErrorCode.INVALID_SHARE_SESSION_EPOCH: "the session is begun anew; the records are delivered again",
-    ErrorCode.SHARE_SESSION_LIMIT_REACHED: "the broker has no room for another share consumer now; it is asked again, "
-    "or raise group.share.max.share.sessions",
     ErrorCode.INVALID_PARTITIONS: "the number of partitions can only grow and must be at least 1",
 }
 

@@ -4,7 +4,6 @@ A client records nothing until ``record`` connects its sensors to a registry.
 Of the other packages, this module imports only ``core``.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -32,18 +31,20 @@ def _nowhere() -> Metrics:
 
 
 @define(eq=False)
-class _ReaderSensors(ABC):
-    """What the sensors of consumers and of share consumers have in common."""
+class ConsumerSensors:
+    """The sensors that record the metrics of one consumer."""
 
     _metrics: Metrics = field(factory=_nowhere)
     is_on: bool = False
+    records: Counter = field(init=False)
+    bytes: Counter = field(init=False)
+    #: Times from a fetch to its response, in nanoseconds.
+    fetched: Amounts = field(init=False)
+    committed: Amounts = field(init=False)
+    _lag: Amounts = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._open("")
-
-    @abstractmethod
-    def _open(self, client_id: str) -> None:
-        """Make the sensors."""
 
     def record(self, metrics: Metrics, client_id: str) -> None:
         """Start recording this consumer's metrics in a registry."""
@@ -55,18 +56,6 @@ class _ReaderSensors(ABC):
     def close(self) -> None:
         """Stop exporting the consumer's metrics."""
         self._metrics.close()
-
-
-@define(eq=False)
-class ConsumerSensors(_ReaderSensors):
-    """The sensors that record the metrics of one consumer."""
-
-    records: Counter = field(init=False)
-    bytes: Counter = field(init=False)
-    #: Times from a fetch to its response, in nanoseconds.
-    fetched: Amounts = field(init=False)
-    committed: Amounts = field(init=False)
-    _lag: Amounts = field(init=False)
 
     def _open(self, client_id: str) -> None:
         metrics = self._metrics
@@ -87,25 +76,6 @@ class ConsumerSensors(_ReaderSensors):
             state = partitions[partition]
             if state.known_end is not None and state.position is not None:
                 self._lag.record(max(0, state.known_end - state.position))
-
-
-@define(eq=False)
-class ShareSensors(_ReaderSensors):
-    """The sensors that record the metrics of one share consumer."""
-
-    records: Counter = field(init=False)
-    #: Times from a fetch to its response, in nanoseconds.
-    fetched: Amounts = field(init=False)
-    #: Records whose acknowledgements were sent, and those of them that were not taken.
-    acknowledged: Counter = field(init=False)
-    failed: Counter = field(init=False)
-
-    def _open(self, client_id: str) -> None:
-        metrics = self._metrics
-        self.records = metrics.counter(table.SHARED_BY_CLIENT, client=client_id)
-        self.fetched = metrics.amounts(table.SHARE_FETCHED, client=client_id)
-        self.acknowledged = metrics.counter(table.ACKNOWLEDGED, client=client_id)
-        self.failed = metrics.counter(table.UNACKNOWLEDGED, client=client_id)
 
 
 @define(eq=False)

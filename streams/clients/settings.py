@@ -39,7 +39,7 @@ def required_acks_of(acks: str) -> int:
 
 
 def check_group_id(group_id: object) -> None:
-    """Check the ID of a consumer group or share group.
+    """Check the ID of a consumer group.
 
     Raises:
         ConfigError: it is no text, empty, or too long.

@@ -467,58 +467,6 @@ class ParallelSettings:
 
 
 @frozen(kw_only=True)
-class ShareConsumerSettings:
-    """The validated settings of a ``ShareConsumer``, with Kafka's defaults. Create them with ``of``.
-
-    The group's own settings, such as ``share.auto.offset.reset`` and the duration of locks, are those of the broker.
-
-    >>> ShareConsumerSettings.of(share_acknowledgement_mode="explicit").share_acknowledgement_mode
-    'explicit'
-    """
-
-    client_id: str = text("share-consumer", "Name of the client in a broker's logs and groups.")
-    share_acknowledgement_mode: str = choice(
-        "implicit",
-        ("implicit", "explicit"),
-        "implicit = the next poll or commit accepts all records of a poll; explicit = each is acknowledged by "
-        "acknowledge().",
-    )
-    share_acquire_mode: str = choice(
-        "batch_optimized",
-        ("batch_optimized", "record_limit"),
-        "batch_optimized = a poll may return more than max_poll_records, so that batches stay whole; record_limit = "
-        "never more (KIP-1206).",
-    )
-    max_poll_records: int = whole(500, "records", "Number of records that one poll returns.", minimum=1)
-    max_poll_interval_ms: int = whole(
-        300_000, "ms", "Maximum time between polls; after it, the member leaves the group.", minimum=1
-    )
-    background_heartbeat: bool = flag(
-        False,
-        "Whether a thread sends heartbeats while the application is busy for longer than its session lasts; it still "
-        "has to poll within max_poll_interval_ms.",
-    )
-    fetch_min_bytes: int = whole(1, "bytes", "How much the broker waits for, up to fetch_max_wait_ms.", minimum=0)
-    fetch_max_wait_ms: int = whole(500, "ms", "Maximum time that the broker waits for records.")
-    fetch_max_bytes: int = whole(50 * _MIB, "bytes", "Maximum size of a fetch response.", minimum=1)
-    client_rack: str = text("", "Rack or zone of this client, as the brokers name theirs (broker.rack).")
-    default_api_timeout_ms: int = whole(60_000, "ms", "How long calls without a timeout wait.")
-    allow_auto_create_topics: bool = flag(
-        True, "Whether a metadata request may create a missing topic, if the broker allows it."
-    )
-    client: ClientSettings = group(ClientSettings)  # noqa: RUF009 - frozen.
-
-    @classmethod
-    def of(cls, **settings: Any) -> "ShareConsumerSettings":
-        """Parse and validate settings in the same way as ``StreamsConfig.of``.
-
-        Raises:
-            ConfigError: a name is unknown, or a value is invalid.
-        """
-        return changed(cls(), settings)
-
-
-@frozen(kw_only=True)
 class GroupClientSettings:
     """The settings of a ``GroupClient`` and of the recipes that use it.
 

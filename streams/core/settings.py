@@ -116,23 +116,6 @@ class ParallelOptions(ConsumerOptions, total=False):
     drain_timeout_ms: Milliseconds
 
 
-class ShareConsumerOptions(_Client, total=False):
-    """Settings of a ``ShareConsumer``."""
-
-    client_id: str
-    share_acknowledgement_mode: Literal["implicit", "explicit"]
-    share_acquire_mode: Literal["batch_optimized", "record_limit"]
-    max_poll_records: int
-    max_poll_interval_ms: Milliseconds
-    background_heartbeat: bool
-    fetch_min_bytes: int
-    fetch_max_wait_ms: Milliseconds
-    fetch_max_bytes: int
-    client_rack: str
-    default_api_timeout_ms: Milliseconds
-    allow_auto_create_topics: bool
-
-
 class ProducerOptions(_Producer, total=False):
     """Settings of a ``Producer``."""
 

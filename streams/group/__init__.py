@@ -41,7 +41,6 @@ from streams.group.recipes import LeaderElection as LeaderElection
 from streams.group.recipes import MemberNumber as MemberNumber
 from streams.group.recipes import MemberSettings as MemberSettings
 from streams.group.recipes import TaskDistribution as TaskDistribution
-from streams.group.share_heartbeats import ShareHeartbeats as ShareHeartbeats
 from streams.group.states import GroupState as GroupState
 from streams.group.streams_heartbeats import ChangelogSums as ChangelogSums
 from streams.group.streams_heartbeats import HostFacts as HostFacts

@@ -18,7 +18,6 @@ from streams.group.streams_group import StreamsGroup
 from streams.group.streams_views import partitions_of, source_topics
 from streams.group.subscriptions import (
     CONSUMER_PROTOCOL_TYPE,
-    SHARE_PROTOCOL_TYPE,
     STREAMS_PROTOCOL_TYPE,
     Assignment,
     Subscription,
@@ -34,7 +33,6 @@ from streams.protocol.group_messages import (
     CLASSIC_MEMBER,
     CONSUMER_GROUP,
     CONSUMER_MEMBER,
-    SHARE_GROUP,
     STREAMS_GROUP,
     ConsumerGroupDescribeResponse,
     CreateGroup,
@@ -55,8 +53,8 @@ _REMEMBERED_RESETS = 16
 
 
 def describe(group: Group | None) -> DescribeGroupResponse:
-    """Return the description of a group; the state is ``Dead`` if there is none, or a share group."""
-    if group is None or group.share is not None:
+    """Return the description of a group; the state is ``Dead`` if there is none."""
+    if group is None:
         return DescribeGroupResponse(ErrorCode.NONE)
     if group.consumer is not None:
         return _described_consumers(group.consumer)
@@ -178,8 +176,6 @@ def _type_of(group: Group) -> tuple[str, str]:
         return CONSUMER_PROTOCOL_TYPE, CONSUMER_GROUP
     if group.streams is not None:
         return STREAMS_PROTOCOL_TYPE, STREAMS_GROUP
-    if group.share is not None:
-        return SHARE_PROTOCOL_TYPE, SHARE_GROUP
     return group.protocol_type, CLASSIC_GROUP
 
 

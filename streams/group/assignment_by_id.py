@@ -1,4 +1,4 @@
-"""The assignment of a member by topic ID, and how the member moves to it (KIP-848, KIP-932).
+"""The assignment of a member by topic ID, and how the member moves to it (KIP-848).
 
 The names of topics come from the metadata.  This module performs no I/O; of the other packages, it imports only
 ``core`` and ``protocol``.

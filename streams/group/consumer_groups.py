@@ -24,11 +24,12 @@ from streams.group.consumer_group import (
     reconciled,
 )
 from streams.group.consumer_log import (
-    TARGETS,
     current_record,
     group_record,
     keys_of_member,
     member_record,
+    target_member_record,
+    target_record,
 )
 from streams.group.effects import Persist, Reply
 from streams.group.group_configs import GroupConfigs
@@ -200,7 +201,7 @@ class ConsumerGroups:
             self._persist(member_record(group_id, again))
             if target is not None:
                 group.target[member_id] = target
-                self._persist(TARGETS.of_member(group_id, member_id, target))
+                self._persist(target_member_record(group_id, member_id, target))
         return again
 
     @staticmethod
@@ -298,9 +299,9 @@ class ConsumerGroups:
             target = frozenset((topics[topic][0], number) for topic, number in given.get(member_id, ()))
             if target != group.target.get(member_id):
                 group.target[member_id] = target
-                self._persist(TARGETS.of_member(group_id, member_id, target))
+                self._persist(target_member_record(group_id, member_id, target))
         group.assignment_epoch = group.epoch
-        self._persist(TARGETS.of_group(group_id, group.assignment_epoch))
+        self._persist(target_record(group_id, group))
 
     def _advance(self, group_id: str, group: ConsumerGroup) -> None:
         group.epoch += 1

@@ -12,17 +12,18 @@ from streams.group.consumer_group import (
     ClassicProtocol,
     ConsumerGroup,
     ConsumerGroupMember,
+    Places,
     ReconciliationState,
 )
 from streams.group.record_coding import decoded, encoded, key_of, key_parts, places_of, rows_of
-from streams.group.target_records import PARTITIONS, TargetRecords
-from streams.protocol.wire import BYTES, INT8, INT32, STRING, Field, Fields, Message, array, struct
+from streams.protocol.wire import BYTES, INT8, INT32, STRING, UUID, Field, Fields, Message, array, struct
 
 _GROUP, _MEMBER, _TARGET, _TARGET_MEMBER, _CURRENT = 3, 5, 6, 7, 8
 _VERSIONS: Final = frozenset({_GROUP, _MEMBER, _TARGET, _TARGET_MEMBER, _CURRENT})
 _OF_MEMBERS: Final = frozenset({_MEMBER, _TARGET_MEMBER, _CURRENT})
-TARGETS: Final = TargetRecords("ConsumerGroup", _TARGET, _TARGET_MEMBER)
 
+#: The fields of a row of partitions, by topic ID.
+_PARTITIONS: Final = (Field("topic_id", UUID), array("partitions", INT32))
 
 _GROUP_VALUE = Message("ConsumerGroupMetadataValue", 0, (Field("epoch", INT32),))
 _MEMBER_VALUE = Message(
@@ -47,6 +48,10 @@ _MEMBER_VALUE = Message(
         ),
     ),
 )
+_TARGET_VALUE = Message("ConsumerGroupTargetAssignmentMetadataValue", 0, (Field("assignment_epoch", INT32),))
+_TARGET_MEMBER_VALUE = Message(
+    "ConsumerGroupTargetAssignmentMemberValue", 0, (array("topic_partitions", *_PARTITIONS),)
+)
 _CURRENT_VALUE = Message(
     "ConsumerGroupCurrentMemberAssignmentValue",
     0,
@@ -54,8 +59,8 @@ _CURRENT_VALUE = Message(
         Field("member_epoch", INT32),
         Field("previous_member_epoch", INT32),
         Field("state", INT8),
-        array("assigned_partitions", *PARTITIONS),
-        array("partitions_pending_revocation", *PARTITIONS),
+        array("assigned_partitions", *_PARTITIONS),
+        array("partitions_pending_revocation", *_PARTITIONS),
     ),
 )
 
@@ -88,6 +93,17 @@ def _classic_fields(classic: ClassicProtocol) -> Fields:
     }
 
 
+def target_record(group_id: str, group: ConsumerGroup) -> tuple[bytes, bytes]:
+    """Return the record of the epoch of a group's target assignment."""
+    return key_of(_TARGET, group_id), encoded(_TARGET_VALUE, {"assignment_epoch": group.assignment_epoch})
+
+
+def target_member_record(group_id: str, member_id: str, target: Places) -> tuple[bytes, bytes]:
+    """Return the record of a member's target assignment."""
+    fields = {"topic_partitions": rows_of(target)}
+    return key_of(_TARGET_MEMBER, group_id, member_id), encoded(_TARGET_MEMBER_VALUE, fields)
+
+
 def current_record(group_id: str, member: ConsumerGroupMember) -> tuple[bytes, bytes]:
     """Return the record of a member's epoch and assignment."""
     fields = {
@@ -104,8 +120,8 @@ def records_of_group(group_id: str, group: ConsumerGroup) -> list[tuple[bytes, b
     """Return all records of a group and of its members."""
     records = [member_record(group_id, member) for member in group.members.values()]
     records.append(group_record(group_id, group))
-    records += [TARGETS.of_member(group_id, member_id, target) for member_id, target in group.target.items()]
-    records.append(TARGETS.of_group(group_id, group.assignment_epoch))
+    records += [target_member_record(group_id, member_id, target) for member_id, target in group.target.items()]
+    records.append(target_record(group_id, group))
     records += [current_record(group_id, member) for member in group.members.values()]
     return records
 
@@ -130,7 +146,14 @@ def load_consumer_record(group: ConsumerGroup, version: int, member_id: str, val
     """Apply a record of a group to its state.  Compaction keeps the records of a member in any order."""
     if version == _GROUP:
         group.epoch = 0 if value is None else decoded(_GROUP_VALUE, value)["epoch"]
-    elif not TARGETS.load(group, version, member_id, value):
+    elif version == _TARGET:
+        group.assignment_epoch = 0 if value is None else decoded(_TARGET_VALUE, value)["assignment_epoch"]
+    elif version == _TARGET_MEMBER:
+        if value is None:
+            group.target.pop(member_id, None)
+        else:
+            group.target[member_id] = places_of(decoded(_TARGET_MEMBER_VALUE, value)["topic_partitions"])
+    else:
         known = group.members.get(member_id)
         if value is not None:
             load = _with_subscription if version == _MEMBER else _with_assignment

@@ -184,7 +184,7 @@ class Coordinator:
         group = self._groups.made(request.group_id)
         member_id = request.member_id or group.static_members.get(request.group_instance_id or "", "")
         member = group.members.get(member_id)
-        if group.modern is not None and group.is_empty and group.share is None:
+        if group.modern is not None and group.is_empty:
             self._groups.become_classic(group)
         if group.modern is not None or not group.supports(request.protocol_type, request.protocols, member):
             self._reply(token, JoinGroupResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id=request.member_id))

@@ -58,14 +58,6 @@ NUMBERS: Final[Mapping[str, WholeNumber]] = {
     "group.initial.rebalance.delay.ms": WholeNumber("initial_rebalance_delay_ms", 0),
     "group.max.session.timeout.ms": WholeNumber("max_session_timeout_ms", 1),
     "group.min.session.timeout.ms": WholeNumber("min_session_timeout_ms", 1),
-    "group.share.assignment.interval.ms": WholeNumber("share_assignment_interval_ms", 0),
-    "group.share.delivery.count.limit": WholeNumber("share_delivery_count_limit", 2, 10),
-    "group.share.heartbeat.interval.ms": WholeNumber("share_heartbeat_interval_ms", 1),
-    "group.share.max.share.sessions": WholeNumber("share_max_share_sessions", 1),
-    "group.share.max.size": WholeNumber("share_max_size", 1, 1000),
-    "group.share.partition.max.record.locks": WholeNumber("share_partition_max_record_locks", 100, 10_000),
-    "group.share.record.lock.duration.ms": WholeNumber("share_record_lock_duration_ms", 1000, 3_600_000),
-    "group.share.session.timeout.ms": WholeNumber("share_session_timeout_ms", 1),
     "group.streams.acceptable.recovery.lag": WholeNumber("streams_acceptable_recovery_lag", 0),
     "group.streams.assignment.interval.ms": WholeNumber("streams_assignment_interval_ms", 0),
     "group.streams.heartbeat.interval.ms": WholeNumber("streams_heartbeat_interval_ms", 1),
@@ -85,9 +77,8 @@ class CoordinatorConfig:
     ``consumer_session_timeout_ms`` is ``group.consumer.session.timeout.ms``, ``min_session_timeout_ms`` is
     ``group.min.session.timeout.ms``.  ``initial_rebalance_delay_ms`` is how long the join phase of the first generation
     lasts, so that more members can join; ``streams_initial_rebalance_delay_ms`` is that of streams groups (KIP-1071).
-    Kafka's default of both is 3000.  A consumer, streams or share group is assigned at most once in
-    ``consumer_assignment_interval_ms``, ``streams_assignment_interval_ms`` or ``share_assignment_interval_ms``
-    (KIP-1263); Kafka's default is 1000.
+    Kafka's default of both is 3000.  A consumer or streams group is assigned at most once in
+    ``consumer_assignment_interval_ms`` or ``streams_assignment_interval_ms`` (KIP-1263); Kafka's default is 1000.
     Members of streams groups are told to report their changelog offsets every ``streams_task_offset_interval_ms``, and
     that a warm-up task up to ``streams_acceptable_recovery_lag`` records behind has caught up.
     ``consumer_migration_policy`` decides about groups with members of both protocols.  Other defaults are Kafka's,
@@ -107,14 +98,6 @@ class CoordinatorConfig:
     consumer_migration_policy: MigrationPolicy = field(
         default=MigrationPolicy.BIDIRECTIONAL, validator=instance_of(MigrationPolicy)
     )
-    share_session_timeout_ms: int = 45_000
-    share_heartbeat_interval_ms: int = 5_000
-    share_assignment_interval_ms: int = 0
-    share_max_size: int = 200
-    share_max_share_sessions: int = 2_000
-    share_record_lock_duration_ms: int = 30_000
-    share_delivery_count_limit: int = 5
-    share_partition_max_record_locks: int = 2_000
     streams_session_timeout_ms: int = 45_000
     streams_heartbeat_interval_ms: int = 5_000
     streams_assignment_interval_ms: int = 0

@@ -43,14 +43,7 @@ class CreateInternalTopics:
     topics: Sequence[TopicSpec]
 
 
-@frozen
-class ForgetShares:
-    """An effect of the coordinator: forget where a share group is in its partitions, because the group was deleted."""
-
-    group_id: str
-
-
-Effect: TypeAlias = Reply | Persist | CreateInternalTopics | ForgetShares
+Effect: TypeAlias = Reply | Persist | CreateInternalTopics
 
 
 def undone(persists: Sequence[Persist]) -> None:

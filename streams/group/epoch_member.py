@@ -1,4 +1,4 @@
-"""The member side of groups whose coordinator assigns the work: KIP-848, KIP-932 (share groups) and KIP-1071 (streams).
+"""The member side of groups whose coordinator assigns the work: KIP-848 and KIP-1071 (streams).
 
 All that a member sends is heartbeats, with the epoch of its assignment.  A response may change the assignment: the
 member revokes what it no longer has, confirms that with its next heartbeat, and is then assigned what it gains.
@@ -25,7 +25,6 @@ from streams.protocol.group_messages import (
 )
 from streams.protocol.messages import FindCoordinator, FindCoordinatorResponse
 from streams.protocol.request import Request, Response
-from streams.protocol.share_group_messages import ShareGroupHeartbeat, ShareGroupHeartbeatResponse
 from streams.protocol.streams_group_messages import (
     StreamsGroupHeartbeat,
     StreamsGroupHeartbeatResponse,
@@ -35,10 +34,8 @@ from streams.protocol.transport import ANY_NODE
 log = logging.getLogger(__name__)
 
 #: Heartbeats of all kinds of groups, and their responses.
-GroupHeartbeat: TypeAlias = ConsumerGroupHeartbeat | ShareGroupHeartbeat | StreamsGroupHeartbeat
-GroupHeartbeatResponse: TypeAlias = (
-    ConsumerGroupHeartbeatResponse | ShareGroupHeartbeatResponse | StreamsGroupHeartbeatResponse
-)
+GroupHeartbeat: TypeAlias = ConsumerGroupHeartbeat | StreamsGroupHeartbeat
+GroupHeartbeatResponse: TypeAlias = ConsumerGroupHeartbeatResponse | StreamsGroupHeartbeatResponse
 
 #: Errors after which the coordinator is looked up again.
 _MOVED: Final = frozenset(

@@ -1,15 +1,14 @@
-"""Settings of single groups, as Kafka's tools set them for the resource type ``GROUP`` (KIP-848, KIP-1071, KIP-932).
+"""Settings of single groups, as Kafka's tools set them for the resource type ``GROUP`` (KIP-848, KIP-1071).
 
 They outlive the group.  A group without a setting has that of ``CoordinatorConfig``.  This module performs no I/O.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from streams.core.errors import BrokerError, ConfigError
-from streams.core.offset_reset import EARLIEST, LATEST, is_duration
 from streams.group.coordinator_config import NUMBERS, CoordinatorConfig, WholeNumber, number
 from streams.group.effects import Effect, Persist
 from streams.group.offsets import configs_key, configs_value, read_configs
@@ -21,12 +20,6 @@ _NAMES: Final = (
     "consumer.assignment.interval.ms",
     "consumer.heartbeat.interval.ms",
     "consumer.session.timeout.ms",
-    "share.assignment.interval.ms",
-    "share.delivery.count.limit",
-    "share.heartbeat.interval.ms",
-    "share.partition.max.record.locks",
-    "share.record.lock.duration.ms",
-    "share.session.timeout.ms",
     "streams.acceptable.recovery.lag",
     "streams.assignment.interval.ms",
     "streams.heartbeat.interval.ms",
@@ -35,35 +28,6 @@ _NAMES: Final = (
     "streams.session.timeout.ms",
     "streams.task.offset.interval.ms",
 )
-
-READ_COMMITTED_WORD: Final = "read_committed"
-
-
-def _reset(text: str) -> str:
-    return text if text in (LATEST, EARLIEST) or is_duration(text) else ""
-
-
-@frozen
-class _Word:
-    """A setting that is not a number: its default, what it may be, and a check that returns "" if it is not."""
-
-    default: str
-    expected: str
-    check: Callable[[str], str]
-
-
-def _one_of(*words: str) -> _Word:
-    return _Word(words[0], f"one of {', '.join(words)}", lambda text: text if text in words else "")
-
-
-#: Settings of groups that brokers do not have.
-_WORDS: Final[Mapping[str, _Word]] = {
-    "share.auto.offset.reset": _Word(
-        LATEST, f"{LATEST}, {EARLIEST}, or by_duration: and a duration such as PT1H", _reset
-    ),
-    "share.isolation.level": _one_of("read_uncommitted", READ_COMMITTED_WORD),
-    "share.renew.acknowledge.enable": _one_of("true", "false"),
-}
 
 
 @define(eq=False)
@@ -79,14 +43,10 @@ class GroupConfigs:
         given = self._given.get(group_id, {}).get(name)
         return self._default(name) if given is None else int(given)
 
-    def word(self, group_id: str, name: str) -> str:
-        """Return a setting of a group that is not a number."""
-        return self._given.get(group_id, {}).get(name, _WORDS[name].default)
-
     def assignment_delay_ms(self, kind: str, group_id: str, group: ModernGroup, now_ms: int) -> int:
         """Return for how many milliseconds a group waits that has changed since it was assigned (KIP-1263), or 0.
 
-        ``kind`` is ``consumer``, ``streams`` or ``share``.
+        ``kind`` is ``consumer`` or ``streams``.
         """
         if group.assigned_ms is None or group.epoch == group.assignment_epoch:
             return 0
@@ -107,8 +67,7 @@ class GroupConfigs:
 
     def shown(self, group_id: str) -> dict[str, str]:
         """Return all settings of a group."""
-        numbers = {name: str(self.value(group_id, name)) for name in _NAMES}
-        return numbers | {name: self.word(group_id, name) for name in _WORDS}
+        return {name: str(self.value(group_id, name)) for name in _NAMES}
 
     @staticmethod
     def check(given: Mapping[str, str]) -> None:
@@ -118,16 +77,9 @@ class GroupConfigs:
             BrokerError: a setting is unknown, or its value is invalid (``INVALID_CONFIG``).
         """
         for name, value in given.items():
-            if name in _WORDS:
-                if not _WORDS[name].check(value):
-                    raise BrokerError(
-                        f"Invalid value {value} for configuration {name}: must be {_WORDS[name].expected}",
-                        code=ErrorCode.INVALID_CONFIG,
-                    )
-                continue
             if name not in _NAMES:
                 raise BrokerError(
-                    f"groups have no setting {name}: they have {', '.join([*_NAMES, *_WORDS])}",
+                    f"groups have no setting {name}: they have {', '.join(_NAMES)}",
                     code=ErrorCode.INVALID_CONFIG,
                 )
             try:

@@ -1,4 +1,4 @@
-"""Groups whose coordinator assigns the work: consumer (KIP-848), streams (KIP-1071) and share groups (KIP-932).
+"""Groups whose coordinator assigns the work: consumer (KIP-848) and streams groups (KIP-1071).
 
 This is a part of ``coordinator``, which has the classic groups: a state machine without I/O.
 """
@@ -15,8 +15,6 @@ from streams.group.classic_members import ClassicMembers
 from streams.group.consumer_group import ConsumerGroup, ConsumerGroupMember
 from streams.group.consumer_groups import ConsumerGroups
 from streams.group.registry import Groups
-from streams.group.share_group import ShareGroup, ShareGroupMember
-from streams.group.share_groups import ShareGroups, describe_shares
 from streams.group.states import Group, ModernGroup
 from streams.group.streams_group import StreamsGroupMember
 from streams.group.streams_groups import StreamsGroups
@@ -27,23 +25,15 @@ from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import ConsumerGroupDescribe, ConsumerGroupHeartbeat, OffsetCommit, OffsetFetch
 from streams.protocol.messages import TxnOffsetCommit
 from streams.protocol.request import Response
-from streams.protocol.share_group_messages import ShareGroupDescribe, ShareGroupHeartbeat
 from streams.protocol.streams_group_messages import (
     StreamsGroupDescribe,
     StreamsGroupHeartbeat,
 )
 
 #: A member of such a group.
-ModernMember: TypeAlias = ConsumerGroupMember | StreamsGroupMember | ShareGroupMember
+ModernMember: TypeAlias = ConsumerGroupMember | StreamsGroupMember
 #: A request that only such groups have.
-ModernRequest: TypeAlias = (
-    ConsumerGroupHeartbeat
-    | ConsumerGroupDescribe
-    | StreamsGroupHeartbeat
-    | StreamsGroupDescribe
-    | ShareGroupHeartbeat
-    | ShareGroupDescribe
-)
+ModernRequest: TypeAlias = ConsumerGroupHeartbeat | ConsumerGroupDescribe | StreamsGroupHeartbeat | StreamsGroupDescribe
 
 
 class _Kind(Protocol):
@@ -56,12 +46,11 @@ class _Kind(Protocol):
 
 @frozen(eq=False)
 class ModernGroups:
-    """The consumer, streams and share groups of one broker."""
+    """The consumer and streams groups of one broker."""
 
     groups: Groups
     consumers: ConsumerGroups
     streams: StreamsGroups
-    shares: ShareGroups
     #: Answers members of consumer groups that use the classic protocol.
     classic_members: ClassicMembers
 
@@ -73,8 +62,7 @@ class ModernGroups:
         directory = topics or NoTopics()
         consumers = ConsumerGroups(groups.configs, rng, groups, timers, directory)
         streams = StreamsGroups(groups.configs, groups, timers, directory)
-        shares = ShareGroups(groups.configs, groups, timers, directory)
-        return cls(groups, consumers, streams, shares, ClassicMembers(consumers))
+        return cls(groups, consumers, streams, ClassicMembers(consumers))
 
     def handle(self, request: ModernRequest, now_ms: int) -> Response:
         """Return the response to a request."""
@@ -87,10 +75,6 @@ class ModernGroups:
                 return self.streams.heartbeat(request, now_ms)
             case StreamsGroupDescribe():
                 return describe_streams(self.groups.get(request.group_id), request)
-            case ShareGroupHeartbeat():
-                return self.shares.heartbeat(request, now_ms)
-            case ShareGroupDescribe():
-                return describe_shares(self.groups.get(request.group_id), request)
 
     def expire(self, shell: Group, timer: GroupTimer, now_ms: int) -> None:
         """Process a timer of a member, or of a group."""
@@ -98,8 +82,6 @@ class ModernGroups:
             self.consumers.expire(shell, timer)
         elif shell.streams is not None:
             self.streams.expire(shell, timer, now_ms)
-        elif shell.share is not None:
-            self.shares.expire(shell, timer)
 
     def remove_members(self, is_gone: Callable[[ModernMember], bool]) -> None:
         """Remove the members for which ``is_gone`` is True from all groups."""
@@ -120,9 +102,7 @@ class ModernGroups:
                 yield shell, self._kind_of(shell), list(shell.modern.members.values())
 
     def _kind_of(self, shell: Group) -> _Kind:
-        if shell.consumer is not None:
-            return self.consumers
-        return self.shares if shell.streams is None else self.streams
+        return self.streams if shell.consumer is None else self.consumers
 
     def check_fetch(self, request: OffsetFetch) -> ErrorCode:
         """Return the error code for the member ID and epoch with which offsets are fetched, or NONE."""
@@ -138,9 +118,6 @@ class ModernGroups:
         """Return the error code for the member ID and epoch with which offsets are committed, or NONE."""
         if isinstance(group, ConsumerGroup):
             return self.consumers.check_commit(group, request)
-        if isinstance(group, ShareGroup):
-            # A share group has no committed offsets.
-            return ErrorCode.GROUP_ID_NOT_FOUND
         return self.streams.check_commit(group, request)
 
     def remove_owners(self, shell: Group, partitions: Set[TopicPartition]) -> None:

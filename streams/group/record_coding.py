@@ -1,4 +1,4 @@
-"""The coding of a record of a consumer, share or streams group in the ``__consumer_offsets`` log, in Kafka's format.
+"""The coding of a record of a consumer or streams group in the ``__consumer_offsets`` log, in Kafka's format.
 
 A key has the number of its kind of record as its version; a value has a version of its own, which is 0.
 """

@@ -12,7 +12,7 @@ from attrs import define, field
 from streams.core.records import Block, ProducerStamp, TopicPartition
 from streams.group.consumer_group import ConsumerGroup
 from streams.group.consumer_log import keys_of_group, load_consumer_record, read_consumer_key, records_of_group
-from streams.group.effects import Effect, ForgetShares, Persist
+from streams.group.effects import Effect, Persist
 from streams.group.group_configs import GroupConfigs
 from streams.group.offsets import (
     group_key,
@@ -27,9 +27,6 @@ from streams.group.offsets import (
     settings_value,
 )
 from streams.group.pending_offsets import PendingOffsets
-from streams.group.share_group import ShareGroup
-from streams.group.share_log import keys_of_group as keys_of_shares
-from streams.group.share_log import load_share_record, read_share_key
 from streams.group.states import Group, GroupSettings, GroupState, ModernGroup
 from streams.group.streams_group import StreamsGroup
 from streams.group.streams_log import keys_of_group as keys_of_streams
@@ -53,7 +50,6 @@ class _ModernRecords(NamedTuple):
 _MODERN_RECORDS: Final = (
     _ModernRecords(ConsumerGroup, read_consumer_key, load_consumer_record),
     _ModernRecords(StreamsGroup, read_streams_key, load_streams_record),
-    _ModernRecords(ShareGroup, read_share_key, load_share_record),
 )
 
 
@@ -137,9 +133,6 @@ class Groups:
             keys = keys_of_group(group.group_id, group.consumer)
         elif group.streams is not None:
             keys = keys_of_streams(group.group_id)
-        elif group.share is not None:
-            keys = keys_of_shares(group.group_id)
-            self.effects.append(ForgetShares(group.group_id))
         self.effects += (Persist(key, None) for key in keys)
 
     def set_up(self, group: Group, settings: GroupSettings) -> None:

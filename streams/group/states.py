@@ -16,14 +16,13 @@ from attrs import define, field, frozen
 from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
 from streams.group.consumer_group import ConsumerGroup
-from streams.group.share_group import ShareGroup
 from streams.group.streams_group import StreamsGroup
 from streams.group.subscriptions import CONSUMER_PROTOCOL_TYPE, is_to_revoke
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import JoinGroupMember, OffsetAndMetadata, ResetOffsetsResponse
 
 #: The members and assignments of a group whose coordinator assigns.
-ModernGroup: TypeAlias = ConsumerGroup | StreamsGroup | ShareGroup
+ModernGroup: TypeAlias = ConsumerGroup | StreamsGroup
 
 
 class GroupState(Enum):
@@ -99,8 +98,8 @@ class Group:
     pending: dict[str, None] = field(factory=dict)
     #: The responses to the latest offset resets, by nonce.
     resets: dict[int, ResetOffsetsResponse] = field(factory=dict)
-    #: The members and assignments if this is a consumer (KIP-848), streams (KIP-1071) or share group (KIP-932), whose
-    #: coordinator assigns; ``members`` and what belongs to them is empty then.  None for a classic group.
+    #: The members and assignments if this is a consumer (KIP-848) or streams group (KIP-1071), whose coordinator
+    #: assigns; ``members`` and what belongs to them is empty then.  None for a classic group.
     modern: ModernGroup | None = None
     # The number of members whose JoinGroup response is pending; used at every join.
     joined: int = 0
@@ -208,11 +207,6 @@ class Group:
     def streams(self) -> StreamsGroup | None:
         """The members and assignments of a streams group, or None for a group of another kind."""
         return self.modern if isinstance(self.modern, StreamsGroup) else None
-
-    @property
-    def share(self) -> ShareGroup | None:
-        """The members and assignments of a share group, or None for a group of another kind."""
-        return self.modern if isinstance(self.modern, ShareGroup) else None
 
     @property
     def is_empty(self) -> bool:

@@ -17,8 +17,6 @@ from streams.group.wire import Reader, Writer
 CONSUMER_PROTOCOL_TYPE = "consumer"
 #: Protocol type for streams groups (KIP-1071).
 STREAMS_PROTOCOL_TYPE = "streams"
-#: Protocol type for share groups (KIP-932).
-SHARE_PROTOCOL_TYPE = "share"
 #: Protocol types of groups whose descriptions have the subscriptions and partitions of their members.
 READABLE_PROTOCOL_TYPES = frozenset({CONSUMER_PROTOCOL_TYPE, STREAMS_PROTOCOL_TYPE})
 

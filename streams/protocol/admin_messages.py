@@ -47,8 +47,6 @@ class FinalizedLevels(NamedTuple):
 
 #: The feature that says which transactions producers use; with level 2 those of KIP-890, second part.
 TRANSACTION_VERSION = "transaction.version"
-#: The feature that says whether there are share groups (KIP-932).
-SHARE_VERSION = "share.version"
 
 
 @frozen

@@ -187,8 +187,6 @@ CLASSIC_GROUP = "Classic"
 CONSUMER_GROUP = "Consumer"
 #: The type of groups whose coordinator assigns the tasks of a topology (KIP-1071).
 STREAMS_GROUP = "Streams"
-#: The type of groups whose members share partitions (KIP-932).
-SHARE_GROUP = "Share"
 
 
 @frozen

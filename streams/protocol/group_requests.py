@@ -17,7 +17,6 @@ from streams.protocol.group_messages import (
     ResetOffsets,
     SyncGroup,
 )
-from streams.protocol.share_group_messages import ShareGroupDescribe, ShareGroupHeartbeat
 from streams.protocol.streams_group_messages import (
     StreamsGroupDescribe,
     StreamsGroupHeartbeat,
@@ -39,6 +38,4 @@ GroupRequest: TypeAlias = (
     | ConsumerGroupDescribe
     | StreamsGroupHeartbeat
     | StreamsGroupDescribe
-    | ShareGroupHeartbeat
-    | ShareGroupDescribe
 )

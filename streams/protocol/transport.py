@@ -20,7 +20,6 @@ from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import JoinGroup, SyncGroup
 from streams.protocol.messages import Fetch
 from streams.protocol.request import Request, Response
-from streams.protocol.share_group_messages import ShareFetch
 
 #: Broker ID that stands for any broker.
 ANY_NODE: Final = -1
@@ -35,7 +34,7 @@ def response_timeout_ms(request: Request, request_timeout_ms: int) -> int:
     A broker delays the response to a fetch for up to ``max_wait_ms``, and to a join or sync for up to the rebalance
     timeout.  It responds immediately to a join that requests a member id (KIP-394).
     """
-    if isinstance(request, (Fetch, ShareFetch)):
+    if isinstance(request, Fetch):
         return request_timeout_ms + request.max_wait_ms
     is_first = isinstance(request, JoinGroup) and request.takes_member_id
     if isinstance(request, (JoinGroup, SyncGroup)) and (request.member_id or request.group_instance_id or not is_first):

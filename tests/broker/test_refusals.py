@@ -27,7 +27,6 @@ from streams.protocol.group_messages import (
 from streams.protocol.group_requests import GroupRequest
 from streams.protocol.messages import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, InitProducerId, TxnOffsetCommit
 from streams.protocol.request import response_type
-from streams.protocol.share_group_messages import ShareGroupDescribe, ShareGroupHeartbeat
 from streams.protocol.streams_group_messages import (
     StreamsGroupDescribe,
     StreamsGroupHeartbeat,
@@ -51,8 +50,6 @@ _REQUESTS = [
     ConsumerGroupDescribe("g"),
     StreamsGroupHeartbeat("g", "m", 1),
     StreamsGroupDescribe("g"),
-    ShareGroupHeartbeat("g", "m", 1),
-    ShareGroupDescribe("g"),
     InitProducerId("t", 1),
     AddPartitionsToTxn("t", 1, 0, (_A0,)),
     AddOffsetsToTxn("t", 1, 0, "g"),

@@ -23,11 +23,16 @@ from streams.core.errors import (
 )
 from streams.core.records import Block, TopicPartition
 from streams.group import CooperativeStickyAssignor
+from streams.protocol.admin_messages import ConfigResource, DescribeConfigs, ResourceType
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.protocol.messages import TopicSpec
+from streams.protocol.transport import ANY_NODE
 
 P0 = TopicPartition("t", 0)
 P1 = TopicPartition("t", 1)
+
+
+STANDBYS = "streams.num.standby.replicas"
 
 
 @pytest.fixture
@@ -233,6 +238,21 @@ def test_ephemeral_group_vanishes_with_its_last_member(admin, broker, clock, rea
     clock.advance(6_001)
     assert admin.list_groups() == []
     assert admin.committed_offsets("g") == {}
+
+
+def test_settings_of_a_group_are_set_and_reset(admin, broker):
+    def described() -> str:
+        connection = broker.connect("test")
+        connection.send(ANY_NODE, DescribeConfigs((ConfigResource(ResourceType.GROUP, "g", (STANDBYS,)),)))
+        ((_, response),) = connection.poll(1_000)
+        return response.results[0].configs[0].value
+
+    admin.alter_group_configs("g", {STANDBYS: "2"})
+    assert described() == "2"
+    with pytest.raises(BrokerError, match="INVALID_CONFIG"):
+        admin.alter_group_configs("g", {STANDBYS: "-1"})
+    admin.alter_group_configs("g", {STANDBYS: None})
+    assert described() == "0"
 
 
 def test_group_that_was_created_is_not_created_otherwise(admin):

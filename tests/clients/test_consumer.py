@@ -13,7 +13,6 @@ from streams.clients import (
     OffsetAndTimestamp,
     Producer,
     RebalanceListener,
-    ShareConsumer,
     WakeupError,
 )
 from streams.core.errors import (
@@ -865,11 +864,10 @@ def test_member_whose_listener_fails_on_close_leaves_the_group(broker, make, clo
 
 
 @pytest.mark.parametrize("group_id", ["", 5, b"g", "g" * 40_000])
-@pytest.mark.parametrize("kind", [Consumer, ShareConsumer])
-def test_group_id_that_no_request_can_carry_is_refused(broker, clock, kind, group_id):
+def test_group_id_that_no_request_can_carry_is_refused(broker, clock, group_id):
     """Such a consumer polled for ever and got nothing."""
     with pytest.raises(ConfigError, match="group_id: expected text of 1 to 32,767 bytes"):
-        kind(broker, group_id, clock=clock)
+        Consumer(broker, group_id, clock=clock)
 
 
 @pytest.mark.parametrize("time_ms", [-1, -2, -3, -100, 1.5, "1", None])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from streams import ConfigError, EmbeddedBroker
-from streams.clients import Consumer, Producer, RebalanceListener, ShareConsumer, SubscriptionPattern
+from streams.clients import Consumer, Producer, RebalanceListener, SubscriptionPattern
 from streams.clients.tcp import TcpCluster
 from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
@@ -137,8 +137,6 @@ def test_a_pattern_for_the_broker_is_a_text(given):
 
 def test_only_brokers_that_assign_match_patterns(broker):
     with Consumer(broker, "g") as one, pytest.raises(ConfigError, match="group_protocol='consumer'; set that, or"):
-        one.subscribe(SubscriptionPattern("t"))
-    with ShareConsumer(broker, "s") as one, pytest.raises(ConfigError, match="subscribes to names of topics"):
         one.subscribe(SubscriptionPattern("t"))
 
 

@@ -14,7 +14,6 @@ from streams.core.client_settings import (
     GroupClientSettings,
     ParallelSettings,
     ProducerSettings,
-    ShareConsumerSettings,
 )
 from streams.core.config import SETTINGS
 from streams.core.setting import Setting, table_of
@@ -25,7 +24,6 @@ from streams.core.settings import (
     ParallelOptions,
     ProducerOptions,
     Settings,
-    ShareConsumerOptions,
 )
 
 _PAIRS: list[tuple[Any, Mapping[str, Setting]]] = [
@@ -33,7 +31,6 @@ _PAIRS: list[tuple[Any, Mapping[str, Setting]]] = [
     (ConsumerOptions, table_of(ConsumerSettings)),
     (ProducerOptions, table_of(ProducerSettings)),
     (ParallelOptions, {**table_of(ConsumerSettings), **table_of(ParallelSettings)}),
-    (ShareConsumerOptions, table_of(ShareConsumerSettings)),
     (ConnectionOptions, table_of(ConnectionSettings)),
     (GroupClientOptions, table_of(GroupClientSettings)),
 ]

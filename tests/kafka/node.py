@@ -40,12 +40,6 @@ _SETTINGS = {
     "transaction.state.log.replication.factor": 1,
     "transaction.state.log.min.isr": 1,
     "transaction.state.log.num.partitions": 4,
-    "share.coordinator.state.topic.replication.factor": 1,
-    "share.coordinator.state.topic.min.isr": 1,
-    # Tests of share groups wait for assignments, and for the ends of locks.
-    "group.share.min.heartbeat.interval.ms": 500,
-    "group.share.heartbeat.interval.ms": 500,
-    "group.share.min.record.lock.duration.ms": 1_000,
     "group.initial.rebalance.delay.ms": 0,
     "auto.create.topics.enable": "false",
     # Tests' records are older than seven days, and the first check comes half a minute after the start.

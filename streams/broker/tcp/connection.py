@@ -20,7 +20,6 @@ from streams.broker.limits import (
     UNSENT_BYTES,
 )
 from streams.broker.service import Broker
-from streams.broker.shares import ShareSession
 from streams.broker.tcp.authentication import Authentication, AuthenticationFailed
 from streams.broker.tcp.requests import Exchange, read_request
 from streams.core.address import Address
@@ -76,8 +75,6 @@ class ClientConnection(asyncio.Protocol):
         self._frames: deque[bytes] = deque()
         self._queued_bytes = 0
         self._pending: Exchange | None = None
-        # A share session ends with the connection whose fetch began it (KIP-932).
-        self._share_sessions: dict[tuple[str, str], ShareSession] = {}
         now_ms = listener.driver.clock.now_ms
         self._authentication = None if listener.users is None else Authentication(listener.users, now_ms=now_ms)
         self._is_client_slow = self._is_paused = self._is_closing = self._is_working = False
@@ -130,7 +127,7 @@ class ClientConnection(asyncio.Protocol):
         self._work()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Drop the waiting fetch and the share sessions of the client, and unregister the connection."""
+        """Drop the waiting fetch of the client, and unregister the connection."""
         self._is_closing = True
         self._frames.clear()
         self._output.clear()
@@ -138,11 +135,9 @@ class ClientConnection(asyncio.Protocol):
         self._listener.on_closed(self)
         pending, self._pending = self._pending, None
         waiting = None if pending is None else pending.waiting
-        if waiting is not None or self._share_sessions:
+        if waiting is not None:
             try:
-                self._driver.act(
-                    lambda machine, now_ms: machine.on_disconnect(waiting, self._share_sessions.values(), now_ms)
-                )
+                self._driver.act(lambda machine, _: machine.on_disconnect(waiting))
             except BrokerError:
                 # The broker is closed, and has dropped its waiting fetches.
                 _LOGGER.debug("client %s: gone after the broker", self.peer)
@@ -279,7 +274,6 @@ class ClientConnection(asyncio.Protocol):
         def act(machine: Broker, now_ms: int) -> None:
             nonlocal is_there
             is_there = exchange.submit(fetch_bytes, machine, now_ms)
-            self._share_sessions |= machine.shares.begun_by(exchange.requests)
 
         self._driver.act(act)
         if is_there:

@@ -7,7 +7,7 @@ except the session APIs, which the connection handles itself.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from attrs import define, evolve, field
 
@@ -18,7 +18,6 @@ from streams.broker.service import Broker
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import Fetch, ProduceResponse
 from streams.protocol.request import ClientInformation, Request, Response
-from streams.protocol.share_group_messages import ShareFetch
 from streams.protocol.wire import (
     RequestHeader,
     UnsupportedVersionError,
@@ -26,8 +25,6 @@ from streams.protocol.wire import (
     request_coder,
 )
 from streams.protocol.wire.mapping import AnyIncoming, Serving, build_response, parse_request
-
-F = TypeVar("F", Fetch, ShareFetch)
 
 
 @define(eq=False)
@@ -66,8 +63,6 @@ class Exchange:
             if isinstance(request, Fetch):
                 self.waiting = machine.fetch(_bounded(request, fetch_bytes), now_ms, respond)
             else:
-                if isinstance(request, ShareFetch):
-                    request = _bounded(request, fetch_bytes)
                 machine.handle_remote(request, now_ms, respond)
         self._is_submitting = False
         return not self._missing
@@ -100,7 +95,7 @@ class Exchange:
         return encode_response(header.api_key, header.api_version, header.correlation_id, message)
 
 
-def _bounded(request: F, most_bytes: int) -> F:
+def _bounded(request: Fetch, most_bytes: int) -> Fetch:
     if request.max_bytes <= most_bytes and request.min_bytes <= min(FETCH_MIN_BYTES, most_bytes):
         return request
     return evolve(

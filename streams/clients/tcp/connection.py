@@ -2,8 +2,8 @@
 
 A broker performs the requests of a channel one after the other, so requests whose response it may delay have separate
 channels.  Fetches have several, so that a partition without new records does not delay the others; group joins and
-syncs have one.  So have share sessions, whose records a broker releases when the connection ends.  All other requests
-to a broker share one channel, in order.  Channels are opened on demand; the broker addresses come from metadata.
+syncs have one.  All other requests to a broker share one channel, in order.  Channels are opened on demand; the broker
+addresses come from metadata.
 Except for ``wakeup``, a connection is used by one thread.  It implements
 ``protocol.transport.Connection``.  The links of the channels are sockets, or are simulated.
 """
@@ -29,7 +29,6 @@ from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import JoinGroup, SyncGroup
 from streams.protocol.messages import CreatePartitions, CreateTopics, DeleteTopics, Fetch, Metadata, MetadataResponse
 from streams.protocol.request import Request
-from streams.protocol.share_group_messages import ShareAcknowledge, ShareFetch
 from streams.protocol.transport import ANY_NODE, Traits
 from streams.protocol.wire.mapping import key_of
 
@@ -37,7 +36,7 @@ log = logging.getLogger(__name__)
 
 #: Number of channels to one broker for fetches.
 _FETCH_CHANNELS: Final = 4
-_REQUESTS, _REBALANCES, _SHARES = "requests", "rebalances", "shares"
+_REQUESTS, _REBALANCES = "requests", "rebalances"
 #: Metadata request for the brokers, without topics.
 _BROKERS: Final = Metadata((), allow_auto_topic_creation=False)
 #: Shortest interval in milliseconds between log messages about an address.
@@ -229,8 +228,6 @@ class ClusterConnection:
     def _kind_of(self, address: Address, request: object) -> str:
         if isinstance(request, (JoinGroup, SyncGroup)):
             return _REBALANCES
-        if isinstance(request, (ShareFetch, ShareAcknowledge)):
-            return _SHARES
         if not isinstance(request, Fetch):
             return _REQUESTS
         best, load = "fetches-0", -1

@@ -251,7 +251,7 @@ class SocketLink:
                     f"broker at {self._channel.address}: {APIS[api_key].name}: it supports {has}, this client {low} to "
                     f"{high}; "
                     "Kafka 2.4 and later support all APIs that this client uses, but groups whose members the broker "
-                    "assigns need 4.0 (consumer) and 4.2 (share, streams)",
+                    "assigns need 4.0 (consumer) and 4.2 (streams)",
                     api_key=api_key,
                     version=high,
                 )

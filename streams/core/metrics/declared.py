@@ -60,10 +60,9 @@ class Scope(Enum):
     TOPIC = ("stream-topic-metrics", ("thread-id", "task-id", "processor-node-id", "topic"))
     #: The name of the last tag is prefixed with the type of the store, such as ``rocksdb-state-id``.
     STORE = ("stream-state-metrics", ("thread-id", "task-id", "state-id"))
-    #: A consumer, and its group membership; a share consumer; a producer.
+    #: A consumer, and its group membership; a producer.
     FETCH = ("consumer-fetch-manager-metrics", ("client-id",))
     COORDINATOR = ("consumer-coordinator-metrics", ("client-id",))
-    SHARE_FETCH = ("consumer-share-fetch-manager-metrics", ("client-id",))
     PRODUCER = ("producer-metrics", ("client-id",))
     CACHE = ("stream-record-cache-metrics", ("thread-id", "task-id", "record-cache-id"))
 

@@ -274,22 +274,13 @@ SUPPRESSED_SIZE = _debug(
 # --- consumers and producers --------------------------------------------------------------
 
 _fetch = partial(_sensor, Scope.FETCH, origin="Kafka")
-_coordinator, _producer, _share = (
-    partial(_sensor, Scope.COORDINATOR, origin="Kafka"),
-    partial(_sensor, Scope.PRODUCER, origin="Kafka"),
-    partial(_sensor, Scope.SHARE_FETCH, origin="Kafka"),
-)
+_coordinator = partial(_sensor, Scope.COORDINATOR, origin="Kafka")
+_producer = partial(_sensor, Scope.PRODUCER, origin="Kafka")
 CONSUMED_BY_CLIENT = _fetch(counted("records-consumed", "records that polls returned"))
 BYTES_CONSUMED = _fetch(counted("bytes-consumed", "bytes that polls returned, estimated in large blocks,"))
 CLIENT_LAG = _fetch(spread("records-lag", "records of a partition that are not consumed", (Stat.MAX,)))
 FETCHED = _fetch(counted("fetch", "fetch requests answered"), _latency("fetch", "a fetch, which waits for records"))
 OFFSETS_COMMITTED = _coordinator(counted("commit", "offset commits"), _latency("commit", "an offset commit"))
-SHARED_BY_CLIENT = _share(counted("records-consumed", "records that polls returned"))
-SHARE_FETCHED = _share(
-    counted("fetch", "fetch requests answered"), _latency("fetch", "a fetch, which waits for records")
-)
-ACKNOWLEDGED = _share(counted("acknowledgements-send", "records whose acknowledgements were sent"))
-UNACKNOWLEDGED = _share(counted("acknowledgements-error", "records whose acknowledgements failed"))
 RECORDS_SENT = _producer(counted("record-send", "records sent"))
 RECORDS_RETRIED = _producer(counted("record-retry", "records sent again"))
 RECORDS_FAILED = _producer(counted("record-error", "records that could not be written"))

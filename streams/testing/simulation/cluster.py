@@ -50,14 +50,6 @@ from streams.protocol.messages import (
     TxnOffsetCommit,
 )
 from streams.protocol.request import Request, Response
-from streams.protocol.share_group_messages import (
-    ShareAcknowledge,
-    ShareAcknowledgeResponse,
-    SharedPartition,
-    ShareFetch,
-    ShareFetchResponse,
-    ShareGroupHeartbeat,
-)
 from streams.protocol.streams_group_messages import StreamsGroupHeartbeat
 from streams.testing.simulation.brokers import SimBroker
 from streams.testing.simulation.report import Counters
@@ -69,7 +61,6 @@ _GROUP_REQUESTS: Final = (
     Heartbeat,
     LeaveGroup,
     ConsumerGroupHeartbeat,
-    ShareGroupHeartbeat,
     StreamsGroupHeartbeat,
     OffsetCommit,
     OffsetFetch,
@@ -188,8 +179,6 @@ class SimNodes:
             ordered = sorted(partitions)
             code = self._error_of_partitions(node, ordered)
             return None if code is None else response(dict.fromkeys(ordered, result(code)))
-        if kind in (ShareFetch, ShareAcknowledge):
-            return self._share_refusal(node, request)
         if kind in _GROUP_REQUESTS:
             code = self._error_of_coordinator(node, request.group_id)
             return None if code is None else refusal(request, code)
@@ -199,21 +188,6 @@ class SimNodes:
                 code = ErrorCode.CONCURRENT_TRANSACTIONS
             return None if code is None else refusal(request, code)
         return None
-
-    def _share_refusal(self, node: int, request: ShareFetch | ShareAcknowledge) -> Response | None:
-        """Return the error response with which a broker that is not the leader rejects requests of a share session.
-
-        The epoch of the session is then behind what the client believes, as after a lost response.
-        """
-        names = {topic.topic_id: topic.name for topic in self.broker.machine.topics.by_name.values()}
-        named = [TopicPartition(names[place.topic_id], place.partition) for place in request.partitions]
-        code = self._error_of_partitions(node, sorted(named))
-        if code is None:
-            return None
-        if isinstance(request, ShareAcknowledge):
-            return ShareAcknowledgeResponse(ErrorCode.NONE, errors=dict.fromkeys(request.partitions, (code, "")))
-        refused = SharedPartition(code, acknowledge_error=code)
-        return ShareFetchResponse(ErrorCode.NONE, partitions=dict.fromkeys(request.partitions, refused))
 
     # --- leaders --------------------------------------------------------------------------
 

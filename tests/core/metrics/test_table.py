@@ -6,7 +6,6 @@ from streams.core.metrics import SENSORS, Stat
 
 
 def test_no_metric_is_declared_twice_for_the_same_group_and_tags():
-    """As in Kafka, the group is part of the name: a share consumer counts ``records-consumed-total`` too."""
     declared = Counter((metric.name, spec.scope.group, spec.scope.tags) for spec in SENSORS for metric in spec.metrics)
 
     assert [found for found, count in declared.items() if count > 1] == []

@@ -109,7 +109,6 @@ from streams.protocol.wire import (
 )
 from streams.protocol.wire.codec import request_coder, response_coder
 from streams.protocol.wire.mapping import Serving
-from tests.protocol.wire.share_exchanges import SHARE_EXCHANGES
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 SERVING = Serving("cluster", {1: ("::1", 9092), 2: ("host", 9093)}, 1)
@@ -328,7 +327,6 @@ EXCHANGES = [
     ),
     (0, AddOffsetsToTxn("t", 7, 2, "g"), AddOffsetsToTxnResponse(ErrorCode.INVALID_TXN_STATE)),
     (0, TxnOffsetCommit("t", "g", 7, 2, _OFFSETS), TxnOffsetCommitResponse(_ERRORS)),
-    *SHARE_EXCHANGES,
     (3, TxnOffsetCommit("t", "g", 7, 2, _OFFSETS, 4, "m", "instance"), TxnOffsetCommitResponse(_ERRORS)),
     (0, EndTxn("t", 7, 2, True, bumps_epoch=False), EndTxnResponse(ErrorCode.NONE)),
 ]

@@ -2,8 +2,7 @@
 
 A client uses ``build_request`` and ``parse_response``; a broker uses ``parse_request`` and ``build_response``.
 Most translations are ``derived`` from the table and the message classes of an API.  The translations that depend on
-the version or the client are written by hand, in ``groups``, ``records``, ``share_groups``, ``topics`` and
-``transactions``.
+the version or the client are written by hand, in ``groups``, ``records``, ``topics`` and ``transactions``.
 Requests without a Kafka API are in ``WITHOUT_API``.
 """
 
@@ -16,7 +15,7 @@ from streams.protocol.request import UNKNOWN_CLIENT, ClientInformation, Request,
 from streams.protocol.wire.apis import APIS
 from streams.protocol.wire.errors import MalformedError, UnsupportedVersionError
 from streams.protocol.wire.fields import Api, Fields
-from streams.protocol.wire.mapping import groups, records, share_groups, topics, transactions
+from streams.protocol.wire.mapping import groups, records, topics, transactions
 from streams.protocol.wire.mapping.base import AnyIncoming as AnyIncoming
 from streams.protocol.wire.mapping.base import AnyTranslation
 from streams.protocol.wire.mapping.base import Incoming as Incoming
@@ -28,7 +27,7 @@ from streams.protocol.wire.mapping.derived import writer as writer
 #: Hand-written translations by API key.
 BY_HAND: Final[dict[int, AnyTranslation]] = {
     translation.api.key: translation
-    for module in (records, topics, groups, share_groups, transactions)
+    for module in (records, topics, groups, transactions)
     for translation in module.TRANSLATIONS
 }
 #: Requests without a Kafka API.

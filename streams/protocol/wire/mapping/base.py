@@ -15,13 +15,11 @@ from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode, error_code
 from streams.protocol.request import ClientInformation, Request
-from streams.protocol.share_group_messages import TopicIdPartition
 from streams.protocol.wire.errors import UnsupportedVersionError
 from streams.protocol.wire.fields import Api, Fields
 
 Q = TypeVar("Q")
 R = TypeVar("R")
-P = TypeVar("P", TopicPartition, TopicIdPartition)
 V = TypeVar("V")
 
 #: The error for a part of a request that was rejected before it reached the broker.
@@ -138,7 +136,7 @@ def with_client(
     return evolve(translation, parse_request=parse_request)
 
 
-def values_by_topic(values: Mapping[P, V]) -> dict[Any, list[tuple[int, V]]]:
+def values_by_topic(values: Mapping[TopicPartition, V]) -> dict[str, list[tuple[int, V]]]:
     """Group values by topic or topic ID, as (partition, value) pairs; topics are in order of first appearance."""
     topics: dict[Any, list[tuple[int, V]]] = {}
     for (topic, partition), value in values.items():
@@ -146,7 +144,7 @@ def values_by_topic(values: Mapping[P, V]) -> dict[Any, list[tuple[int, V]]]:
     return topics
 
 
-def partitions_by_topic(partitions: Iterable[P]) -> dict[Any, list[int]]:
+def partitions_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     """Group partition numbers by topic or topic ID; topics are in order of first appearance."""
     topics: dict[Any, list[int]] = {}
     for topic, partition in partitions:

@@ -4,7 +4,7 @@ A message attribute corresponds to the field with the same name, or to the field
 ``error`` and ``message`` correspond to ``error_code`` and ``error_message``.  Fields without an attribute have their
 default; attributes without a field must have a default.  The types determine the format:
 
-- A mapping or sequence by ``TopicPartition`` or ``TopicIdPartition`` is an array of topics, each with an array of
+- A mapping or sequence by ``TopicPartition`` is an array of topics, each with an array of
   partitions; other fields of a topic have their default.
 - Any other mapping is an array of structures, whose first field is the key.
 - A single value with a key is the only required field of its structure.
@@ -24,15 +24,12 @@ import attrs
 from streams.core.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode, error_code
 from streams.protocol.request import response_type
-from streams.protocol.share_group_messages import TopicIdPartition
-from streams.protocol.wire.fields import UUID, Api, Array, Field, Fields, Fixed, Struct, Text, Type
+from streams.protocol.wire.fields import Api, Array, Field, Fields, Fixed, Struct, Text, Type
 from streams.protocol.wire.mapping.base import RequestParts, Translation, partitions_by_topic, values_by_topic
 from streams.protocol.wire.source import FunctionSource
 
 #: Names of fields with a partition number.
 _INDEXES: Final = frozenset({"partition_index", "partition", "index", "partition_id"})
-#: Classes of keys that stand for a topic and the number of a partition.
-_PARTITIONS: Final = (TopicPartition, TopicIdPartition)
 _ALIASES: Final[Mapping[str, str]] = {"error_code": "error", "error_message": "message"}
 
 
@@ -104,7 +101,7 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
 
 
 def _is_message(hint: Any) -> bool:
-    return isinstance(hint, type) and (attrs.has(hint) or _is_named_tuple(hint)) and hint not in _PARTITIONS
+    return isinstance(hint, type) and (attrs.has(hint) or _is_named_tuple(hint)) and hint is not TopicPartition
 
 
 def _is_named_tuple(hint: Any) -> bool:
@@ -124,7 +121,6 @@ class _Derivation:
         source = self._source
         source.names.update(
             TopicPartition=TopicPartition,
-            TopicIdPartition=TopicIdPartition,
             error_code=error_code,
             values_by_topic=values_by_topic,
             partitions_by_topic=partitions_by_topic,
@@ -170,7 +166,7 @@ class _Derivation:
         if isinstance(of, Struct) and len(of.fields) > 1:
             topic, *others, partitions = of.fields
             is_free = not any(item.is_required for item in others)
-            if (isinstance(topic.type, Text) or topic.type is UUID) and isinstance(partitions.type, Array) and is_free:
+            if isinstance(topic.type, Text) and isinstance(partitions.type, Array) and is_free:
                 return topic, partitions
         return None
 
@@ -204,7 +200,7 @@ class _Derivation:
 
     def _write_array(self, hint: Any, of: Type, value: str) -> str:
         fresh, origin, arguments = self._source.fresh, get_origin(hint), get_args(hint)
-        topics = self._by_topic(of) if arguments and arguments[0] in _PARTITIONS else None
+        topics = self._by_topic(of) if arguments and arguments[0] is TopicPartition else None
         if topics is not None:
             topic, partitions = topics
             name, rows, number, inner = fresh("t"), fresh("p"), fresh("n"), fresh("v")
@@ -265,7 +261,7 @@ class _Derivation:
     def _read_array(self, hint: Any, of: Type, value: str) -> str:
         fresh, origin, arguments = self._source.fresh, get_origin(hint), get_args(hint)
         inner = fresh("r")
-        topics = self._by_topic(of) if arguments and arguments[0] in _PARTITIONS else None
+        topics = self._by_topic(of) if arguments and arguments[0] is TopicPartition else None
         if topics is not None:
             topic, partitions = topics
             row = fresh("r")
@@ -274,7 +270,7 @@ class _Derivation:
             loops = f"for {inner} in {value} for {row} in {inner}[{partitions.name!r}]"
             index, rest = self._split(struct.fields) if isinstance(struct, Struct) else ("", [])
             number = f"{row}[{index!r}]" if index else row
-            found = f"{arguments[0].__name__}({inner}[{topic.name!r}], {number})"
+            found = f"TopicPartition({inner}[{topic.name!r}], {number})"
             if len(arguments) == 2:
                 return f"{{{found}: {self.read(arguments[1], rest, row)} {loops}}}"
             return f"tuple(dict.fromkeys({found} {loops}))"

@@ -246,22 +246,6 @@ OFFSET_DELETE = Api(47, OffsetDelete, (0, 0), flexible=NEVER).with_fields(
 
 # --- the consumer groups of KIP-848 -----------------------------------------------------
 
-#: The fields of heartbeat responses of consumer and share groups.
-HEARTBEAT_RESPONSE = (
-    THROTTLE,
-    ERROR,
-    ERROR_MESSAGE,
-    Field("member_id", STRING, nullable=0, default=None),
-    Field("member_epoch", INT32),
-    Field("heartbeat_interval_ms", INT32),
-    struct(
-        "assignment",
-        array("topic_partitions", Field("topic_id", UUID), array("partitions", INT32), attribute="partitions"),
-        nullable=0,
-        default=None,
-    ),
-)
-
 CONSUMER_GROUP_HEARTBEAT = Api(68, group_messages.ConsumerGroupHeartbeat, (0, 1), flexible=0).with_fields(
     (
         Field("group_id", STRING),
@@ -282,7 +266,20 @@ CONSUMER_GROUP_HEARTBEAT = Api(68, group_messages.ConsumerGroupHeartbeat, (0, 1)
             attribute="owned",
         ),
     ),
-    HEARTBEAT_RESPONSE,
+    (
+        THROTTLE,
+        ERROR,
+        ERROR_MESSAGE,
+        Field("member_id", STRING, nullable=0, default=None),
+        Field("member_epoch", INT32),
+        Field("heartbeat_interval_ms", INT32),
+        struct(
+            "assignment",
+            array("topic_partitions", Field("topic_id", UUID), array("partitions", INT32), attribute="partitions"),
+            nullable=0,
+            default=None,
+        ),
+    ),
 )
 
 
