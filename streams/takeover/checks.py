@@ -229,6 +229,7 @@ def of_give_back(successor: Successor, facts: Facts) -> Iterator[Finding]:
     for at, item in facts.committed.items():
         if len(item.metadata.encode()) > _MOST_METADATA:
             yield Finding(Level.CANNOT, str(at), f"has {len(item.metadata)} bytes of metadata, more than Java commits")
+    yield from _ahead(facts)
     if plan is None:
         return
     for task_id, partitions in sorted(plan.groups.items()):
@@ -242,6 +243,21 @@ def of_give_back(successor: Successor, facts: Facts) -> Iterator[Finding]:
         if found.name.endswith(".lanes"):
             says = "is left from a run over files, and may have records that Java does not read"
             yield Finding(Level.CANNOT, f"topic {found.name}", says, "finish with a live run here first")
+
+
+def _ahead(facts: Facts) -> Iterator[Finding]:
+    """Find records that were read in step, before others with lower offsets."""
+    try:
+        lanes = Checkpoint.from_metadata({at: item.metadata for at, item in facts.committed.items()}).lanes
+    except StreamsError:
+        # Said already (``of_offsets``).
+        return
+    for at, ahead in lanes.items():
+        says = (
+            f"has records processed beyond the committed offset, of {_count(len(ahead), 'task')} upstream: Java would "
+            "process them again"
+        )
+        yield Finding(Level.CANNOT, str(at), says, "let the application here process all its input before it stops")
 
 
 def _store(topology: Topology, spec: StoreSpec) -> Iterator[Finding]:

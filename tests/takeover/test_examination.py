@@ -15,7 +15,7 @@ from streams.core.config import StreamsConfig
 from streams.core.records import Block
 from streams.dsl import build_topology
 from streams.protocol.group_messages import OffsetAndMetadata
-from streams.runtime.offset_metadata import OffsetMetadata
+from streams.runtime.offset_metadata import OffsetMetadata, OwnMetadata
 from streams.takeover import Candidate, ClusterReader, Examination, PositionMark, as_json, as_text
 from tests.waiting import until
 
@@ -258,6 +258,18 @@ def test_what_java_does_not_have_cannot_be_given_back(java):
     found = said(examined(java, more, gives_back=True), Level.CANNOT)
 
     assert any("(of once)" in text and "Kafka Streams has no such operator" in text for text in found)
+
+
+def test_records_that_were_processed_beyond_the_committed_offset_cannot_be_given_back(java):
+    """Java knows only the offset: it would process them again."""
+    java.commit(OffsetMetadata(1_000, own=OwnMetadata(lanes={1: 3, 2: 4})).encode())
+
+    found = said(examined(java, gives_back=True), Level.CANNOT)
+
+    assert found == [
+        "words-0: has records processed beyond the committed offset, of 2 tasks upstream: Java would process them again"
+    ]
+    assert examined(java).fits
 
 
 @pytest.mark.parametrize("is_by_hash", [True, False])
