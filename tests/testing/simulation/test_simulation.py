@@ -75,7 +75,7 @@ CASES = [(world, guarantee) for world in EITHER for guarantee in GUARANTEES] + [
 
 def test_idle_windows_close_once_in_a_storm_and_nothing_is_lost(seeds):
     """Windows are those of undisturbed worlds, and add up to the input; only idle inputs close the last ones."""
-    report = storm("closed windows", range(2 * seeds), "exactly_once_v2")
+    report = storm("windows behind gaps", range(2 * seeds), "exactly_once_v2")
 
     assert report.seeds == 2 * seeds
 
