@@ -89,12 +89,13 @@ def lost_changelogs(
     stores: Mapping[str, Store],
     changelogs: Mapping[str, TopicPartition],
     committed: Mapping[str, int],
-    ends: Mapping[TopicPartition, int],
+    extents: Mapping[TopicPartition, range],
 ) -> list[Loss]:
     """Return the changelogs that have lost records; ``committed`` has their end offsets at the last commit."""
     found = []
     for name, partition in changelogs.items():
-        loss = Loss(task_id, name, partition, ends[partition], committed.get(name), changelog_position(stores[name]))
+        end, kept = extents[partition].stop, changelog_position(stores[name])
+        loss = Loss(task_id, name, partition, end, committed.get(name), kept)
         if loss.end < max(loss.committed or 0, loss.kept):
             found.append(loss)
     return found
@@ -199,15 +200,13 @@ class LossGuard:
         store.commit({CHANGELOG_POSITION: str(end).encode()})
         return count
 
-    def position(
-        self, task_id: TaskId, partition: TopicPartition, committed: OffsetAndMetadata, start: int, end: int
-    ) -> int:
-        """Return the offset at which to continue reading a repartition topic with offsets ``start`` to ``end``.
+    def position(self, task_id: TaskId, partition: TopicPartition, committed: OffsetAndMetadata, extent: range) -> int:
+        """Return the offset at which to continue reading a repartition topic that has the offsets ``extent``.
 
         Raises:
             LostRecordsError: the log ends before the committed offset, and ``lost_records`` is ``fail``.
         """
-        offset = committed.offset
+        offset, start, end = committed.offset, extent.start, extent.stop
         if start <= offset <= end:
             return offset
         if self.config.lost_records == "accept":

@@ -44,6 +44,8 @@ class _Topic:
     reason: str = ""
     #: Number of sampled keys at which the reason is derived again, as it takes much longer than a sample.
     derived_at: int = 0
+    #: Whether the default partitioner is that of the topic; None until one of its keys is misplaced.
+    is_by_key: bool | None = None
 
 
 @define(eq=False)
@@ -51,8 +53,8 @@ class KeyWatch:
     """Samples the keys of the topics that tasks read into state without a repartition topic in between.
 
     ``policy`` is the setting ``misplaced_keys``. ``is_by_key`` returns whether the default partitioner chooses the
-    partitions of a topic, and is called when a key of the topic is misplaced. Windowed keys are placed without their
-    windows, and null keys have no place.
+    partitions of a topic, and is called when the first key of the topic is misplaced. Windowed keys are placed without
+    their windows, and null keys have no place.
     """
 
     policy: str
@@ -90,7 +92,9 @@ class KeyWatch:
         Return the index of the first one, with an error, if the task must fail.
         """
         topic, places = self._topics[item.name], sampler.places
-        if places.first is None and not self.is_by_key(item.name):
+        if topic.is_by_key is None:
+            topic.is_by_key = self.is_by_key(item.name)
+        if not topic.is_by_key:
             sampler.home = frozenset(range(places.partitions))
             return None
         is_first = places.first is None

@@ -109,13 +109,6 @@ class Restorer:
         self._assign()
         return keys
 
-    def without_records(self, partitions: Mapping[str, TopicPartition]) -> list[str]:
-        """Return the stores whose changelogs are empty."""
-        if not partitions:
-            return []
-        starts, ends = self.starts(partitions.values()), self.ends(partitions.values())
-        return [name for name, partition in partitions.items() if starts[partition] == ends[partition]]
-
     def begin(
         self,
         task_id: TaskId,
@@ -123,20 +116,21 @@ class Restorer:
         partitions: Mapping[str, TopicPartition],
         limits: Mapping[str, int],
         ahead: Mapping[str, range],
+        extents: Mapping[TopicPartition, range],
     ) -> None:
         """Start restoring a task's stores; ``partitions`` contains the changelog partition of each logged store.
 
         ``limits`` contains the end offsets for stores whose changelog is a source topic.  ``ahead`` contains, by store,
         the changelog offsets from the last commit on: a record there is passed to ``on_ahead``, also if the store has
-        it already.
+        it already.  ``extents`` contains the offsets that each changelog has.
         """
-        starts, ends = self.starts(partitions.values()), self.ends(partitions.values())
         now_ms = self._metrics.clock.monotonic_ms()
         for name, partition in partitions.items():
-            end = min(ends[partition], limits.get(name, ends[partition]))
-            start = max(changelog_position(stores[name]), starts[partition])
+            first, end = extents[partition].start, extents[partition].stop
+            end = min(end, limits.get(name, end))
+            start = max(changelog_position(stores[name]), first)
             if ahead.get(name):
-                start = min(start, max(ahead[name].start, starts[partition]))
+                start = min(start, max(ahead[name].start, first))
             if start < end:
                 stores[name].set_restoring(end - start >= _LONG)
                 self._add(partition, task_id, stores[name], start, end, now_ms)
@@ -145,9 +139,18 @@ class Restorer:
                 log.info(text, task_id, name, partition, start, end)
         self._assign()
 
-    def follow(self, task_id: TaskId, stores: Mapping[str, Store], partitions: Mapping[str, TopicPartition]) -> None:
-        """Start to update the standby replicas of a task's stores, until ``forget`` is called."""
-        starts, now_ms = self.starts(partitions.values()), self._metrics.clock.monotonic_ms()
+    def follow(
+        self,
+        task_id: TaskId,
+        stores: Mapping[str, Store],
+        partitions: Mapping[str, TopicPartition],
+        starts: Mapping[TopicPartition, int],
+    ) -> None:
+        """Start to update the standby replicas of a task's stores, until ``forget`` is called.
+
+        ``starts`` contains the log start offset of each changelog.
+        """
+        now_ms = self._metrics.clock.monotonic_ms()
         for name, partition in partitions.items():
             start = max(changelog_position(stores[name]), starts[partition])
             # The task may have been revoked while its store was being restored.

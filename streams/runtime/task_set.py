@@ -10,17 +10,15 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from attrs import define, field, frozen
+from attrs import define, field
 
-from streams.clients import Consumer, NoOffsetError, RequestTimeoutError
+from streams.clients import Consumer, RequestTimeoutError
 from streams.core.calls import CallLoop
 from streams.core.errors import StateLockedError, StoreError, TopologyError
 from streams.core.metrics import table
-from streams.core.offset_reset import LATEST, NONE, duration_ms
 from streams.core.records import TaskId, TopicPartition
-from streams.protocol.group_messages import OffsetAndMetadata
 from streams.runtime.assignment import tasks_of
-from streams.runtime.checkpoint import Checkpoint, is_of_others
+from streams.runtime.checkpoint import Checkpoint
 from streams.runtime.environment import SharedParts
 from streams.runtime.facts import Directive
 from streams.runtime.fitting import check_changelogs, loss_of_fields, misfit
@@ -31,6 +29,7 @@ from streams.runtime.recording import Opening, OrderRecorder
 from streams.runtime.restore import Restorer, changelog_position
 from streams.runtime.sampling import TaskSampling
 from streams.runtime.task import Task
+from streams.runtime.task_logs import LastCommit, TaskLogReader, TaskLogs
 from streams.runtime.task_parts import TaskState
 from streams.state import RecordCache
 
@@ -61,15 +60,6 @@ class TaskOwner(Protocol):
         ...
 
 
-@frozen
-class _LastCommit:
-    """The last commit of a task: the offsets with their metadata, the checkpoint, and the changelog of each store."""
-
-    offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    checkpoint: Checkpoint
-    changelogs: Mapping[str, TopicPartition]
-
-
 @define(eq=False)
 class TaskSet:
     """The open tasks and standby replicas of one thread."""
@@ -92,6 +82,18 @@ class TaskSet:
     _opened: int = 0
     #: Stores of which a warning was logged that their class has lost fields.
     _losing: set[str] = field(factory=set)
+    _reader: TaskLogReader = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        shared = self.shared
+        self._reader = TaskLogReader(
+            self.name,
+            self.consumer,
+            self.restorer,
+            shared.config,
+            shared.environment.clock,
+            is_bounded=shared.bounded is not None,
+        )
 
     @property
     def home(self) -> StateHome:
@@ -106,15 +108,50 @@ class TaskSet:
         self._close_changed(wanted)
         for task_id in [task_id for task_id in self.copies if task_id not in wanted and task_id not in followed]:
             self.close_copy(task_id)
+        tasks = [task_id for task_id in wanted if task_id not in self.active]
+        copies = [task_id for task_id in followed if task_id not in self.copies]
+        locked: dict[TaskId, dict[str, Any]] = {}
         is_complete = True
-        for open_one, task_ids in ((self._open, wanted), (self._open_copy, followed)):
-            for task_id in task_ids:
+        try:
+            for task_id in (*tasks, *copies):
                 try:
-                    open_one(task_id)
+                    if task_id not in self.copies:
+                        locked[task_id] = self.home.open_task(task_id, plan.stores_of(task_id), self)
                 except StateLockedError:
                     # Another thread of this process has not closed the task yet.
                     is_complete = False
+            self._open_all(
+                [task_id for task_id in tasks if task_id in locked or task_id in self.copies],
+                [task_id for task_id in copies if task_id in locked],
+                locked,
+            )
+        except BaseException:
+            for task_id, stores in locked.items():
+                self.restorer.forget(task_id)
+                self._release(task_id, stores)
+            raise
         return is_complete
+
+    def _open_all(
+        self, tasks: Sequence[TaskId], copies: Sequence[TaskId], locked: dict[TaskId, dict[str, Any]]
+    ) -> None:
+        """Open tasks and standby replicas; their stores are removed from ``locked`` once they are open."""
+        if not tasks and not copies:
+            return
+        logs = self._reader.read(self.plan, tasks, copies)
+        for task_id in tasks:
+            is_copied = task_id in self.copies
+            if is_copied:
+                locked[task_id] = self.copies.pop(task_id)
+                self.restorer.forget(task_id)
+                self.shared.metrics.counter(table.TAKEN_OVER).value += 1
+                log.info("%s: task %s continues from its standby replica", self.name, task_id)
+            self._open(task_id, locked[task_id], logs, is_on_disk=not is_copied)
+            del locked[task_id]
+        for task_id in copies:
+            self._check_stores(task_id, locked[task_id], logs, is_copy=True)
+            self._follow(task_id, locked[task_id], logs.extents)
+            del locked[task_id]
 
     def positions(self) -> dict[TaskId, int]:
         """Return, for each task whose local state may lag behind its changelogs, the sum of its changelog positions."""
@@ -143,50 +180,32 @@ class TaskSet:
         for task in changed:
             self.close(task)
 
-    def _open(self, task_id: TaskId) -> None:
-        if task_id in self.active:
-            return
-        plan = self.plan
-        copied = self.copies.pop(task_id, None)
-        if copied is None:
-            stores = self.home.open_task(task_id, plan.stores_of(task_id), self)
-        else:
-            stores = copied
-            self.restorer.forget(task_id)
-            self.shared.metrics.counter(table.TAKEN_OVER).value += 1
-            log.info("%s: task %s continues from its standby replica", self.name, task_id)
-        try:
-            log_starts = self._log_starts(task_id)
-            changelog_ends = self._changelog_ends(task_id)
-            last = self._last_commit(task_id)
-            has_lost = self._check_stores(task_id, stores, last, is_on_disk=copied is None)
-            starts = self._positions(task_id, last.offsets, log_starts)
-            limits = {
-                name: last.offsets[tp].offset if tp in last.offsets else 0
-                for name, tp in last.changelogs.items()
-                if name in plan.topology.source_changelogs
-            }
-            self.restorer.begin(task_id, stores, last.changelogs, limits, self._ahead(last, changelog_ends))
-            task = plan.open_task(
-                task_id,
-                TaskState(
-                    stores,
-                    self.shared.global_stores,
-                    last.checkpoint,
-                    is_complete=not self.restorer.is_restoring(task_id),
-                    carries_cancelled=self.shared.bounded is not None,
-                    is_timed=self.shared.bounded is None,
-                    call_loop=self.call_loop,
-                ),
-                self.shared.metrics,
-                chosen_counts=self.owner.partition_counts,
-                cache=self._cache_of(),
-                is_bounded=self.shared.bounded is not None,
-            )
-        except BaseException:
-            self.restorer.forget(task_id)
-            self._release(task_id, stores)
-            raise
+    def _open(self, task_id: TaskId, stores: dict[str, Any], logs: TaskLogs, *, is_on_disk: bool) -> None:
+        plan, last = self.plan, logs.commits[task_id]
+        has_lost = self._check_stores(task_id, stores, logs, is_on_disk=is_on_disk)
+        starts = self._positions(task_id, logs)
+        limits = {
+            name: last.offsets[tp].offset if tp in last.offsets else 0
+            for name, tp in last.changelogs.items()
+            if name in plan.topology.source_changelogs
+        }
+        self.restorer.begin(task_id, stores, last.changelogs, limits, self._ahead(last, logs), logs.extents)
+        task = plan.open_task(
+            task_id,
+            TaskState(
+                stores,
+                self.shared.global_stores,
+                last.checkpoint,
+                is_complete=not self.restorer.is_restoring(task_id),
+                carries_cancelled=self.shared.bounded is not None,
+                is_timed=self.shared.bounded is None,
+                call_loop=self.call_loop,
+            ),
+            self.shared.metrics,
+            chosen_counts=self.owner.partition_counts,
+            cache=self._cache_of(),
+            is_bounded=self.shared.bounded is not None,
+        )
         self.shared.keys.attach(task, plan)
         if self._is_recorded:
             self._record(task, starts, last.checkpoint)
@@ -254,26 +273,11 @@ class TaskSet:
                 self._losing.add(name)
                 log.warning("%s: %s", self.name, loss)
 
-    def _last_commit(self, task_id: TaskId) -> _LastCommit:
-        """Return the last commit of a task; log a warning for offsets that another client has committed."""
-        inputs, stores = self.plan.inputs(task_id), [spec.name for spec in self.plan.stores_of(task_id)]
-        committed = self.consumer.committed([item.partition for item in inputs])
-        for partition, found in committed.items():
-            if is_of_others(found.metadata):
-                log.warning(
-                    "%s: the committed offset of %s has metadata of another client (%.60r): its stream time restarts",
-                    self.name,
-                    partition,
-                    found.metadata,
-                )
-        checkpoint = Checkpoint.from_metadata({partition: found.metadata for partition, found in committed.items()})
-        return _LastCommit(committed, checkpoint, self.plan.changelogs(task_id, stores))
-
     def _check_stores(
         self,
         task_id: TaskId,
         stores: dict[str, Any],
-        last: _LastCommit,
+        logs: TaskLogs,
         *,
         is_on_disk: bool = True,
         is_copy: bool = False,
@@ -284,35 +288,34 @@ class TaskSet:
             LostRecordsError: a changelog has lost records, and ``lost_records`` is ``fail``.
             StoreError: the content of a store or of its changelog is incompatible with the topology.
         """
-        has_lost = self._check_losses(task_id, stores, last, is_copy=is_copy)
+        has_lost = self._check_losses(task_id, stores, logs, is_copy=is_copy)
         # Stores are restored from changelogs, and read in the formats of the topology, only if nothing is lost.
         if is_on_disk:
             self._drop_misfits(task_id, stores)
-        self._check_changelogs(task_id, stores, last)
+        self._check_changelogs(task_id, stores, logs)
         return has_lost
 
-    def _check_changelogs(self, task_id: TaskId, stores: Mapping[str, Any], last: _LastCommit) -> None:
+    def _check_changelogs(self, task_id: TaskId, stores: Mapping[str, Any], logs: TaskLogs) -> None:
         """Check that the changelog formats recorded in the last commit are compatible with the topology.
 
         Raises:
             StoreError: a changelog has another format.
         """
-        found = check_changelogs(task_id, stores, last.changelogs, last.checkpoint.contents)
-        for name in self.restorer.without_records({name: last.changelogs[name] for name in found}):
-            # The records have been deleted since that commit, so nothing can be misread.
-            del found[name]
-        for message in found.values():
-            raise StoreError(message)
+        last = logs.commits[task_id]
+        for name, message in check_changelogs(task_id, stores, last.changelogs, last.checkpoint.contents).items():
+            # If the records have been deleted since that commit, nothing can be misread.
+            if logs.extents[last.changelogs[name]]:
+                raise StoreError(message)
 
-    def _check_losses(self, task_id: TaskId, stores: dict[str, Any], last: _LastCommit, *, is_copy: bool) -> bool:
+    def _check_losses(self, task_id: TaskId, stores: dict[str, Any], logs: TaskLogs, *, is_copy: bool) -> bool:
         """Check that changelogs have all committed records; return whether records were lost and the loss was handled.
 
         Raises:
             LostRecordsError: a changelog has lost records, and ``lost_records`` is ``fail``.
         """
+        last = logs.commits[task_id]
         own = without_sources(last.changelogs, self.plan.topology.source_changelogs)
-        ends = self.restorer.ends(own.values())
-        lost = lost_changelogs(task_id, stores, own, last.checkpoint.changelog_ends, ends)
+        lost = lost_changelogs(task_id, stores, own, last.checkpoint.changelog_ends, logs.extents)
         for loss in lost:
             spec = self.plan.topology.stores[loss.store]
             if self.losses.keeps_store(loss, stores[loss.store], has_offsets=bool(last.offsets), is_copy=is_copy):
@@ -321,34 +324,12 @@ class TaskSet:
             stores[loss.store] = self.home.renew_store(task_id, spec)
         return bool(lost)
 
-    def _log_starts(self, task_id: TaskId) -> dict[TopicPartition, int]:
-        """Return the log start offsets of the inputs that only the application writes.
-
-        They must be read before the committed offsets.  A member that does not know that the group has removed it may
-        open a task that another member owns by now; that member commits offsets, then deletes the records before them.
-        If start offsets are read first, the committed offset is at or after the log start unless records are lost.
-        """
-        return self.restorer.starts([item.partition for item in self.plan.inputs(task_id) if self.plan.is_own(item)])
-
-    def _changelog_ends(self, task_id: TaskId) -> dict[str, int]:
-        """Return the end offset of each changelog of a task that commits with exactly-once.
-
-        They are read before the committed offsets, for the same reason as log start offsets: records that another
-        member commits meanwhile are not ahead of its offsets.  Records of open transactions do not count, since their
-        offsets may be committed later.
-        """
-        if not self.shared.config.is_exactly_once:
-            return {}
-        changelogs = self.plan.changelogs(task_id, [spec.name for spec in self.plan.stores_of(task_id)])
-        own = without_sources(changelogs, self.plan.topology.source_changelogs)
-        ends = self.restorer.stable_ends(own.values())
-        return {name: ends[partition] for name, partition in own.items()}
-
-    def _ahead(self, last: _LastCommit, ends: Mapping[str, int]) -> dict[str, range]:
-        """Return by store the changelog offsets up to ``ends`` that no commit covers; a record there is a lost commit.
+    def _ahead(self, last: LastCommit, logs: TaskLogs) -> dict[str, range]:
+        """Return by store the changelog offsets that no commit covers; a record there is a lost commit.
 
         In a bounded run the state directory is the application's alone: without any committed offset all are lost.
         """
+        ends = {name: logs.stable_ends[log] for name, log in last.changelogs.items() if log in logs.stable_ends}
         begins: Mapping[str, int] = {}
         if last.checkpoint.is_exactly_once:
             begins = last.checkpoint.changelog_ends
@@ -357,79 +338,32 @@ class TaskSet:
             begins = {} if self.consumer.committed(inputs) else dict.fromkeys(ends, 0)
         return {name: range(begins.get(name, end), end) for name, end in ends.items()}
 
-    def _positions(
-        self,
-        task_id: TaskId,
-        committed: Mapping[TopicPartition, OffsetAndMetadata],
-        log_starts: Mapping[TopicPartition, int],
-    ) -> dict[TopicPartition, int]:
-        """Return the start position for each input of a task; ``log_starts`` is the result of ``_log_starts``.
+    def _positions(self, task_id: TaskId, logs: TaskLogs) -> dict[TopicPartition, int]:
+        """Return the start position for each input of a task.
 
         Raises:
             LostRecordsError: the log of a topic that only the application writes does not reach the committed offset.
         """
-        plan = self.plan
-        inputs = plan.inputs(task_id)
-        ends = self.restorer.ends([partition for partition in log_starts if partition in committed])
         result = {}
-        for item in inputs:
-            partition = item.partition
-            if partition in ends:
-                found = committed[partition]
-                result[partition] = self.losses.position(
-                    task_id, partition, found, log_starts[partition], ends[partition]
-                )
-            elif partition in committed:
-                result[partition] = committed[partition].offset
+        for item in self.plan.inputs(task_id):
+            partition, committed = item.partition, logs.commits[task_id].offsets.get(item.partition)
+            if committed is None:
+                result[partition] = logs.begins[partition]
+            elif self.plan.is_own(item):
+                result[partition] = self.losses.position(task_id, partition, committed, logs.extents[partition])
             else:
-                result[partition] = self._start_position(partition)
+                result[partition] = committed.offset
         return result
 
-    def _start_position(self, partition: TopicPartition) -> int:
-        """Return the start position for a partition without a committed offset.
-
-        With the reset policy "latest", a partition that was added to a topic which the application already reads is
-        read from the beginning, since none of its records can have been read.
-
-        Raises:
-            NoOffsetError: the reset policy is "none".
-        """
-        policy = self.plan.topology.offset_reset(partition.topic) or self.shared.config.consumer.auto_offset_reset
-        # Repartition topics, and all inputs of a bounded run, are read from the beginning.
-        if self.shared.bounded is None and partition.topic not in self.plan.repartition_topics():
-            if policy == NONE:
-                raise NoOffsetError(
-                    f"{partition}: application {self.shared.config.application_id!r} has no committed offset, and its "
-                    "offset_reset (auto_offset_reset) is none; give 'earliest' or 'latest', or set it with "
-                    "`streams groups rewind`",
-                    (partition,),
-                )
-            back_ms = duration_ms(policy)
-            if back_ms is not None:
-                from_ms = max(0, self.shared.environment.clock.now_ms() - back_ms)
-                found = self.consumer.offsets_for_times({partition: from_ms})[partition]
-                return self.consumer.end_offsets([partition])[partition] if found is None else found.offset
-            if policy == LATEST:
-                others = [tp for tp in self.consumer.partitions_for(partition.topic) if tp != partition]
-                if not self.consumer.committed(others):
-                    return self.consumer.end_offsets([partition])[partition]
-        return self.consumer.beginning_offsets([partition])[partition]
-
-    def _open_copy(self, task_id: TaskId) -> None:
-        if task_id in self.copies or task_id in self.active:
-            return
-        stores = self.home.open_task(task_id, self.plan.stores_of(task_id), self)
-        try:
-            self._check_stores(task_id, stores, self._last_commit(task_id), is_copy=True)
-            self._follow(task_id, stores)
-        except BaseException:
-            self._release(task_id, stores)
-            raise
-
-    def _follow(self, task_id: TaskId, stores: dict[str, Any]) -> None:
+    def _follow(self, task_id: TaskId, stores: dict[str, Any], extents: Mapping[TopicPartition, range] | None) -> None:
         # A store whose changelog is a source topic must not get ahead of commits, so it is restored at takeover.
-        changelogs = self.plan.changelogs(task_id, stores)
-        self.restorer.follow(task_id, stores, without_sources(changelogs, self.plan.topology.source_changelogs))
+        changelogs = without_sources(self.plan.changelogs(task_id, stores), self.plan.topology.source_changelogs)
+        starts = (
+            self.restorer.starts(changelogs.values())
+            if extents is None
+            else {partition: extents[partition].start for partition in changelogs.values()}
+        )
+        self.restorer.follow(task_id, stores, changelogs, starts)
         self.copies[task_id] = stores
 
     def close(self, task: Task, *, keeps_stores: bool = False) -> None:
@@ -448,7 +382,7 @@ class TaskSet:
             self._release(task_id, task.stores)
             raise
         if keeps_stores:
-            self._follow(task_id, dict(task.stores))
+            self._follow(task_id, dict(task.stores), None)
         else:
             self._release(task_id, task.stores)
 

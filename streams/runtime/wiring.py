@@ -67,7 +67,6 @@ class ThreadFactory:
         )
         losses = LossGuard(name, config, restorer, partial(clients.producer, f"{name}-rebuild", None))
         restorer.on_ahead = losses.on_ahead
-        restorer.on_ahead = losses.on_ahead
         cache = RecordCache(config.cache_max_bytes) if config.cache_max_bytes else None
         task_set = TaskSet(name, self._plan, shared, consumer, restorer, losses, cache)
         waits = LaneWaits(

@@ -20,6 +20,7 @@ from streams.core.partitioning import partition_for
 from streams.core.records import Block, Window
 from streams.core.serdes import time_windowed
 from streams.runtime.key_sampler import KeySampler
+from streams.runtime.provisioning import Provisioner
 from tests.waiting import until
 
 orders = Topic("orders", key=str, value=int)
@@ -196,13 +197,24 @@ def test_null_keys_and_windowed_keys_are_not_misplaced(broker: EmbeddedBroker) -
     assert counted_keys(streams.metrics, "sampled-keys-total", "windows") == {"": len(KEYS)}
 
 
-def test_topic_with_a_partitioner_of_its_own_is_exempt(caplog: pytest.LogCaptureFixture) -> None:
+def test_topic_with_a_partitioner_of_its_own_is_exempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its settings are asked for once, not for each partition."""
+    asked: list[str] = []
+    ask = Provisioner.is_by_key
+
+    def is_by_key(self: Provisioner, topic: str) -> bool:
+        asked.append(topic)
+        return ask(self, topic)
+
+    monkeypatch.setattr(Provisioner, "is_by_key", is_by_key)
     with EmbeddedBroker(auto_create_topics=False) as broker:
         broker.create_topic(orders, PARTITIONS, partitioner=by_crc32)
         broker.create_topic(out, PARTITIONS)
         write(broker, orders)
 
         run(broker, counted, misplaced_keys="fail")
+
+    assert asked == ["orders"]
 
 
 def test_topic_that_the_application_writes_with_a_partitioner_is_exempt(broker: EmbeddedBroker) -> None:

@@ -12,7 +12,7 @@ from streams import Consumer, EmbeddedBroker, Producer, TopicPartition
 from streams.core.records import Block, TaskId
 from streams.core.serdes import LONG, STRING
 from streams.runtime.restore import Restorer, changelog_position
-from streams.state import StoreSpec, kinds, open_store
+from streams.state import Store, StoreSpec, kinds, open_store
 from tests.waiting import WATCHDOG_MS
 
 CHANGELOG = TopicPartition("changelog", 0)
@@ -30,6 +30,11 @@ def broker():
         yield made
 
 
+def begin(restorer: Restorer, stores: dict[str, Store], changelogs: dict[str, TopicPartition]) -> None:
+    starts, ends = restorer.starts(changelogs.values()), restorer.ends(changelogs.values())
+    restorer.begin(TASK, stores, changelogs, {}, {}, {log: range(starts[log], ends[log]) for log in ends})
+
+
 class Restoring:
     """One store on its way to the end of the changelog, with at most so many bytes before it is written."""
 
@@ -37,7 +42,7 @@ class Restoring:
         self.store = open_store(spec, path, default_engine="rocksdb")
         consumer = Consumer(broker, client_id="restore", auto_offset_reset="earliest", **options)
         self.restorer = Restorer(consumer, TURN, max_uncommitted_bytes=most)
-        self.restorer.begin(TASK, {"sums": self.store}, {"sums": CHANGELOG}, {}, {})
+        begin(self.restorer, {"sums": self.store}, {"sums": CHANGELOG})
 
     def turn(self) -> None:
         while self.restorer.is_restoring(TASK) and not self.restorer.poll():
@@ -167,7 +172,7 @@ def test_the_limit_is_for_all_stores_that_are_restored_at_a_time(broker, tmp_pat
     consumer = Consumer(broker, client_id="restore", auto_offset_reset="earliest")
     one_turn = 10 * (150 + 12)
     restorer = Restorer(consumer, TURN, max_uncommitted_bytes=one_turn)
-    restorer.begin(TASK, stores, {"one": CHANGELOG, "two": TopicPartition("other", 0)}, {}, {})
+    begin(restorer, stores, {"one": CHANGELOG, "two": TopicPartition("other", 0)})
     while restorer.is_restoring(TASK):
         restorer.poll()
         assert sum(store.approximate_uncommitted_bytes for store in stores.values()) <= one_turn
