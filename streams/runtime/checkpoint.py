@@ -68,6 +68,8 @@ class Checkpoint:
     lanes: dict[TopicPartition, Mapping[int, int]] = field(factory=dict)
     #: Highest place among the inputs that the task had processed, if its outputs are merged by place.
     place_ms: int = NO_TIMESTAMP
+    #: Number of commits of the task, with this one; manifests leave it out.
+    commits: int = 0
 
     def offset_metadata(self, partitions: list[TopicPartition]) -> dict[TopicPartition, str]:
         """Return the offset metadata of each partition.
@@ -93,6 +95,7 @@ class Checkpoint:
                     operator_times=others,
                     timers=_timer_rows(self.timers),
                     place_ms=self.place_ms,
+                    commits=self.commits,
                 )
             entry = OffsetMetadata(self.partition_times.get(partition, NO_TIMESTAMP), emitted, own)
             result[partition] = entry.with_changelogs(changelogs).encode()
@@ -116,6 +119,7 @@ class Checkpoint:
             checkpoint.partition_times[partition] = found.partition_time_ms
             checkpoint.stream_time_ms = max(checkpoint.stream_time_ms, own.stream_time_ms)
             checkpoint.place_ms = max(checkpoint.place_ms, own.place_ms)
+            checkpoint.commits = max(checkpoint.commits, own.commits)
             emitted = {_EMITTED + name: time for name, time in found.times.items()}
             for name, time in (emitted | dict(own.operator_times)).items():
                 checkpoint.operator_times[name] = max(time, checkpoint.operator_times.get(name, NO_TIMESTAMP))

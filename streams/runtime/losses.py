@@ -26,6 +26,10 @@ from streams.state import Store
 
 log = logging.getLogger(__name__)
 
+#: Metadata entry of a store from which its changelog was rebuilt: the end offset after that; ``_UNFINISHED`` before.
+_REBUILT = "changelog_rebuilt"
+_UNFINISHED = -1
+
 _CAUSES = "a damaged log, an older copy of the broker's data, or a deleted topic"
 _START_OVER = (
     "start over with `streams reset`, with another application id, or by deleting the group with its offsets, its "
@@ -49,6 +53,8 @@ class Loss:
     committed: int | None
     #: The changelog position of the store on this instance; 0 without a persistent store.
     kept: int
+    #: Whether a rebuild of the changelog from the store was interrupted.
+    is_rebuilding: bool = False
 
     @property
     def is_in_store(self) -> bool:
@@ -95,10 +101,16 @@ def lost_changelogs(
     found = []
     for name, partition in changelogs.items():
         end, kept = extents[partition].stop, changelog_position(stores[name])
-        loss = Loss(task_id, name, partition, end, committed.get(name), kept)
-        if loss.end < max(loss.committed or 0, loss.kept):
+        is_rebuilding = rebuilt_end(stores[name]) == _UNFINISHED
+        loss = Loss(task_id, name, partition, end, committed.get(name), kept, is_rebuilding)
+        if is_rebuilding or loss.end < max(loss.committed or 0, loss.kept):
             found.append(loss)
     return found
+
+
+def rebuilt_end(store: Store) -> int:
+    """Return the end offset of the changelog after it was rebuilt from a store; 0 if it never was."""
+    return int(store.metadata().get(_REBUILT, b"0"))
 
 
 @frozen
@@ -128,10 +140,13 @@ class LossGuard:
                 loss, "no offsets are committed, so the application starts over: the content of the store is deleted"
             )
             return False
+        if is_copy and loss.is_rebuilding:
+            # It goes on if the task becomes active here.
+            return True
         if policy == "accept" or (is_copy and policy == "rebuild"):
             self._warn(loss, "accepted: the store has the remaining records of the changelog")
             return loss.kept <= loss.end
-        if policy == "rebuild" and loss.is_in_store:
+        if loss.is_rebuilding or (policy == "rebuild" and loss.is_in_store):
             why = misfit(loss.task_id, store)
             if why is not None:
                 raise loss.error(f"it cannot be rewritten from the store by this version of the topology: {why}; ")
@@ -146,10 +161,33 @@ class LossGuard:
         Raises:
             LostRecordsError: ``lost_records`` is not ``accept``.
         """
-        what = (
+        self._lost_commits(
             f"changelog {changelog} of store {store!r} of task {task_id} has records from offset {offsets.start} to "
-            f"{offsets.stop}, but the committed offsets, which are of the same transaction, end before them"
+            f"{offsets.stop}, but the committed offsets, which are of the same transaction, end before them",
+            task_id,
+            store,
+            changelog,
+            offsets,
         )
+
+    def on_lost_commits(
+        self, task_id: TaskId, store: str, changelog: TopicPartition, noted: int, committed: int
+    ) -> None:
+        """Handle a store on disk that was written after commit number ``noted``, but ``committed`` is the last one.
+
+        Raises:
+            LostRecordsError: ``lost_records`` is not ``accept``.
+        """
+        self._lost_commits(
+            f"store {store!r} of task {task_id} in the state directory has the changes up to commit {noted} of the "
+            f"task, but the committed offsets are those of its commit {committed}",
+            task_id,
+            store,
+            changelog,
+            range(committed, noted),
+        )
+
+    def _lost_commits(self, what: str, task_id: TaskId, store: str, changelog: TopicPartition, missing: range) -> None:
         if self.config.lost_records == "accept":
             log.warning("%s: %s; accepted: their inputs are processed a second time", self.name, what)
             return
@@ -158,8 +196,8 @@ class LossGuard:
             f"to process their inputs a second time, with wrong results; or {_START_OVER}",
             topic=changelog.topic,
             partition=changelog.partition,
-            expected=offsets.start,
-            end=offsets.stop,
+            expected=missing.start,
+            end=missing.stop,
             task_id=task_id,
             store=store,
         )
@@ -179,8 +217,9 @@ class LossGuard:
     def _rebuild(self, partition: TopicPartition, store: Store) -> int:
         """Append the whole content of a store to its changelog, with tombstones for all other changelog keys.
 
-        A rebuild may be interrupted and repeated, because it takes effect only with the next commit.
+        A rebuild that is interrupted is repeated at the next start, since the store notes that it has begun.
         """
+        store.commit({_REBUILT: str(_UNFINISHED).encode()})
         others, count = self.restorer.live_keys(partition), 0
         with self.new_producer() as producer:
             for block in store.snapshot_blocks():
@@ -197,7 +236,7 @@ class LossGuard:
                 producer.flush()
                 count += len(deleted)
         end = self.restorer.ends([partition])[partition]
-        store.commit({CHANGELOG_POSITION: str(end).encode()})
+        store.commit(dict.fromkeys((CHANGELOG_POSITION, _REBUILT), str(end).encode()))
         return count
 
     def position(self, task_id: TaskId, partition: TopicPartition, committed: OffsetAndMetadata, extent: range) -> int:

@@ -122,6 +122,8 @@ class OwnMetadata:
     #: Highest place among the inputs that the task had processed, if its outputs are merged by place; -1 but on the
     #: task's first partition.
     place_ms: int = _tagged(10, _NUMBER, default=NO_TIMESTAMP)
+    #: Number of this commit of the task, which its stores note too; 0 but on the task's first partition.
+    commits: int = _tagged(11, _NUMBER, default=0)
 
     def sections(self) -> dict[str, bytes]:
         """Return the bytes of each field by its name, in order; fields with their default are left out."""

@@ -34,12 +34,19 @@ from streams.runtime.sources import SourceReader, TaskInput
 from streams.runtime.task_failures import TaskFailures
 from streams.runtime.task_metrics import TaskMetrics
 from streams.runtime.task_parts import TaskParts, TaskState
-from streams.state import Content
+from streams.state import Content, Store
 from streams.topology import BatchingNode, Process, PunctuationType, SinkNode, StreamTime
 
 _NO_ORIGIN = ("", -1, -1)
 #: Metadata entry of a store: the first changelog offset that the committed state does not contain.
 CHANGELOG_POSITION = "changelog_position"
+#: Metadata entry of a store: the number of the task's commit after which it was written.
+_COMMITS = "commits"
+
+
+def commits_of(store: Store) -> int:
+    """Return the number of the commit of its task after which a store was last written; 0 if it never was."""
+    return int(store.metadata().get(_COMMITS, b"0"))
 
 
 class Task:
@@ -105,6 +112,8 @@ class Task:
         """Restore the stream times of the last commit, and connect the stores to the counter of expired records."""
         self.initial = state
         self.stores = state.stores
+        #: Number of commits of the task.  Committed offsets may have been set by another client since.
+        self.commits = max([state.checkpoint.commits, *map(commits_of, state.stores.values())])
         #: Nodes that gather records in batches, upstream nodes first.
         self.batches: list[BatchingNode] = []
         #: The calls of async functions; None without nodes that make calls.
@@ -564,6 +573,7 @@ class Task:
                 if queue.lanes is not None and queue.position is not None
             },
             place_ms=self.outbox.place_ms,
+            commits=self.commits + 1,
         )
 
     def uncarried_timers(self) -> list[str]:
@@ -572,10 +582,12 @@ class Task:
 
     def write_state(self, changelog_positions: Mapping[str, int]) -> None:
         """Write the changes and the changelog position of each store in one batch, as the last step of a commit."""
+        self.commits += 1
         for name, store in self.stores.items():
             position = changelog_positions.get(name)
+            notes = {} if position is None else {CHANGELOG_POSITION: position, _COMMITS: self.commits}
             with self.sensors.flushing(name, store.type_name):
-                store.commit({} if position is None else {CHANGELOG_POSITION: str(position).encode()})
+                store.commit({note: str(number).encode() for note, number in notes.items()})
             self.sensors.note_statistics(name, store)
         self.is_dirty = False
         self.wants_commit = False

@@ -23,12 +23,12 @@ from streams.runtime.environment import SharedParts
 from streams.runtime.facts import Directive
 from streams.runtime.fitting import check_changelogs, loss_of_fields, misfit
 from streams.runtime.homes import StateHome
-from streams.runtime.losses import LossGuard, lost_changelogs, without_sources
+from streams.runtime.losses import LossGuard, lost_changelogs, rebuilt_end, without_sources
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.recording import Opening, OrderRecorder
 from streams.runtime.restore import Restorer, changelog_position
 from streams.runtime.sampling import TaskSampling
-from streams.runtime.task import Task
+from streams.runtime.task import Task, commits_of
 from streams.runtime.task_logs import LastCommit, TaskLogReader, TaskLogs
 from streams.runtime.task_parts import TaskState
 from streams.state import RecordCache
@@ -189,7 +189,7 @@ class TaskSet:
             for name, tp in last.changelogs.items()
             if name in plan.topology.source_changelogs
         }
-        self.restorer.begin(task_id, stores, last.changelogs, limits, self._ahead(last, logs), logs.extents)
+        self.restorer.begin(task_id, stores, last.changelogs, limits, self._ahead(stores, last, logs), logs.extents)
         task = plan.open_task(
             task_id,
             TaskState(
@@ -289,6 +289,8 @@ class TaskSet:
             StoreError: the content of a store or of its changelog is incompatible with the topology.
         """
         has_lost = self._check_losses(task_id, stores, logs, is_copy=is_copy)
+        if not is_copy:
+            self._check_commits(task_id, stores, logs.commits[task_id])
         # Stores are restored from changelogs, and read in the formats of the topology, only if nothing is lost.
         if is_on_disk:
             self._drop_misfits(task_id, stores)
@@ -322,11 +324,29 @@ class TaskSet:
                 continue
             stores[loss.store].close()
             stores[loss.store] = self.home.renew_store(task_id, spec)
-        return bool(lost)
+        # A rebuild takes effect with the next commit, without which the process may have ended.
+        ends = last.checkpoint.changelog_ends
+        return bool(lost) or any(rebuilt_end(stores[name]) > ends.get(name, 0) for name in own)
 
-    def _ahead(self, last: LastCommit, logs: TaskLogs) -> dict[str, range]:
+    def _check_commits(self, task_id: TaskId, stores: Mapping[str, Any], last: LastCommit) -> None:
+        """Check that no store was written after a later commit than the last one.
+
+        Offsets that another client has set have no number of a commit, and go back if it wants so.  In a bounded run
+        the state directory is the application's alone: there, that would be a loss.
+
+        Raises:
+            LostRecordsError: commits are lost, and ``lost_records`` is not ``accept``.
+        """
+        committed = last.checkpoint.commits
+        if committed or (self.shared.bounded is not None and not last.offsets):
+            for name, store in stores.items():
+                if commits_of(store) > committed:
+                    self.losses.on_lost_commits(task_id, name, last.changelogs[name], commits_of(store), committed)
+
+    def _ahead(self, stores: Mapping[str, Any], last: LastCommit, logs: TaskLogs) -> dict[str, range]:
         """Return by store the changelog offsets that no commit covers; a record there is a lost commit.
 
+        What a rebuild has written is covered by the next commit; until then, the store notes its end.
         In a bounded run the state directory is the application's alone: without any committed offset all are lost.
         """
         ends = {name: logs.stable_ends[log] for name, log in last.changelogs.items() if log in logs.stable_ends}
@@ -336,7 +356,7 @@ class TaskSet:
         elif self.shared.bounded is not None and not last.offsets and any(ends.values()):
             inputs = [item.partition for task_id in self.plan.groups for item in self.plan.inputs(task_id)]
             begins = {} if self.consumer.committed(inputs) else dict.fromkeys(ends, 0)
-        return {name: range(begins.get(name, end), end) for name, end in ends.items()}
+        return {name: range(max(begins.get(name, end), rebuilt_end(stores[name])), end) for name, end in ends.items()}
 
     def _positions(self, task_id: TaskId, logs: TaskLogs) -> dict[TopicPartition, int]:
         """Return the start position for each input of a task.

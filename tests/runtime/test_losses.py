@@ -10,8 +10,9 @@ import shutil
 import pytest
 from attrs import evolve
 
-from streams import Admin, Consumer, EmbeddedBroker, LostRecordsError, StreamsBuilder, TopicPartition
+from streams import Admin, Consumer, EmbeddedBroker, LostRecordsError, Producer, StreamsBuilder, TopicPartition
 from streams.core.records import Block
+from streams.runtime.losses import LossGuard
 from tests.comparison.takeover_cases import Life, clicks
 
 GUARANTEES = ["at_least_once", "exactly_once_v2"]
@@ -220,3 +221,64 @@ def test_a_standby_copy_that_is_ahead_is_kept_too(life):
     life.forget_all_folders()
     life.state_dir.with_name("aside").rename(life.state_dir)
     assert life.run(counting, lost_records="rebuild") == {"sums": {"ann": 5, "ben": 5}}
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_stores_that_are_ahead_of_the_committed_offsets_are_refused(life, caplog, guarantee):
+    """The log of committed offsets is older: its records would be added a second time."""
+    given = {"processing_guarantee": guarantee}
+    life.run(counting, *TEN[:6], **given)
+    with Admin(life.broker) as admin:
+        older = admin.committed_offsets("app")
+        life.run(counting, *TEN[6:], **given)
+        admin.alter_offsets("app", older)
+
+        for _ in range(2):
+            with pytest.raises(LostRecordsError, match="commits are lost"):
+                life.run(counting, **given)
+        assert life.run(counting, **given, lost_records="accept") == {"sums": {"ann": 7, "ben": 7}}
+        assert "accepted: their inputs are processed a second time" in said(caplog)
+        assert life.run(counting, (clicks, "ann", 1, 9), **given) == {"sums": {"ann": 8, "ben": 7}}
+
+        # Whoever sets offsets back wants it so.
+        admin.alter_offsets("app", dict.fromkeys(older, 10))
+        assert life.run(counting, **given) == {"sums": {"ann": 9, "ben": 7}}
+        assert life.run(counting, (clicks, "ann", 1, 9), **given) == {"sums": {"ann": 10, "ben": 7}}
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("when", ["within", "before the commit"])
+def test_an_interrupted_rebuild_goes_on_at_the_next_start(life, monkeypatch, guarantee, when):
+    """The part of it that is in the changelog is more than what was lost."""
+    given = {"processing_guarantee": guarantee}
+    keys = [f"k{number}" for number in range(30)]
+    life.run(latest, *[(clicks, key, 1, 0) for key in keys], **given)
+    life.run(latest, (clicks, "k0", None, 1), **given)
+    cut(life.broker, CHANGELOG, 28)
+    has_ended = False
+
+    def end_once(is_due):
+        nonlocal has_ended
+        if is_due and not has_ended:
+            has_ended = True
+            raise RuntimeError("killed")
+
+    flush, warn = Producer.flush, LossGuard._warn
+
+    def flush_and_end(producer, *arguments):
+        flush(producer, *arguments)
+        end_once(when == "within" and "-rebuild" in repr(producer))
+
+    def warn_and_end(guard, loss, what):
+        warn(guard, loss, what)
+        end_once(when != "within" and what.startswith("rebuilt"))
+
+    monkeypatch.setattr(Producer, "flush", flush_and_end)
+    monkeypatch.setattr(LossGuard, "_warn", warn_and_end)
+    with pytest.raises(RuntimeError, match="killed"):
+        life.run(latest, **given, lost_records="rebuild")
+
+    whole = {"sums": dict.fromkeys(keys[1:], 1)}
+    assert life.run(latest, **given) == whole
+    life.forget_all_folders()
+    assert life.run(latest, (clicks, "k1", 1, 2), **given) == whole
