@@ -105,18 +105,17 @@ def seeds(request: pytest.FixtureRequest) -> int:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what cannot run here or is not of the scope, and begin with the longest tests."""
-    ids = {item: item.nodeid for item in items}
-    rest = sample.left_out(ids.values())
+    rest = sample.left_out(map(marked, items))
     if config.option.scope == "rest":
-        chosen = [item for item in items if ids[item] in rest or _is_property(item)]
+        chosen = [item for item in items if item.nodeid in rest or _is_property(item)]
         config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
         items[:] = chosen
     for item in items:
         reason = _absence(config, item)
         if reason is None and item.get_closest_marker("exhaustive") and seeds_of(config) == 1:
             reason = EXHAUSTIVE
-        if reason is None and config.option.scope == "sample" and ids[item] in rest:
-            reason = f"{rest[ids[item]]} (make test-all)"
+        if reason is None and config.option.scope == "sample" and item.nodeid in rest:
+            reason = f"{rest[item.nodeid]} (make test-rest)"
         if reason is not None:
             item.add_marker(pytest.mark.skip(reason=reason))
     # Where several workers share the tests, a long one that comes last is waited for by all.
@@ -132,6 +131,14 @@ def pytest_collection_finish() -> None:
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Look for tests in test modules only: the examples of docstrings are those of the product."""
     return (collection_path.suffix == ".py" and not collection_path.name.startswith("test_")) or None
+
+
+def marked(item: pytest.Item) -> sample.Marked:
+    """Return a test with its marks."""
+    marks: dict[str, tuple[object, ...]] = {}
+    for mark in item.iter_markers():
+        marks.setdefault(mark.name, mark.args)
+    return sample.Marked(item.nodeid, marks)
 
 
 def _is_property(item: pytest.Item) -> bool:
@@ -151,9 +158,13 @@ def _absence(config: pytest.Config, item: pytest.Item) -> str | None:
             return BROWSER
         if None in chromium() or importlib.util.find_spec("selenium") is None:
             return "of the page in a browser, which need chromium, chromedriver and the extra browser"
-    if item.get_closest_marker("spark") and not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
+    if _needs_spark(item) and not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
         return "of Spark, which needs Java 17: there is no java on the PATH"
     return None
+
+
+def _needs_spark(item: pytest.Item) -> bool:
+    return item.get_closest_marker("spark") is not None or "_spark_and_port" in getattr(item, "fixturenames", ())
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -22,6 +22,7 @@ CHECKERS = {
 }
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_type_checker_finds_streams_from_any_folder(checker, tmp_path):
     """It reports the planted mistake, and that alone: the types of the package are known."""

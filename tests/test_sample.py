@@ -1,64 +1,110 @@
-"""What is left to `make test-all`, and that the end of a run says so."""
+"""What is left to `make test-rest`, and that the end of a run says so."""
 
 import pytest
 
 from tests import programs, sample
-from tests.sample import Rest
+from tests.conftest import marked
+from tests.sample import Marked
 
-IDS = ["tests/a.py::one[x-1]", "tests/a.py::one[x-2]", "tests/a.py::two", "tests/b.py::three", "tests/b.py::four"]
+ONE = [Marked("tests/a.py::one", {}), Marked("tests/a.py::two", {"slow": ()})]
+
+
+PLACES = {
+    "kafka": ("tests/kafka/", "tests/clients/tcp/test_security.py"),
+    "collector": ("tests/telemetry/",),
+    "browser": ("tests/browser/",),
+    "deploy": ("tests/deploy/",),
+}
+
+
+def cases(*every: int) -> list[Marked]:
+    """Return a test of five parameters, one case of each so many of which is in the sample."""
+    return [Marked(f"tests/a.py::three[{number}]", {"case": every}) for number in range(5)]
 
 
 @pytest.mark.parametrize(
-    ("rest", "left"),
+    ("tests", "left"),
     [
-        (Rest("w", "tests/a.py::*"), IDS[:3]),
-        (Rest("w", "tests/a.py::*", keep=("*[x-1]",)), IDS[1:3]),
-        (Rest("w", "tests/*", one_in=2), [IDS[1], IDS[3]]),
-        (Rest("w", "tests/*", one_in=2, keep=("*one*",)), [IDS[3]]),
-        (Rest("w", "tests/c.py::*"), []),
+        (ONE, [1]),
+        ([*ONE, Marked("tests/b.py::four", {"world": ()}), Marked("tests/b.py::five", {"slow": ()})], [1, 3]),
+        ([*ONE, Marked("tests/b.py::four", {"spark": ()}), Marked("tests/b.py::five", {"kafka": ()})], [1, 2]),
+        ([Marked("tests/b.py::four", {"kafka": ()}), Marked("tests/b.py::five", {"slow": ()})], []),
+        (cases(), [1, 2, 3, 4]),
+        (cases(2), [1, 3]),
+        ([*cases(4), Marked("tests/a.py::three[5]", {"case": (4,), "killed": ()})], [1, 2, 3, 5]),
     ],
 )
-def test_entry_leaves_out_what_its_pattern_means_and_keeps_the_rest(rest, left):
-    assert rest.chosen(IDS) == left
+def test_marks_leave_out_all_but_one_of_a_kind_and_something_of_each_module(tests, left):
+    assert list(sample.left_out(tests)) == [tests[number].id for number in left]
 
 
-def test_each_entry_leaves_something_out_and_keeps_its_kind(request):
-    """Where all tests were collected: no pattern is out of date, and of each kind something stays in the sample."""
+def test_each_module_has_a_test_in_the_sample(request):
+    """Where all tests were collected; but those that need a Spark, a Kafka or a browser, which starts for long."""
     if request.config.option.scope == "rest" or "::" in str(request.config.args) or len(request.session.items) < 4_000:
         pytest.skip("not all tests were collected")
-    ids = [item.nodeid for item in request.session.items]
-    left = sample.left_out(ids)
+    started = sample.STARTED - {"spark"}
+    tests = [test for test in map(marked, request.session.items) if not started & test.marks.keys()]
+    left = sample.left_out(tests)
 
-    assert [rest for rest in sample.REST if not rest.chosen(ids)] == []
-    assert [keep for rest in sample.REST for keep in rest.keep if not rest.kept(ids, keep)] == []
-    # What these are for has tests in other modules of the sample.
-    modules = {test_id.partition("::")[0] for test_id in left} - {
-        test_id.partition("::")[0] for test_id in set(ids) - left.keys()
-    }
-    assert modules == {
-        "tests/examples/test_airflow.py",
-        "tests/examples/test_notebook.py",
-        "tests/examples/test_web_service.py",
-        "tests/kafka/test_queries.py",
-        "tests/properties/test_chains.py",
-        "tests/kafka/test_reset_from_snapshot.py",
-        "tests/kafka/test_rolling.py",
-        "tests/kafka/test_workers.py",
-        "tests/lookup/test_enrichment.py",
-        "tests/properties/test_asof.py",
-        "tests/properties/test_caches.py",
-        "tests/properties/test_determinism.py",
-        "tests/properties/test_engines.py",
-        "tests/properties/test_restore.py",
+    def modules(chosen):
+        return {test.module for test in chosen}
+
+    without = modules(tests) - modules(test for test in tests if test.id not in left)
+    assert without == sample.ONE_LONG_TEST | {
         "tests/replay/test_equality_spark.py",
-        "tests/runtime/test_idle_live.py",
-        "tests/replay/test_changes.py",
-        "tests/replay/test_s3.py",
         "tests/replay/test_spark_cluster.py",
-        "tests/replay/test_spark_failures.py",
-        "tests/runtime/test_crashes.py",
         "tests/replay/test_spark_masters.py",
+        "tests/replay/test_table_inputs.py",
     }
+    # Where the Makefile looks for them.
+    for mark, places in PLACES.items():
+        assert [
+            test.id
+            for test in map(marked, request.session.items)
+            if mark in test.marks and not test.id.startswith(places)
+        ] == []
+    # A kind of which all is left out would not be noticed otherwise.
+    assert {mark for test in tests if test.id in left for mark in test.marks} >= sample.MARKS.keys()
+
+
+def test_seeds_are_as_many_as_are_asked_for(tmp_path):
+    (tmp_path / "test_program.py").write_text(SEEDED)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    seeds: seeds\n    exhaustive: all\n")
+
+    def ran(*arguments):
+        options = ["-p", "tests.conftest", "-p", "no:cacheprovider", "-v", *arguments]
+        lines = programs.run(["-m", "pytest", *options], cwd=tmp_path).stdout.splitlines()
+        return [line.partition("::")[2].split()[0] for line in lines if "PASSED" in line]
+
+    assert ran(".") == ["test_seed[0]", "test_two[0]", "test_two[1]", "test_number"]
+    assert len(ran(".", "--scope", "all", "--seeds", "3")) == 3 + 6 + 1 + 1
+    assert ran("test_program.py::test_seed[8]", "test_program.py::test_all") == ["test_seed[8]", "test_all"]
+
+
+SEEDED = """
+import pytest
+
+@pytest.mark.seeds("seed", range(9))
+def test_seed(seed): pass
+
+@pytest.mark.seeds("seed", range(9), 2)
+def test_two(seed): pass
+
+@pytest.mark.exhaustive
+def test_all(): pass
+
+def test_number(seeds): assert seeds in (1, 3)
+"""
+
+
+def test_failed_test_is_named_with_the_command_that_repeats_it(tmp_path):
+    (tmp_path / "test_program.py").write_text("def test_fails(seeds): assert seeds < 2\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    options = ["-p", "tests.conftest", "-p", "no:cacheprovider", "--scope", "rest", "--scope", "all", "--seeds", "2"]
+
+    done = programs.run(["-m", "pytest", *options, "."], cwd=tmp_path)
+
+    assert 'python -m pytest --seeds 2 "test_program.py::test_fails"' in done.stdout
 
 
 PROGRAM = """

@@ -307,6 +307,7 @@ DECLARED: dict[str, Give] = {
 ITERATED = ("flat_map", "flat_map_values")
 
 
+@pytest.mark.case(6)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("place", DECLARED)
 def test_function_that_nobody_would_run_is_refused_where_it_is_given(place: str, kind: str) -> None:

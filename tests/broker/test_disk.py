@@ -165,6 +165,7 @@ while True:
 """
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("fsync", ["never", "commit", "always"])
 def test_a_process_killed_again_and_again_loses_nothing_acknowledged(tmp_path, fsync):
     """Each number is printed after its append has returned; the killing comes wherever it comes."""

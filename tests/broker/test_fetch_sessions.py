@@ -164,6 +164,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.world
 @given(STEPS)
 def test_client_knows_all_ends_and_reads_all_records(steps):
     """Whatever is appended, deleted, left out, sought and lost, the client's ends are those of the logs in the end."""

@@ -43,6 +43,7 @@ def made(kind: str, directory) -> PartitionLog:
     return PartitionLog(PARTITION, storage, config)
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("kind", ["array", "linked", "file"])
 @settings(max_examples=8, deadline=None)
 @given(st.lists(st.sampled_from(["append", "delete", "read"]), max_size=8))

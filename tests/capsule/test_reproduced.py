@@ -136,6 +136,7 @@ def built() -> Any:
     return build_topology(topology_with(Once()), StreamsConfig.of(application_id="shop"))
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
 @pytest.mark.parametrize("fails", [False, True], ids=["smooth", "failing"])
 def test_a_live_run_of_three_threads_is_reproduced_record_for_record(broker, tmp_path, guarantee, fails):
@@ -195,6 +196,7 @@ def test_frames_are_kept_for_the_retention_time(broker):
         assert admin.describe_topics([topic])[topic].config["retention.ms"] == "7200000"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
 def test_a_span_may_begin_and_end_within_a_run(broker, guarantee):
     config = run(broker, Once(), processing_guarantee=guarantee, commit_interval_ms=10)

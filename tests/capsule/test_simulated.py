@@ -40,6 +40,7 @@ def rows(seed: int) -> Sequence[Row]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
 @pytest.mark.seeds("seed", range(12))
 def test_a_simulated_storm_is_reproduced_record_for_record(seed: int, guarantee: str) -> None:

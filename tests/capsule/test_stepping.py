@@ -79,6 +79,7 @@ class Stepped:
         return [line.strip() for line in self.lines]
 
 
+@pytest.mark.slow
 def test_each_step_shows_the_same_when_it_is_reached_from_behind(capsule):
     steps, seen = Stepped(capsule), {}
     while (shown := steps("n"))[0] != "the end of the span":

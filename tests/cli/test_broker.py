@@ -4,6 +4,8 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from streams.broker import EmbeddedBroker
 from streams.core.records import Block, TopicPartition
 from tests import programs
@@ -66,6 +68,7 @@ def test_a_run_over_damaged_records_of_its_own_ends_with_an_error(streams: Progr
     assert "streams broker --data state/broker --repair" in result.err
 
 
+@pytest.mark.killed
 def test_a_topic_whose_deletion_was_killed_anywhere_is_there_or_gone_as_a_whole(streams: Program) -> None:
     """A killed deletion left records without their metadata, and the broker did not open any more."""
     deaths, found = 0, []

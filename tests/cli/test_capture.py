@@ -129,6 +129,7 @@ SECRETS = {
 }
 
 
+@pytest.mark.slow
 def test_a_live_application_that_was_killed_is_captured_and_reproduced_without_secrets(streams, tmp_path):
     """What the last commit has not reached is not in the capsule; all else is the same."""
     streams.write("shop.py", LEAKY)

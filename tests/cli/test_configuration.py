@@ -57,6 +57,7 @@ def test_wrong_variable_ends_a_command(streams, monkeypatch):
     )
 
 
+@pytest.mark.killed
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="looks processes up in /proc")
 def test_password_is_in_no_list_of_processes_and_no_log(broker, tmp_path):
     """Workers get what is given on the command line of the first process, which warns about it; the log is whole."""

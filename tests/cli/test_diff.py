@@ -85,6 +85,7 @@ def test_nothing_differs(shop):
     )
 
 
+@pytest.mark.slow
 def test_a_changed_function_of_a_module_beside_the_script_is_seen(shop):
     """Each version imports the module of its own folder, though both have the same name."""
     change(shop, "amount * 100", "amount * 100 + 1", "v2/prices.py")
@@ -117,6 +118,7 @@ def test_an_inserted_filter_shifts_the_numbered_store(shop):
     ) in done.out
 
 
+@pytest.mark.slow
 def test_examples_are_limited(shop):
     change(shop, "amount * 100", "amount + 1", "v2/prices.py")
 
@@ -160,6 +162,7 @@ def test_the_answer_for_programs(shop):
     ]
 
 
+@pytest.mark.slow
 def test_partitions_slices_and_an_earlier_end(shop):
     done = diff(shop, "--partitions", "3", "--slices", "2", "--until", "60000")
 
@@ -167,6 +170,7 @@ def test_partitions_slices_and_an_earlier_end(shop):
     assert "customers: 3 records, the same" in done.out
 
 
+@pytest.mark.slow
 def test_a_topic_that_only_the_new_version_reads(shop):
     change(shop, "customers = Topic", 'refunds = Topic("refunds", key=str, value=Order)\ncustomers = Topic')
     change(shop, "paid = builder.stream(orders)", "paid = builder.stream(orders).merge(builder.stream(refunds))")
@@ -199,6 +203,7 @@ def test_mistakes_are_told_in_one_line(shop, arguments, message):
     assert "Traceback" not in done.err
 
 
+@pytest.mark.slow
 def test_an_input_that_one_version_cannot_read_names_the_version(shop):
     change(shop, "    amount: int\n", "    amount: int\n    note: str\n")
 

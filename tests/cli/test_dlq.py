@@ -50,6 +50,7 @@ def test_letters_are_listed_by_reason_node_and_line(letters):
     assert "first 0:0, last 0:1" in done.out
 
 
+@pytest.mark.slow
 def test_list_as_json_has_one_object_per_group(letters):
     (line,) = letters("list", "dead", "--json").out.splitlines()
 
@@ -57,6 +58,7 @@ def test_list_as_json_has_one_object_per_group(letters):
     assert (shown["reason"], shown["node"], shown["letters"], shown["sources"]) == ("ValueError", "parse", 2, ["lines"])
 
 
+@pytest.mark.slow
 def test_filters_choose_letters(letters):
     counts = {
         ("--reason", "ValueError"): 2,
@@ -77,6 +79,7 @@ def test_filters_choose_letters(letters):
         assert f"dead: letters: {count}," in letters("list", "dead", *chosen).out, chosen
 
 
+@pytest.mark.slow
 def test_letter_is_shown_with_key_value_and_stack(letters):
     shown = letters("show", "dead", "0:1", "--script", "parse.py").out
 
@@ -85,6 +88,7 @@ def test_letter_is_shown_with_key_value_and_stack(letters):
     assert "Traceback (most recent call last)" in shown
 
 
+@pytest.mark.slow
 def test_plan_sends_nothing(letters):
     plan = letters("redrive", "dead").out
 
@@ -104,6 +108,7 @@ def test_letters_that_pass_a_new_version_go_back_and_are_processed(streams, lett
     assert "letters re-driven: 0" in letters("redrive", "dead", "--test", "new.py", "--execute").out
 
 
+@pytest.mark.slow
 def test_record_that_fails_again_and_again_is_left_in_the_end(streams, letters):
     for _ in range(2):
         assert "letters re-driven: 2" in letters("redrive", "dead", "--max-redrives", "2", "--execute").out
@@ -114,6 +119,7 @@ def test_record_that_fails_again_and_again_is_left_in_the_end(streams, letters):
     assert "letters re-driven: 0\n  2 left: was re-driven 2 times" in left
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -35,6 +35,7 @@ def shuffled(streams: Program) -> Program:
     return streams
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("command", COMMANDS)
 def test_late_records_above_the_limit_are_an_exit_status_of_their_own(command: str, shuffled: Program):
     arguments = (
@@ -63,6 +64,7 @@ def test_late_records_above_the_limit_are_an_exit_status_of_their_own(command: s
     assert (wrong.status, "give a share such as 1%, or a number of records" in wrong.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_record_counts_for_each_window_so_that_a_share_above_all_records_is_needed(shuffled: Program):
     """Windows of an hour that advance by a quarter: a record is late for four."""
     shuffled.write("windows.py", WINDOWS.replace("TimeWindows.of(timedelta(hours=1))", HOPPING))

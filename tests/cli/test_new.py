@@ -14,6 +14,7 @@ def shop(streams):
     return streams.folder / "services" / "web-shop"
 
 
+@pytest.mark.slow
 def test_the_project_passes_its_tests_and_its_type_check(shop):
     for tool in (["pytest", "-q", "-p", "no:cacheprovider", "-p", "streams_pytest"], ["mypy", "--no-incremental"]):
         done = subprocess.run([sys.executable, "-m", *tool], cwd=shop, capture_output=True, text=True, check=False)

@@ -55,6 +55,7 @@ def test_replay_without_a_folder_says_that_nothing_is_kept(interrupted: Program)
     assert "nothing is kept of a replay without --directory or --snapshot" in done.err
 
 
+@pytest.mark.slow
 def test_output_to_a_folder_is_partitioned_and_written_once(interrupted: Program):
     import duckdb
 

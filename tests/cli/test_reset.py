@@ -81,12 +81,14 @@ def test_several_tasks_compute_everything_again(streams):
     assert streams(*run, "--state-dir", "many").out == first.out
 
 
+@pytest.mark.slow
 def test_outputs_stay_unless_asked(streams, reset):
     reset("--execute")
 
     assert run(streams) == [0, 1, 2, 5] * 2
 
 
+@pytest.mark.slow
 def test_targets_are_those_of_kafkas_tool(streams, reset):
     streams.write("offsets.csv", "words,0,1\n")
     offsets = {
@@ -105,6 +107,7 @@ def test_targets_are_those_of_kafkas_tool(streams, reset):
         assert f"words-0: offset 4 -> {offset}\n" in reset(*arguments).out, arguments
 
 
+@pytest.mark.slow
 def test_snapshot_puts_stores_back(streams, reset):
     given = ("--input", "words=words.records.jsonl", "--executor", "local", "--until", THREE, "--snapshot", "snapshot")
     assert streams("replay", "app.py", *given).status == 0
@@ -120,6 +123,7 @@ def test_snapshot_puts_stores_back(streams, reset):
     assert "ends at offset 3 of words-0, and the first record from 1970-01-01T00:00:02Z on has offset 2" in other.err
 
 
+@pytest.mark.slow
 def test_mistakes_are_named(streams, reset):
     streams.write("empty.csv", "")
     messages = {

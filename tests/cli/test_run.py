@@ -27,6 +27,7 @@ def test_nothing_but_data_goes_to_standard_output(streams: Program) -> None:
     assert (streams.folder / "halves.jsonl").read_text() == "100\n"
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("partitions", [1, 4, 7])
 def test_rows_are_spread_over_all_partitions(streams: Program, partitions: int) -> None:
     rows = ["word", *(f"w{i % 50}" for i in range(1000))]
@@ -117,6 +118,7 @@ def test_another_file_follows_what_was_read_as_a_whole(streams: Program) -> None
     assert sorted(_counted(streams)) == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("path", ["days", "days/*.csv"])
 def test_a_folder_and_a_pattern_are_read_as_one_file_by_name(streams: Program, path: str) -> None:
     (streams.folder / "days").mkdir()

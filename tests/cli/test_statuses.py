@@ -38,6 +38,7 @@ def topology(builder: StreamsBuilder) -> None:
 """
 
 
+@pytest.mark.case
 @pytest.mark.parametrize(
     ("status", "arguments"),
     [
@@ -67,6 +68,7 @@ def test_a_run_ends_with_the_status_of_the_table(streams: Program, status: int, 
     assert TABLE[status].partition(":")[0] == {1: "yes", 130: "manually"}.get(status, "no")
 
 
+@pytest.mark.slow
 def test_a_live_run_that_a_signal_ends_has_succeeded(streams: Program):
     process = streams.start("run", "halves.py")
     assert process.stderr is not None

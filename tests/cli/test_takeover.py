@@ -77,6 +77,7 @@ def test_what_fits_is_said_with_status_0(streams, takeover):
     assert done.status == 0
 
 
+@pytest.mark.slow
 def test_the_record_cache_is_that_of_java(streams, takeover):
     """Nodes behind it are named with a shadow, which has none."""
     assert "  record cache: none (cache_max_bytes=0)" in takeover("--set", "cache_max_bytes=0").out
@@ -91,6 +92,7 @@ def test_the_record_cache_is_that_of_java(streams, takeover):
     assert "some behind" not in takeover("--shadow-from", "earliest", "--set", "cache_max_bytes=0").out
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_said_with_status_1(streams, takeover):
     streams.write("java.txt", streams("describe", "counts.py").out.replace("[counts]", "[others]"))
 
@@ -101,6 +103,7 @@ def test_what_does_not_fit_is_said_with_status_1(streams, takeover):
     assert {item["level"] for item in found["findings"]} == {"cannot", "but"}
 
 
+@pytest.mark.slow
 def test_a_mark_is_written_and_read(streams, takeover):
     marked = takeover("--mark", "shop.mark")
 
@@ -108,6 +111,7 @@ def test_a_mark_is_written_and_read(streams, takeover):
     assert "0 input records" in takeover("--shadow-from", "shop.mark").out
 
 
+@pytest.mark.case
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -125,12 +129,14 @@ def test_mistakes_are_named_with_status_2(takeover, arguments, text):
     assert text in done.err
 
 
+@pytest.mark.slow
 def test_it_can_be_given_back(takeover):
     done = takeover("--give-back")
 
     assert (done.status, done.out.splitlines()[0]) == (0, "shop: Java can go on")
 
 
+@pytest.mark.slow
 def test_execute_starts_the_application(streams, servers):
     streams.write("counts.py", COUNTS)
     where = ("--application-id", "shop", "--bootstrap-servers", servers, "--execute")

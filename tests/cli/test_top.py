@@ -52,6 +52,7 @@ def test_messages_are_shown_as_text_only(broker):  # noqa: F811
     assert "\x1b" not in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("address", "message"),
     [("127.0.0.1:1", "is the application running?"), ("ftp://x", "expected an address")],
@@ -148,6 +149,7 @@ def test_a_terminal_shows_new_numbers_at_its_size_until_q(broker):  # noqa: F811
     assert b"\x1b[?25h" in shown.bytes
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it_like_q(broker):  # noqa: F811
     with running(broker) as streams, streams.serve() as server, terminal(server.url) as shown:
         shown.until(lambda text: "4 tasks" in text)
@@ -155,6 +157,7 @@ def test_ctrl_c_ends_it_like_q(broker):  # noqa: F811
         assert shown.end() == 0
 
 
+@pytest.mark.slow
 def test_an_application_that_restarts_is_shown_again(broker):  # noqa: F811
     with running(broker) as streams:
         server = streams.serve()
@@ -170,6 +173,7 @@ def test_an_application_that_restarts_is_shown_again(broker):  # noqa: F811
     assert re.search(COLORS, shown.bytes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "environment"), [(["--no-color"], {}), ([], {"NO_COLOR": "1"})], ids=["option", "environment"]
 )

@@ -53,6 +53,7 @@ def site(streams):
     return ask
 
 
+@pytest.mark.slow
 def test_session_of_a_visitor_is_explained_by_its_requests(site):
     done = site("--key", "192.0.2.10", "--topic", "sessions")
 
@@ -63,6 +64,7 @@ def test_session_of_a_visitor_is_explained_by_its_requests(site):
     assert "closed: suppressed until its window had closed" in done.out
 
 
+@pytest.mark.slow
 def test_value_of_a_filtered_request_is_shown_up_to_its_status(site, streams):
     """Requests of a real log have paths of 60 characters before the status that the filter looks at."""
     path = "/presentations/logstash-monitorama-2013/images/kibana-search.png"
@@ -70,6 +72,7 @@ def test_value_of_a_filtered_request_is_shown_up_to_its_status(site, streams):
     assert f'"GET {path} HTTP/1.1" 404 324' in site("--key", "192.0.2.11").out
 
 
+@pytest.mark.case
 @pytest.mark.parametrize(
     ("key", "at", "reason", "text"),
     [
@@ -89,6 +92,7 @@ def test_missing_session_of_a_visitor_is_explained(site, key, at, reason, text):
     assert text in done.out
 
 
+@pytest.mark.slow
 def test_story_is_printed_as_json(site):
     told = json.loads(site("--key", "192.0.2.13", "--json").out)
 
@@ -98,6 +102,7 @@ def test_story_is_printed_as_json(site):
     assert end["record"]["offset"] == 4
 
 
+@pytest.mark.case
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
@@ -116,6 +121,7 @@ def test_mistake_is_one_line(site, arguments, error):
     assert done.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_history_is_needed(streams):
     streams.write("sessions.py", SESSIONS)
     assert "give the history, --input TOPIC=PATH" in streams("why", "sessions.py", "--key", "a").err

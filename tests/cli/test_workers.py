@@ -97,6 +97,7 @@ def test_workers_share_the_work_of_an_embedded_broker(folder: Path) -> None:
         assert not any(map(is_alive, workers))
 
 
+@pytest.mark.killed
 @needs_proc
 def test_workers_end_with_the_process_that_started_them(folder: Path) -> None:
     """However it ends: they have nobody to report to."""
@@ -137,6 +138,7 @@ def test_worker_that_is_replaced_while_the_broker_is_away_waits_for_it(folder: P
                 run.stop()
 
 
+@pytest.mark.killed
 def test_worker_that_fails_ends_the_run(folder: Path) -> None:
     """A record that user code fails on is the same for the next worker."""
     with EmbeddedBroker() as broker, broker.serve("127.0.0.1:0") as server:
@@ -179,6 +181,7 @@ def test_what_does_not_go_together_is_said(folder: Path, arguments: tuple[str, .
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 def test_missing_input_of_a_cluster_is_told_once(folder: Path) -> None:
     """Before any worker is started."""
     with EmbeddedBroker(auto_create_topics=False) as broker, broker.serve("127.0.0.1:0") as server:
@@ -202,6 +205,7 @@ def where(request: pytest.FixtureRequest, streams: Program) -> Iterator[list[str
         yield ["--bootstrap-servers", server.bootstrap_servers]
 
 
+@pytest.mark.case
 def test_topics_are_made_filled_shown_and_deleted(streams: Program, where: list[str]) -> None:
     assert streams("topics", "create", "t", "--partitions", "2", "--config", "retention.ms=-1", *where).status == 0
     assert streams("topics", "list", *where).out == "t\n"
@@ -223,6 +227,7 @@ def test_topics_are_made_filled_shown_and_deleted(streams: Program, where: list[
     assert streams("topics", "list", *where).out == ""
 
 
+@pytest.mark.case
 def test_groups_are_shown_rewound_and_deleted(streams: Program, where: list[str]) -> None:
     streams("topics", "create", "t", "--partitions", "1", *where)
     streams.write("rows.txt", "1\n2\n3\n")
@@ -238,6 +243,7 @@ def test_groups_are_shown_rewound_and_deleted(streams: Program, where: list[str]
     assert streams("groups", "list", *where).out == ""
 
 
+@pytest.mark.slow
 def test_mistakes_are_said(streams: Program, where: list[str]) -> None:
     for arguments, reason in (
         (("consume", "none", "--to-end"), "'none'"),

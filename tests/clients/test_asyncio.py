@@ -118,6 +118,7 @@ def test_delivery_of_a_producer_without_coroutines_can_be_awaited(where: dict[st
     run(main())
 
 
+@pytest.mark.case
 def test_errors_are_raised_in_the_task_that_awaits(where: dict[str, Any]):
     async def main() -> None:
         async with Producer(**where) as producer:
@@ -152,6 +153,7 @@ def test_broker_that_does_not_answer_stops_no_other_task(broker: EmbeddedBroker)
     run(main())
 
 
+@pytest.mark.slow
 def test_full_buffer_fails_the_task_that_waits_for_room(broker: EmbeddedBroker):
     is_away = True
     cluster = FaultyCluster(broker, fails=lambda request: is_away and isinstance(request, Produce))

@@ -218,6 +218,7 @@ def killed_before_each_step(where: str, topic: str) -> int:
         deaths += 1
 
 
+@pytest.mark.slow
 def test_redrive_killed_before_any_step_sends_each_letter_once(tmp_path):
     sent = [b"%d" % number for number in range(3)]
     with EmbeddedBroker(tmp_path) as broker:

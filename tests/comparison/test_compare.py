@@ -94,6 +94,7 @@ def test_the_same_topology_gives_no_difference(compared):
     assert found.take_over.verdict == "can take over"
 
 
+@pytest.mark.slow
 def test_first_record_and_last_value_of_a_key_that_differs_are_told(compared):
     """The second record of ann, third of the topic, is another one."""
     found = compared(mapped(lambda value: value), mapped(lambda value: 30 if value == 3 else value), *THREE)
@@ -108,6 +109,7 @@ def test_first_record_and_last_value_of_a_key_that_differs_are_told(compared):
     assert (example.new.number, example.new.value) == (2, 30)
 
 
+@pytest.mark.slow
 def test_keys_of_one_version_only(compared):
     found = compared(
         mapped(lambda value: None if value == 2 else value), mapped(lambda value: value if value == 2 else None), *THREE
@@ -122,6 +124,7 @@ def test_keys_of_one_version_only(compared):
     assert topic.examples[0].new is None
 
 
+@pytest.mark.slow
 def test_other_updates_before_the_same_last_value_are_less_than_another_one(compared):
     found = compared(mapped(lambda value: value), mapped(lambda value: 10 if value == 1 else value), *THREE)
 
@@ -138,6 +141,7 @@ def test_a_last_record_that_is_missing_is_another_last_value(compared):
     assert (example.kind, example.new, example.last) == (LAST, None, (3, 1))
 
 
+@pytest.mark.slow
 def test_the_same_values_at_other_times(compared):
     def later(builder: StreamsBuilder) -> None:
         other = Topic("clicks", key=str, value=int, timestamp=lambda value: value)
@@ -148,6 +152,7 @@ def test_the_same_values_at_other_times(compared):
     assert found.topics[0].keys == {TIMES: 2}
 
 
+@pytest.mark.slow
 def test_the_same_records_of_a_key_in_another_order(compared):
     """Three values, of which the first two have changed places."""
     old, new = (
@@ -159,6 +164,7 @@ def test_the_same_records_of_a_key_in_another_order(compared):
     assert found.topics[0].keys == {ORDER: 1}
 
 
+@pytest.mark.slow
 def test_another_order_between_keys_only_is_told_as_such(compared):
     def doubled(first: Any, second: Any):
         def topology(builder: StreamsBuilder) -> None:
@@ -191,6 +197,7 @@ def test_records_without_key_are_compared_as_a_heap(compared):
     ]
 
 
+@pytest.mark.slow
 def test_topics_that_one_version_writes(compared):
     found = compared(
         mapped(lambda value: value), mapped(lambda value: value, Topic("others", key=str, value=int)), *THREE
@@ -202,6 +209,7 @@ def test_topics_that_one_version_writes(compared):
     }
 
 
+@pytest.mark.slow
 def test_values_written_as_another_type_are_compared_by_what_they_say(compared):
     new = mapped(lambda value: float(value if value != 3 else 4), Topic("totals", key=str, value=float))
     found = compared(mapped(lambda value: value), new, *THREE)
@@ -211,6 +219,7 @@ def test_values_written_as_another_type_are_compared_by_what_they_say(compared):
     assert topic.keys == {LAST: 1, RETYPED: 1}
 
 
+@pytest.mark.slow
 def test_examples_are_the_first_of_the_gravest_and_no_more_than_asked_for(compared):
     records = [(f"k{number:02}", number, number) for number in range(20)]
     found = compared(
@@ -247,6 +256,7 @@ def test_windows_are_told_with_their_times(compared):
     assert found.take_over.level is Level.BUT
 
 
+@pytest.mark.slow
 def test_partition_counts_may_differ(compared):
     def into(partitions: int):
         return mapped(lambda value: value, Topic("totals", key=str, value=int, partitions=partitions))
@@ -258,6 +268,7 @@ def test_partition_counts_may_differ(compared):
     assert topic.keys == {}
 
 
+@pytest.mark.slow
 def test_many_records_are_compared_in_files():
     with KeyBuckets(1_000_000) as buckets:
         for side in (0, 1):
@@ -275,6 +286,7 @@ def test_many_records_are_compared_in_files():
 # --- stores -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_entries_of_stores_are_compared(compared):
     new = summed(lambda key, value, total: total + (value if key == "ann" else 2 * value))
     found = compared(summed(), new, *THREE)
@@ -302,6 +314,7 @@ def test_shifted_stores_are_compared_with_their_counterparts(compared):
     assert [store.old != store.new and store.entries == {} for store in found.stores] == [True, True]
 
 
+@pytest.mark.slow
 def test_sessions_are_told_with_both_ends(compared):
     sessions = Topic("totals", key=session_windowed(str), value=int)
 
@@ -320,6 +333,7 @@ def test_sessions_are_told_with_both_ends(compared):
     assert found.topics[0].examples[-1].key == "ann@[1970-01-01T00:00:00Z, 1970-01-01T00:00:03Z]"
 
 
+@pytest.mark.slow
 def test_versions_of_a_key_are_entries(compared):
     def kept(change: Any):
         def topology(builder: StreamsBuilder) -> None:
@@ -352,6 +366,7 @@ class Strict:
     note: str
 
 
+@pytest.mark.case
 @pytest.mark.parametrize(("form", "level"), [(Noted, Level.NOTE), (Strict, Level.CANNOT)])
 def test_values_of_a_changed_class_are_tried(compared, form, level):
     """A field with a default can be read from what OLD wrote, one without cannot."""
@@ -373,6 +388,7 @@ def test_values_of_a_changed_class_are_tried(compared, form, level):
     assert ("read all 2 of OLD's" if level is Level.NOTE else "of 2 entries 2 cannot be read") in told.says
 
 
+@pytest.mark.slow
 def test_types_that_lambdas_made_are_known_after_a_replay(compared):
     def untyped(initial: Any):
         def topology(builder: StreamsBuilder) -> None:
@@ -391,6 +407,7 @@ def test_types_that_lambdas_made_are_known_after_a_replay(compared):
 # --- pairs and words ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_functions_are_the_same_if_they_do_the_same():
     def add(step):
         return lambda value: value + step
@@ -400,6 +417,7 @@ def test_functions_are_the_same_if_they_do_the_same():
     assert fingerprint(lambda value: value + 1) != fingerprint(lambda value: value - 1)
 
 
+@pytest.mark.slow
 def test_stores_are_paired_by_what_their_operators_do():
     """A count was put in front of two sums of different things, which change places too."""
 

@@ -16,7 +16,7 @@ _FILES = sorted(
     if not path.name.startswith(("describe", "partitioner"))
 )
 #: Of each file at most so many, spread over it.
-_OF_A_FILE = 25
+_OF_A_FILE = 8
 
 
 def sample(path: Path) -> list[tuple[dict, list]]:
@@ -33,6 +33,7 @@ def sample(path: Path) -> list[tuple[dict, list]]:
     return found[::step][:_OF_A_FILE]
 
 
+@pytest.mark.case(6)
 @pytest.mark.parametrize("path", _FILES, ids=lambda path: path.name.removesuffix(".jsonl.gz"))
 def test_case_gives_the_same_records_on_the_embedded_broker(path):
     failures = []

@@ -61,6 +61,7 @@ def test_case_of_our_own_gives_the_same_in_blocks_however_they_are_cut(path):
     assert not failures, "\n".join(failures)
 
 
+@pytest.mark.case(4)
 @every_file
 def test_case_of_our_own_gives_the_same_on_the_embedded_broker(path):
     failures = []
@@ -74,6 +75,7 @@ def test_case_of_our_own_gives_the_same_on_the_embedded_broker(path):
     assert not failures, "\n".join(failures)
 
 
+@pytest.mark.slow
 @every_file
 def test_case_of_our_own_gives_the_same_as_history_whole_and_in_slices(path, folder):
     # By records only: in what is played as history, idle_close is never reached.

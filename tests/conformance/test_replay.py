@@ -34,8 +34,8 @@ FILES = sorted(
     for path in (_SHARED if _SHARED.exists() else _OWN).glob("*.jsonl*")
     if not path.name.startswith(("describe", "partitioner"))
 )
-#: Of the generated cases one in so many, of the others one in three, where not all of them are asked for.
-_EVERY = 40
+#: Of the generated cases and of the others one in so many, where not all of them are asked for.
+_EVERY, _EVERY_NAMED = 80, 6
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def players(path: Path, folder: Path, every: int = 1, first: int = 0, **options)
 
 
 def sampled(path: Path, folder: Path, **options) -> list[ReplayPlayer]:
-    return players(path, folder, _EVERY if path.name.startswith("generated") else 3, **options)
+    return players(path, folder, _EVERY if path.name.startswith("generated") else _EVERY_NAMED, **options)
 
 
 def compare_whole(chosen: Sequence[ReplayPlayer], executor, **options) -> None:
@@ -103,16 +103,19 @@ def sliceable(chosen: Sequence[ReplayPlayer]) -> list[ReplayPlayer]:
     return [player for player in chosen if not cannot_be_sliced(player.case)]
 
 
+@pytest.mark.case
 @every_file
 def test_history_gives_what_a_bounded_run_gives(path, folder):
     compare_whole(sampled(path, folder), LocalExecutor(1))
 
 
+@pytest.mark.case
 @every_file
 def test_history_in_slices_gives_what_a_bounded_run_gives(path, folder):
     compare_whole(sliceable(sampled(path, folder)), LocalExecutor(1), slices=4)
 
 
+@pytest.mark.case
 @every_file
 def test_history_in_pieces_gives_what_kafka_streams_gives(path, folder):
     compare_pieces(sampled(path, folder), LocalExecutor(1))
@@ -136,6 +139,7 @@ def test_all_cases_in_pieces(part, folder, monkeypatch):
     compare_pieces(players(path, folder, count, number), LocalExecutor(1))
 
 
+@pytest.mark.slow
 def test_stores_on_disk_give_the_same(folder):
     """In slices, so that they are written and read again."""
     chosen = [
@@ -149,6 +153,7 @@ def test_stores_on_disk_give_the_same(folder):
     compare_whole(chosen, LocalExecutor(1), slices=3)
 
 
+@pytest.mark.slow
 def test_record_files_give_the_same_as_archives(folder):
     """Written from the pipes, bytes as they are; a file has no times below 0, and no raw bytes that a serde reads."""
     for path in FILES:
@@ -164,6 +169,7 @@ def test_record_files_give_the_same_as_archives(folder):
             assert one.difference(two) is None, player.case["name"]
 
 
+@pytest.mark.slow
 def test_case_that_fails_is_refused_with_the_same_words(folder):
     """The replay says what the test driver says of the record, the node and the cause."""
     count = 0
@@ -186,6 +192,7 @@ def test_case_that_fails_is_refused_with_the_same_words(folder):
     assert count > 10
 
 
+@pytest.mark.slow
 def test_what_history_cannot_express(folder, capsys):
     """Counted, and shown with ``pytest -s``; each for what is in the case."""
     reasons: Counter = Counter()

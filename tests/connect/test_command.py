@@ -72,6 +72,7 @@ def rows(dsn, query):
         return connection.execute(query).fetchall()
 
 
+@pytest.mark.slow
 def test_the_sinks_of_a_file_run_until_a_signal_and_go_on_after_it(folder, served, database):
     broker, servers = served
     (folder / "dsn").write_text(f"{database}\n")
@@ -111,6 +112,7 @@ def _answer(dsn, query):
         return []
 
 
+@pytest.mark.slow
 def test_a_worker_that_fails_ends_the_command_with_its_error(folder, served, database):
     broker, servers = served
     broker.create_topic("totals", 1)
@@ -129,6 +131,7 @@ def test_a_worker_that_fails_ends_the_command_with_its_error(folder, served, dat
     assert "shop.toml: sinks.to-postgres: PostgresSink(table='other'): the table has no column 'value'" in messages
 
 
+@pytest.mark.slow
 def test_the_embedded_broker_of_a_folder_is_a_cluster_too(folder, database):
     from streams.broker import EmbeddedBroker
 
@@ -183,6 +186,7 @@ def test_what_is_wrong_in_a_file_is_named(folder, monkeypatch, capsys, wrong, ri
     assert message in found
 
 
+@pytest.mark.slow
 def test_a_secret_is_in_no_message(folder, served):
     broker, servers = served
     broker.create_topic("totals", 1)

@@ -112,6 +112,7 @@ def test_lines_are_read_once_as_they_are_written_and_an_incomplete_one_waits(bro
     assert (position["offset"], position["line"]) == (log_file.stat().st_size, 7)
 
 
+@pytest.mark.slow
 def test_a_file_is_waited_for_and_its_folder_is_not(broker, log_file, caplog):
     with caplog.at_level(logging.WARNING), reading(broker, growing(log_file)) as has:
         until(lambda: "there is no such file yet in" in caplog.text)
@@ -121,6 +122,7 @@ def test_a_file_is_waited_for_and_its_folder_is_not(broker, log_file, caplog):
     fails(broker, growing(log_file.parent / "lgo" / "app.log"), ConfigError, "its folder .* does not exist either")
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("is_away", [False, True], ids=["running", "away"])
 @pytest.mark.parametrize("way", ["renamed", "copied", "twice", "dated"])
 def test_a_rotated_file_is_read_to_its_end_before_the_next(broker, log_file, way, is_away):
@@ -167,6 +169,7 @@ def test_the_last_line_of_a_rotated_file_needs_no_line_end(broker, log_file):
     assert texts(broker) == ["1", "2", "3"]
 
 
+@pytest.mark.slow
 def test_a_copy_of_the_name_with_the_same_beginning_goes_on(broker, log_file):
     append(log_file, *(f"line {number}" for number in range(1_000)))
     with reading(broker, growing(log_file)) as has:
@@ -181,6 +184,7 @@ def test_a_copy_of_the_name_with_the_same_beginning_goes_on(broker, log_file):
     assert len(texts(broker)) == 1_001
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["truncated", "written over", "replaced"])
 def test_a_rest_that_cannot_be_found_is_said(broker, log_file, change, caplog):
     append(log_file, "1", "2")
@@ -221,6 +225,7 @@ def test_rows_of_csv_and_json_have_their_lines_in_messages(broker, tmp_path):
     assert cents(broker) == [1, 2, 3, 4, 6]
 
 
+@pytest.mark.slow
 def test_a_quote_within_a_cell_of_csv_is_text_and_holds_up_no_row(broker, tmp_path):
     csv = tmp_path / "orders.csv"
     append(csv, "customer,cents", '5" pipe,1', '"a ""b""', 'c",2', '"",3', 'x"y"",4')
@@ -230,6 +235,7 @@ def test_a_quote_within_a_cell_of_csv_is_text_and_holds_up_no_row(broker, tmp_pa
     assert [record.key for record in records_of(broker, ORDERS)] == ['5" pipe', 'a "b"\nc', "", 'x"y""']
 
 
+@pytest.mark.slow
 def test_line_ends_within_cells_of_csv_are_read_as_they_are(broker, tmp_path):
     csv = tmp_path / "orders.csv"
     csv.write_bytes(b'customer,cents\r\n"a\r\nb",1\r\n')
@@ -242,6 +248,7 @@ def test_line_ends_within_cells_of_csv_are_read_as_they_are(broker, tmp_path):
     assert [record.key for record in records_of(broker, ORDERS)] == ["a\r\nb", "c\nd\r"]
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_grow_and_settings_that_are_wrong_are_refused():
     def refused(match, path="a.log", **options):
         with pytest.raises(ConfigError, match=match):
@@ -267,6 +274,7 @@ def test_a_file_that_cannot_grow_and_settings_that_are_wrong_are_refused():
 STEPS = st.lists(st.sampled_from(["write", "half", "rename", "copy", "restart", "poll"]), max_size=30)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_whatever_is_written_and_rotated_is_read_once_and_in_order(steps, tmp_path_factory):
@@ -352,6 +360,7 @@ def test_each_file_of_a_folder_is_read_once_in_the_order_of_times_and_names(brok
     }
 
 
+@pytest.mark.slow
 def test_a_file_is_read_when_it_no_longer_changes(tmp_path):
     from streams.core.clock import SystemClock
 
@@ -373,6 +382,7 @@ def test_a_file_is_read_when_it_no_longer_changes(tmp_path):
     assert found[0].values == [b"1", b"2", b"3", b"4", b"5"]
 
 
+@pytest.mark.slow
 def test_a_file_that_is_gone_is_forgotten_unless_nothing_is_there(tmp_path):
     drop, away = tmp_path / "drop", tmp_path / "away"
     drop.mkdir()
@@ -398,6 +408,7 @@ def test_a_file_that_is_gone_is_forgotten_unless_nothing_is_there(tmp_path):
     assert polled() == [("a.txt", False, [b"3"])]
 
 
+@pytest.mark.slow
 def test_a_file_that_changes_after_it_was_read_is_said(broker, tmp_path, caplog):
     drop = tmp_path / "drop"
     drop.mkdir()
@@ -417,6 +428,7 @@ def test_a_file_that_changes_after_it_was_read_is_said(broker, tmp_path, caplog)
     assert texts(broker) == ["1", "3", "3"]
 
 
+@pytest.mark.slow
 def test_a_link_to_a_folder_above_does_not_bring_its_files_again(broker, tmp_path):
     drop = tmp_path / "drop"
     (drop / "inner").mkdir(parents=True)
@@ -460,6 +472,7 @@ def test_what_is_wrong_in_a_folder_is_said_with_its_place(broker, tmp_path, capl
     fails(broker, folder_source(drop, bad_rows="continue"), ConfigError, "is a table of Delta Lake", ORDERS)
 
 
+@pytest.mark.slow
 def test_a_large_file_goes_on_within_it_after_a_restart(broker, tmp_path):
     drop = tmp_path / "drop"
     drop.mkdir()
@@ -481,6 +494,7 @@ def test_a_large_file_goes_on_within_it_after_a_restart(broker, tmp_path):
         source.poll(0)
 
 
+@pytest.mark.slow
 def test_a_bucket_is_read_as_a_folder(broker):
     fsspec = pytest.importorskip("fsspec")
     bucket = fsspec.filesystem("memory")

@@ -96,6 +96,7 @@ def keys(broker: EmbeddedBroker) -> list[int]:
     return [record.key for record in records(broker, ORDERS)]
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("header", ["ETag", "Last-Modified", ""])
 def test_a_document_is_written_whenever_it_changes(broker, server, header):
     version = "Thu, 01 Jan 1970 00:00:01 GMT"
@@ -118,6 +119,7 @@ def test_a_document_is_written_whenever_it_changes(broker, server, header):
     assert keys(broker) == [1, 2, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_document_with_the_same_time_and_other_bytes_is_written(broker, server):
     """The time has seconds only, and this server does not heed If-Modified-Since."""
     numbers = [1]
@@ -134,6 +136,7 @@ def test_a_document_with_the_same_time_and_other_bytes_is_written(broker, server
     assert keys(broker) == [1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [-1, 1], ids=["the newest first", "with the last one again"])
 def test_items_that_come_again_end_the_worker_before_they_are_written(broker, server, order):
     def answer(path: str, query: dict[str, str], headers: dict[str, str]) -> Any:
@@ -153,6 +156,7 @@ def after(path: str, query: dict[str, str], headers: dict[str, str]) -> Any:
     return 200, {}, [{"id": number} for number in range(first, min(first + 3, 11))]
 
 
+@pytest.mark.slow
 def test_items_after_the_last_one_are_asked_for(broker, server):
     server.answer = after
     with polling(broker, server.url + "/orders?size=3", last="id", last_param="after") as running:
@@ -162,6 +166,7 @@ def test_items_after_the_last_one_are_asked_for(broker, server):
     assert server.asked[:3] == ["/orders?size=3", "/orders?size=3&after=3", "/orders?size=3&after=6"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("param", ["", "page"])
 def test_pages_are_followed_and_the_last_one_is_read_again(broker, server, param):
     pages = {"1": [1, 2], "2": [3, 4], "3": [5]}
@@ -183,6 +188,7 @@ def test_pages_are_followed_and_the_last_one_is_read_again(broker, server, param
     assert keys(broker) == [1, 2, 3, 4, 5, 6, 7]
 
 
+@pytest.mark.slow
 def test_answers_that_pass_are_retried_after_the_pause_that_the_server_asks_for(broker, server):
     answers = [(503, {}), (429, {"Retry-After": "3600"}), (200, {})]
 
@@ -203,6 +209,7 @@ def test_answers_that_pass_are_retried_after_the_pause_that_the_server_asks_for(
     assert keys(broker) == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "options", "match"),
     [
@@ -228,6 +235,7 @@ def test_an_answer_that_cannot_be_read_ends_the_worker_with_the_field(broker, se
         polling(broker, server.url + "?token=secret", topic, key=key, **options).run()
 
 
+@pytest.mark.slow
 def test_arguments_that_cannot_work_are_refused_with_a_remedy(broker, server):
     def refused(match: str, url: str = server.url, **options: Any) -> None:
         with pytest.raises(ConfigError, match=match):
@@ -245,6 +253,7 @@ def test_arguments_that_cannot_work_are_refused_with_a_remedy(broker, server):
     refused("the position of 'orders-in' is that of a source by last=id, this is one by version: give the arguments")
 
 
+@pytest.mark.slow
 def test_rows_are_exact_whenever_the_worker_is_killed(server):
     last = 0
 

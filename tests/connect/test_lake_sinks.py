@@ -121,6 +121,7 @@ def block(topic, at, *values, key="a"):
     return SinkBlock(topic, 0, range(at, at + size), [key] * size, values, [0] * size, None, at + size)
 
 
+@pytest.mark.case
 def test_each_record_is_a_row_in_the_partition_of_its_day_and_country(lake):
     records = [
         ("a", Sale("no", Decimal("1.5"), ["x"]), 0),
@@ -144,6 +145,7 @@ def test_each_record_is_a_row_in_the_partition_of_its_day_and_country(lake):
         }
 
 
+@pytest.mark.case
 def test_tombstones_and_windows_are_rows(lake):
     counts = Topic("counts", key=time_windowed(str, timedelta(seconds=1)), value=int)
     key = Windowed("a", Window(0, 1_000))
@@ -154,6 +156,7 @@ def test_tombstones_and_windows_are_rows(lake):
     assert rows[0]["window_end"].replace(tzinfo=None) == datetime(1970, 1, 1, 0, 0, 1)
 
 
+@pytest.mark.case
 def test_a_sink_that_was_overtaken_is_fenced_and_others_are_not(lake):
     first, second, other = lake.sink("totals"), lake.sink("totals"), lake.sink("totals")
     assert first.open("to-lake", TOTALS, [0]) == {}
@@ -191,6 +194,7 @@ def test_a_worker_that_commits_within_the_commit_of_another_fences_it(lake, monk
     assert [row["value"] for row in lake.rows("totals")] == [1]
 
 
+@pytest.mark.case
 def test_another_writer_within_a_commit_is_no_reason_to_lose_or_repeat_rows(lake, monkeypatch):
     sink = lake.sink("totals")
     sink.open("to-lake", TOTALS, [0])
@@ -209,6 +213,7 @@ def test_another_writer_within_a_commit_is_no_reason_to_lose_or_repeat_rows(lake
     assert sorted(row["value"] for row in lake.rows("totals")) == [1, 8]
 
 
+@pytest.mark.case
 def test_what_does_not_fit_is_refused_with_its_place(lake):
     with pytest.raises(ConfigError, match=r"partition_by 'value.town': there is no such column; give day, key"):
         written(SALES, [], lake.sink("sales", partition_by="value.town"))

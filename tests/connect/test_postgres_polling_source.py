@@ -66,6 +66,7 @@ def update(connection, old, new):
     connection.execute("update orders set text = %s, at = now() where text = %s", [new, old])
 
 
+@pytest.mark.slow
 def test_rows_are_in_the_topic_once_with_their_key_and_time(broker, database, table):
     for text in "abcdefgh":
         insert(table, text)
@@ -86,6 +87,7 @@ def test_rows_are_in_the_topic_once_with_their_key_and_time(broker, database, ta
     assert all(record.timestamp_ms == int(record.value.at.timestamp() * 1000) for record in found)
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("columns", [{}, {"updated_at": "at"}], ids=["id", "time"])
 def test_a_transaction_that_commits_late_is_waited_for(database, table, columns):
     made = opened(database, **columns)
@@ -103,6 +105,7 @@ def test_a_transaction_that_commits_late_is_waited_for(database, table, columns)
     made.close()
 
 
+@pytest.mark.slow
 def test_a_prepared_transaction_is_waited_for_and_another_database_is_not(database, table, postgres):
     made = opened(database)
     with psycopg.connect(postgres.dsn) as elsewhere:
@@ -119,6 +122,7 @@ def test_a_prepared_transaction_is_waited_for_and_another_database_is_not(databa
     made.close()
 
 
+@pytest.mark.slow
 def test_a_batch_ends_within_rows_of_one_time(database, table):
     with table.transaction():
         for text in "abcdefg":
@@ -136,6 +140,7 @@ def test_a_batch_ends_within_rows_of_one_time(database, table):
     made.close()
 
 
+@pytest.mark.slow
 def test_a_row_is_read_when_its_time_is_as_old_as_the_delay(database, table):
     insert(table, "new")
     table.execute("insert into orders (text, at) values ('old', now() - interval '1 hour')")
@@ -144,6 +149,7 @@ def test_a_row_is_read_when_its_time_is_as_old_as_the_delay(database, table):
     made.close()
 
 
+@pytest.mark.slow
 def test_times_without_a_zone_are_in_utc(broker, database, table):
     table.execute("alter table orders alter at type timestamp using at at time zone 'UTC'")
     table.execute("insert into orders (text, at) values ('a', '2026-01-02 03:04:05.678')")
@@ -167,6 +173,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 @pytest.mark.parametrize("columns", [{}, {"updated_at": "at"}], ids=["id", "time"])
@@ -217,6 +224,7 @@ def test_whatever_writers_do_between_polls_every_committed_row_is_read(steps, co
             assert ids == sorted(rows)
 
 
+@pytest.mark.slow
 def test_many_writers_at_once_and_nothing_is_missed(broker, database, table):
     """Threads with transactions of random length; the table has a row for each record."""
 
@@ -246,6 +254,7 @@ def test_many_writers_at_once_and_nothing_is_missed(broker, database, table):
     ]
 
 
+@pytest.mark.slow
 def test_what_rows_could_be_missed_by_is_refused(database, table):
     def refused(match, **options):
         with pytest.raises(ConfigError, match=match):

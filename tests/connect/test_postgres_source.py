@@ -83,6 +83,7 @@ def test_a_snapshot_and_then_every_change_are_in_the_topic_once(broker, database
     assert table.execute(query, [last_positions(broker, "orders-in")["orders"]["lsn"]]).fetchall() == [(True,)]
 
 
+@pytest.mark.slow
 def test_a_transaction_of_the_database_is_one_of_the_topic_and_one_that_fails_is_none(broker, database, table):
     with worker(broker, database, snapshot="never", batch_records=10) as running:
         until(lambda: running.progress.batches >= 2, seen=lambda: running.progress)
@@ -97,6 +98,7 @@ def test_a_transaction_of_the_database_is_one_of_the_topic_and_one_that_fails_is
     assert pairs(broker) == [(number, "x") for number in range(1, 5001)]
 
 
+@pytest.mark.slow
 def test_rows_that_change_while_they_are_copied_are_exact(broker, database, table):
     """A writer goes on during the snapshot; in the end the topic has the rows of the table."""
     table.execute("insert into orders (id, customer) select n, '0' from generate_series(0, 499) n")
@@ -115,6 +117,7 @@ def test_rows_that_change_while_they_are_copied_are_exact(broker, database, tabl
     assert {key: customer for key, customer in last.items() if customer is not None} == expected
 
 
+@pytest.mark.slow
 def test_a_large_value_that_an_update_does_not_touch_needs_the_full_identity(broker, database, table):
     big = "".join(str(number) for number in range(20_000))
     table.execute("alter table orders alter customer set storage external")
@@ -133,6 +136,7 @@ def test_a_large_value_that_an_update_does_not_touch_needs_the_full_identity(bro
     assert records_of(broker, ORDERS)[-1].value == Order(1, big, Decimal(3))
 
 
+@pytest.mark.slow
 def test_what_is_not_ready_is_refused_with_a_remedy(broker, database, table):
     def refused(error, match, topic=ORDERS, name="orders-in", **options):
         with pytest.raises(error, match=match):

@@ -12,6 +12,7 @@ from streams.testing import sink_kit
 from tests.connect.targets import NAMES, target
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("name", NAMES)
 def test_our_sinks_withstand_a_fault_at_each_step(name, tmp_path):
     with target(name, tmp_path) as found:
@@ -167,6 +168,7 @@ class Rejects(ShelfSink):
         super().commit()
 
 
+@pytest.mark.case
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
@@ -190,6 +192,7 @@ def test_what_is_wrong_is_found(kind, message):
         sink_kit.check(lambda: kind(shelf), shelf.read, kills=1)
 
 
+@pytest.mark.slow
 def test_a_sink_in_memory_passes_by_exceptions_and_fails_by_processes(tmp_path):
     """The shelf of a killed process is gone with its rows, and a process that fails has its words in the error."""
     shelf = Shelf()
@@ -208,6 +211,7 @@ def test_a_sink_in_memory_passes_by_exceptions_and_fails_by_processes(tmp_path):
         sink_kit.check(lambda: ShelfSink(shelf), list, by="magic")
 
 
+@pytest.mark.slow
 def test_an_idempotent_sink_has_the_last_value_of_each_key_and_other_types_are_written():
     table: dict[Any, Any] = {}
 

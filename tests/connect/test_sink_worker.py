@@ -183,6 +183,7 @@ def test_unreadable_records_are_counted_and_sent_to_the_dead_letters(broker, tmp
     assert dict(letter.headers)["__streams.errors.node"] == b"notes"
 
 
+@pytest.mark.slow
 def test_two_workers_share_the_partitions_and_one_takes_over(broker, tmp_path):
     path = tmp_path / "rows"
     produce(broker, range(100))

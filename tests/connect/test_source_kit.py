@@ -10,6 +10,7 @@ from streams.testing import source_kit
 from tests.connect.origins import NAMES, origin
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_our_sources_withstand_a_fault_at_each_step(name, tmp_path):
     with origin(name, tmp_path) as found:
@@ -121,6 +122,7 @@ def added(shelf, number, key=lambda number: f"key-{number % 3}"):
     return [(key(number), number)]
 
 
+@pytest.mark.case
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
@@ -141,12 +143,14 @@ def test_what_is_wrong_is_found(kind, message, monkeypatch):
         source_kit.check(lambda: kind(shelf), lambda number: added(shelf, number), kills=1)
 
 
+@pytest.mark.slow
 def test_records_of_a_key_in_another_order_are_found():
     shelf: list[int] = []
     with pytest.raises(source_kit.SourceKitError, match="records of a key are in another order"):
         source_kit.check(lambda: Backwards(shelf), lambda number: added(shelf, number, lambda _: "key"), kills=1)
 
 
+@pytest.mark.slow
 def test_a_source_of_a_list_passes():
     shelf: list[int] = []
     report = source_kit.check(lambda: ShelfSource(shelf), lambda number: added(shelf, number), kills=2)

@@ -87,6 +87,7 @@ def connected(running: Running) -> socket.socket:
     return socket.create_connection((parts.hostname, parts.port), timeout=WATCHDOG_S)
 
 
+@pytest.mark.slow
 def test_a_request_is_answered_when_its_record_is_in_the_topic(broker):
     with Running(broker, path="/orders", headers=["X-Kind", "X-Other"]) as running:
         answer = running.post({"customer": "ann", "id": 7, "at": 5, "more": 1}, {"X-Kind": "new"})
@@ -125,6 +126,7 @@ def answers_on(raw: socket.socket) -> Any:
     return answer
 
 
+@pytest.mark.slow
 def test_a_repeated_request_leaves_its_connection_open_however_late_its_body_comes(broker):
     """A connection that is closed without notice takes the sender's next request with it."""
     body = b'{"id": 1, "customer": "ann"}'
@@ -143,6 +145,7 @@ def test_a_repeated_request_leaves_its_connection_open_however_late_its_body_com
         assert (repeated.status, repeated.will_close, answers_on(raw).status) == (200, False, 200)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framing", ["content-length: 10", "transfer-encoding: chunked"])
 @pytest.mark.parametrize(
     ("target", "status"), [("POST /", 401), ("POST /other", 404), ("PUT /", 405)], ids=["token", "path", "method"]
@@ -155,6 +158,7 @@ def test_an_answer_before_the_body_says_that_the_connection_is_closed(broker, ta
         assert (answer.status, answer.will_close, raw.recv(1)) == (status, True, b"")
 
 
+@pytest.mark.slow
 def test_a_refused_request_whose_body_was_read_leaves_its_connection_open(broker):
     with Running(broker) as running, connected(running) as raw:
         raw.sendall(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\n\r\n{")
@@ -164,6 +168,7 @@ def test_a_refused_request_whose_body_was_read_leaves_its_connection_open(broker
         assert (refused.status, refused.will_close, answers_on(raw).status) == (422, False, 405)
 
 
+@pytest.mark.slow
 def test_requests_with_one_id_at_the_same_time_are_one(broker):
     with Running(broker) as running, ThreadPoolExecutor(8) as pool:
         posts = [
@@ -175,6 +180,7 @@ def test_requests_with_one_id_at_the_same_time_are_one(broker):
     assert sorted(record.key for record in records(broker)) == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_list_of_items_is_written_as_a_whole(broker):
     with Running(broker, items="data.orders") as running:
         answer = running.post({"data": {"orders": [{"id": 1, "customer": "a"}, {"id": 2, "customer": "b"}]}})
@@ -185,6 +191,7 @@ def test_a_list_of_items_is_written_as_a_whole(broker):
     assert [record.key for record in records(broker)] == [1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
@@ -231,6 +238,7 @@ def test_only_senders_with_the_token_and_the_signature_may_send(broker):
     assert page.status_code == 403
 
 
+@pytest.mark.slow
 def test_bodies_and_requests_that_wait_are_bounded(broker):
     """The worker is not started, so that nothing is written: the third request finds no room."""
     source = WebhookSource("127.0.0.1:0", key="id", max_bytes=100, max_waiting=2, answer_timeout_ms=WATCHDOG_MS)
@@ -248,6 +256,7 @@ def test_bodies_and_requests_that_wait_are_bounded(broker):
     assert [(one.status_code, one.headers["Retry-After"]) for one in (third, *ended)] == [(503, "1")] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [b"", b"POST / HTTP/1.1\r\nHost: a\r\nX-Sl"], ids=["nothing", "half of the headers"])
 def test_a_connection_without_a_request_is_closed(broker, monkeypatch, sent):
     monkeypatch.setattr(webhook_server, "IDLE_S", 0.05)
@@ -256,6 +265,7 @@ def test_a_connection_without_a_request_is_closed(broker, monkeypatch, sent):
         assert silent.recv(100) == b""
 
 
+@pytest.mark.slow
 def test_the_body_of_an_answer_does_not_wait_for_the_acknowledgement_of_its_headers():
     """Headers and body are two packets; Nagle's algorithm would hold the second one back for 40 ms."""
     with webhook_server._listening(Address("127.0.0.1", 0)) as listening:
@@ -263,6 +273,7 @@ def test_the_body_of_an_answer_does_not_wait_for_the_acknowledgement_of_its_head
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
+@pytest.mark.slow
 def test_connections_beyond_the_limit_are_refused_and_the_others_go_on(broker, monkeypatch):
     """As many as may wait to be written, and some without a request."""
     monkeypatch.setattr(webhook_server, "MAX_CONNECTIONS", 2)
@@ -278,6 +289,7 @@ def test_connections_beyond_the_limit_are_refused_and_the_others_go_on(broker, m
         assert running.post({"id": 2, "customer": "ann"}).status_code == 200
 
 
+@pytest.mark.slow
 def test_a_request_that_waits_for_too_long_may_be_written_later(broker):
     source = WebhookSource("127.0.0.1:0", key="id", answer_timeout_ms=20)
     source.open("hooks", ORDERS, {})
@@ -292,6 +304,7 @@ def test_a_request_that_waits_for_too_long_may_be_written_later(broker):
     assert (again.status_code, again.json()["status"]) == (200, "repeated")
 
 
+@pytest.mark.slow
 def test_ids_are_forgotten_by_age_and_number():
     ids = RecentIds(remember_ms=100, limit=5)
     assert ids.load({"b": {"at_ms": 20, "ids": ["3"]}, "a": {"at_ms": 10, "ids": ["1", "2"]}}) == ["1", "2", "3"]
@@ -305,6 +318,7 @@ def test_ids_are_forgotten_by_age_and_number():
     assert ids.outdated(150, 0) == ["b", name]
 
 
+@pytest.mark.slow
 def test_arguments_that_cannot_work_are_refused_with_a_remedy(broker):
     def refused(match: str, topic: Topic[Any, Any] = ORDERS, **options: Any) -> None:
         with pytest.raises(ConfigError, match=match):
@@ -324,6 +338,7 @@ def test_arguments_that_cannot_work_are_refused_with_a_remedy(broker):
         other.open("hooks", ORDERS, {"public.orders": {"lsn": "0/0"}})
 
 
+@pytest.mark.slow
 def test_keys_come_from_a_header(broker):
     with Running(broker, key="", key_header="X-Key") as running:
         missing = running.post({"id": 1, "customer": "a"})
@@ -334,6 +349,7 @@ def test_keys_come_from_a_header(broker):
     assert [record.key for record in records(broker)] == [12]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("has_ids", "kills"), [(True, 20), (False, 5)], ids=["ids", "no-ids"])
 def test_rows_are_exact_with_ids_and_there_at_least_once_without_whenever_the_worker_is_killed(has_ids, kills):
     """The sender repeats each request until it is answered with 200."""

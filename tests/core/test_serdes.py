@@ -306,6 +306,7 @@ def test_canonical_json_is_that_of_the_standard_library(value: object) -> None:
     )
 
 
+@pytest.mark.world
 @given(st.dictionaries(texts, documents))
 def test_canonical_json_does_not_depend_on_insertion_order(value: dict[str, object]) -> None:
     assert canonical_json(dict(reversed(value.items()))) == canonical_json(value)

@@ -17,8 +17,6 @@ import pytest
 HERE = Path(__file__).parent / "typing"
 ROOT = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.slow
-
 
 def mypy(file: Path) -> dict[int, str]:
     """Return errors of mypy --strict by line."""
@@ -40,6 +38,7 @@ def pyright(file: Path) -> dict[int, str]:
     return {item["range"]["start"]["line"] + 1: item["message"] for item in errors}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["positive.py", "settings_positive.py", "queries_positive.py"])
 @pytest.mark.parametrize("check", [mypy, pyright])
 def test_right_code_is_clean(check: Callable[[Path], dict[int, str]], name: str) -> None:
@@ -47,6 +46,7 @@ def test_right_code_is_clean(check: Callable[[Path], dict[int, str]], name: str)
     assert check(HERE / name) == {}
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("name", ["negative.py", "settings_negative.py"])
 @pytest.mark.parametrize("check", [mypy, pyright])
 def test_each_mistake_is_reported(check: Callable[[Path], dict[int, str]], name: str) -> None:

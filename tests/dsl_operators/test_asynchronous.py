@@ -452,6 +452,7 @@ def test_record_in_flight_that_cannot_be_stored_is_named() -> None:
         driver.pipe(ORDERS, 5, key="a", timestamp_ms=0)
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("order", ["key", "partition", "none"])
 def test_call_in_flight_at_the_end_is_repeated_after_a_restart(order: Order) -> None:
     """State upstream is not counted twice, and each record has one result."""
@@ -642,6 +643,7 @@ def pipeline(builder: StreamsBuilder) -> None:
 ROWS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 8), st.integers(0, 40)), max_size=30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_bounded_run_and_replay_in_slices_agree_record_for_record(partitions: int) -> None:
     agree_in_slices(pipeline, drawn_orders(partitions), partitions)

@@ -76,6 +76,7 @@ def test_record_that_fails_alone_goes_to_the_handler():
     assert len(mapper.sizes) < 30
 
 
+@pytest.mark.slow
 def test_replay_and_simulation_have_the_same_results(tmp_path):
     history = tmp_path / "numbers.records.jsonl"
     history.write_text(

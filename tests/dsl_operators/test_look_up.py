@@ -432,6 +432,7 @@ def found_in(broker: EmbeddedBroker) -> list[tuple[str, str]]:
     return rows
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
 def test_answers_survive_a_restart_and_records_that_waited_are_looked_up_again(guarantee: str) -> None:
     gate, asked = threading.Event(), Counter[str]()
@@ -488,6 +489,7 @@ def pipeline(builder: StreamsBuilder) -> None:
 ROWS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 8), st.integers(0, 40)), max_size=30)
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_bounded_run_and_replay_in_slices_agree_record_for_record(partitions: int) -> None:
     agree_in_slices(pipeline, drawn_orders(partitions), partitions)

@@ -65,6 +65,10 @@ def commands(tmp_path_factory):
 
 SHELLS = ("sh", "console")
 
+#: Pages with commands that run on, or with many of them.
+LONG = {"README", "kafka", "live-page", "connectors", "replay", "simulation", "why", "tutorial"}
+#: Pages whose commands the sample tries with four partitions.
+FOUR = {"getting-started", "operating"}
 
 #: Pages whose commands say their partitions, on which those after them depend.
 WITH_PARTITIONS = {"replay"}
@@ -74,6 +78,10 @@ def has_commands(path: Path) -> bool:
     return path.stem not in WITH_PARTITIONS and any(
         language in SHELLS and OURS.search(source) for language, _, source in BLOCK.findall(path.read_text())
     )
+
+
+def stem(path: Path) -> str:
+    return path.stem
 
 
 def run_page(path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,13 +103,24 @@ def run_page(path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
             shell.script(source, place)
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [pytest.param(path, marks=pytest.mark.slow if path.stem in LONG else ()) for path in PAGES], ids=stem
+)
 def test_page(path, page_folder, commands, monkeypatch):
     with closing(Shell(page_folder, commands, partitions=1)) as shell:
         run_page(path, shell, monkeypatch)
 
 
-@pytest.mark.parametrize("path", filter(has_commands, PAGES), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=pytest.mark.exhaustive if path.stem in LONG else pytest.mark.slow)
+        if path.stem not in FOUR
+        else path
+        for path in filter(has_commands, PAGES)
+    ],
+    ids=stem,
+)
 def test_commands_of_a_page_with_four_partitions(path, page_folder, commands, monkeypatch):
     with closing(Shell(page_folder, commands, partitions=4)) as shell:
         run_page(path, shell, monkeypatch)

@@ -154,6 +154,7 @@ def all_at_once(request, files, make_run, tmp_path_factory):
     return run("09_nexmark.py", files, [*STATELESS, *TABLES], partitions=request.param, options=["--final-flush"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("query", [*STATELESS, *TABLES])
 def test_all_queries_at_once(query, all_at_once, events, table_of):
     """Also in company: q3's foreign keys make a cycle of the sub-topologies that q8 joins in."""
@@ -168,6 +169,7 @@ NEEDS = {
 }
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("query", [*STATELESS, *TABLES])
 def test_each_query_by_itself(query, files, events, run_stream, table_of):
     """Three partitions, so that keys move at every repartitioning."""

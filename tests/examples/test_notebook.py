@@ -6,11 +6,13 @@ from pathlib import Path
 
 import nbclient
 import nbformat
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TOUR = ROOT / "docs" / "notebooks" / "tour.ipynb"
 
 
+@pytest.mark.slow
 def test_the_tour(monkeypatch, tmp_path):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))

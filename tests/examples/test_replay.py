@@ -61,6 +61,7 @@ def test_counts_go_on_from_history(run_script, example):
     assert dict(map(numbers, midnight)) == {product: today[product] + 1 for product in sold}
 
 
+@pytest.mark.slow
 def test_history_and_what_follows_give_what_one_run_gives(run_script, run_stream, streams, tmp_path):
     """Replay of the months, then a run from the snapshot over what came later, against a run over all of it."""
     run_script("14_replay.py", "--write", "shop", "--orders", ORDERS)
@@ -87,6 +88,7 @@ def test_history_and_what_follows_give_what_one_run_gives(run_script, run_stream
     assert [row for rows in by_partition for row in rows] == expected
 
 
+@pytest.mark.slow
 def test_section_of_the_readme_does_what_it_shows(streams, run_script, tmp_path):
     section = (ROOT / "README.md").read_text().split("## Over history, then live")[1].split("\n## ")[0]
     commands = re.findall(r"^\.venv/bin/(.*)$", section.replace("\\\n", " "), re.MULTILINE)

@@ -74,6 +74,7 @@ def test_a_client_stays_in_one_partition_and_updates_follow_the_log(access_log, 
     assert all(row["timestamp"] == row["key"]["end"] for row in written)
 
 
+@pytest.mark.slow
 def test_sessions_do_not_depend_on_how_much_is_polled_at_once(access_log, run_stream):
     """The same records in the same order, not merely the same table."""
     runs = [
@@ -102,6 +103,7 @@ def topology(builder: StreamsBuilder) -> None:
 """
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("partitions", [1, 4, 7])
 def test_the_log_itself_lies_in_all_partitions(access_log, partitions, run_stream, tmp_path):
     example = Path(__file__).resolve().parents[2] / "topology_examples" / "02_sessions.py"
@@ -116,6 +118,7 @@ def test_the_log_itself_lies_in_all_partitions(access_log, partitions, run_strea
     assert {row["partition"] for row in rows} == set(range(partitions))
 
 
+@pytest.mark.slow
 def test_sessions_do_not_depend_on_the_number_of_threads(access_log, run_stream):
     """Several times, for threads meet differently each time."""
     options = {"partitions": 4}

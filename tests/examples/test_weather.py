@@ -37,6 +37,7 @@ def triples_of(files: dict[str, Path]) -> Counter:
     return found
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("poll", [10, 10_000])
 @pytest.mark.parametrize("partitions", [1, 4, 7])
 def test_no_pair_is_lost(weather, partitions, poll, run_stream):
@@ -57,6 +58,7 @@ def test_no_pair_is_lost(weather, partitions, poll, run_stream):
     )
 
 
+@pytest.mark.slow
 def test_records_are_the_same_whatever_is_polled_at_once(weather, run_stream):
     """Not merely the same set: the same topic."""
     runs = [

@@ -14,6 +14,7 @@ from threading import Semaphore
 
 import httpx
 import psycopg
+import pytest
 
 from tests.ports import free_ports
 from tests.postgres import new_database, running
@@ -97,6 +98,7 @@ def rows(dsn: str) -> dict[str, list[int]]:
         return {key: totals for key, *totals in connection.execute("select key, orders, cents from revenue")}
 
 
+@pytest.mark.killed
 def test_killed_service_has_exact_answers_and_rows(tmp_path: Path) -> None:
     orders, cents = Counter[str](), Counter[str]()
     for order in ORDERS:

@@ -140,6 +140,7 @@ def outcome(read: Callable[[], list[Any]]) -> Any:
         return type(error)
 
 
+@pytest.mark.world
 @settings(max_examples=100, deadline=None)
 @given(tables())
 def test_batches_are_serialized_as_their_rows_one_by_one(table: tuple[Any, Any]) -> None:

@@ -103,6 +103,7 @@ def test_live_with_stores_that_survive_and_are_asked(registry, tmp_path):
             assert streams.store("totals").get("ann").value == Total(11)
 
 
+@pytest.mark.slow
 def test_in_a_simulation(registry):
     topology, orders, _, _ = application(registry)
     rows = [(str(number), order(f"c{number % 3}", number + 1), number * 100) for number in range(20)]
@@ -168,6 +169,7 @@ def test_files_are_rows_of_json(registry, streams):
     assert "expected `int`, got `str` - at `$.cents`" in result.err
 
 
+@pytest.mark.slow
 def test_versions_are_compared(registry, streams):
     streams.write("app.py", SCRIPT.format(registry=registry))
     streams.write("app2.py", SCRIPT.format(registry=registry).replace("one.cents + two.cents", "two.cents"))
@@ -178,6 +180,7 @@ def test_versions_are_compared(registry, streams):
     assert '"cents": 10, "customer": "ann"} -> {"at": "2026-03-01T00:00:00Z", "cents": 5' in result.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["local", "spark"])
 def test_in_a_replay(executor, registry, streams):
     """Workers of Spark are processes of their own, which ask the registry themselves."""

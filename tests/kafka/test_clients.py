@@ -109,6 +109,7 @@ def test_block_above_the_limit_of_a_request_is_sent_in_pieces(cluster: Cluster, 
     assert [r.value for r in read_all(cluster, topic)] == [b"first", *block.values, b"last"]
 
 
+@pytest.mark.case
 def test_unknown_topic_is_told(cluster: Cluster, name: str):
     with Producer(cluster) as producer, pytest.raises(UnknownTopicError, match=name):
         producer.send(name, b"value")
@@ -408,6 +409,7 @@ def test_successor_fences_its_predecessor(cluster: Cluster, topic: str):
 # --- administration -----------------------------------------------------------------------
 
 
+@pytest.mark.case
 def test_topics_are_made_described_widened_and_deleted(cluster: Cluster, admin: Admin, name: str):
     admin.create_topics([TopicSpec(name, 2, {"cleanup.policy": "compact", "retention.ms": "12345"})])
 

@@ -108,6 +108,7 @@ def sums(numbers: range) -> dict[str, list[int]]:
     return found
 
 
+@pytest.mark.slow
 def test_application_goes_on_from_its_state_as_of_a_time(servers: str, name: str, tmp_path: Path) -> None:
     shop = Shop(servers, name.replace(".", "-"), tmp_path)
     with shop.running():

@@ -293,6 +293,7 @@ def address() -> Iterator[str]:
             yield server.bootstrap_servers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Ours, OfConfluent])
 def test_consumers_are_rolled_on_the_embedded_broker(address: str, kind: type[Ours] | type[OfConfluent]):
     rolled(address, "rolling", lambda protocol, _: kind(address, "rolling", protocol))

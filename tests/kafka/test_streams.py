@@ -223,6 +223,7 @@ def test_input_that_was_made_a_moment_ago_is_found(servers: str, counting: Count
     assert failures == []
 
 
+@pytest.mark.slow
 def test_missing_input_is_told_and_not_made(servers: str, name: str):
     application = name.replace(".", "-")
     streams = Streams(topology(application), application_id=application, bootstrap_servers=servers, **SETTINGS)
@@ -238,6 +239,7 @@ def test_two_brokers_are_one_too_many():
         Streams(lambda builder: None, application_id="a", broker=broker, bootstrap_servers="127.0.0.1:9092")
 
 
+@pytest.mark.killed
 @pytest.mark.seeds("guarantee", reversed(GUARANTEES))
 @pytest.mark.parametrize("keeps_state", [True, False])
 def test_killed_process_goes_on(servers: str, counting: Counting, tmp_path: Path, guarantee: str, keeps_state: bool):
@@ -262,6 +264,7 @@ def test_killed_process_goes_on(servers: str, counting: Counting, tmp_path: Path
         counting.check_exact()
 
 
+@pytest.mark.killed
 @pytest.mark.seeds("guarantee", reversed(GUARANTEES))
 def test_one_of_three_processes_is_killed(servers: str, counting: Counting, tmp_path: Path, guarantee: str):
     """The others take over what it had; a fourth comes later."""
@@ -289,6 +292,7 @@ def test_one_of_three_processes_is_killed(servers: str, counting: Counting, tmp_
         counting.check_exact()
 
 
+@pytest.mark.slow
 def test_standby_takes_over(servers: str, counting: Counting, tmp_path: Path):
     """Two processes, each with copies of the other's state: who is left restores next to nothing."""
     given = settings("at_least_once", default_store="rocksdb", num_standby_replicas=1)

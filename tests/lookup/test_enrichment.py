@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
+import pytest
 
 from streams import EmbeddedBroker, Producer, Streams, StreamsBuilder, Topic, TopicPartition
 from streams.lookup import HttpLookUp
@@ -109,6 +110,7 @@ def _committed(broker: EmbeddedBroker) -> list[bytes]:
     return rows
 
 
+@pytest.mark.slow
 def test_each_line_is_enriched_once_though_service_and_application_restart() -> None:
     lines = lines_of(Random(1), 300)
 

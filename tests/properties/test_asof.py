@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,6 +56,7 @@ def expected(rows: list[Row], tolerance_ms: int, direction: Any) -> list[tuple[s
     return sorted(joined.select("key", "left", "right").rows())
 
 
+@pytest.mark.world
 @examples(12)
 @given(ROWS, st.sampled_from([0, 3, 20]), st.sampled_from(["backward", "forward"]), st.integers(0, 30))
 def test_each_left_record_meets_the_right_record_that_polars_finds(

@@ -1,5 +1,6 @@
 """The record cache holds back updates, and changes no result."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from tests.properties.strategies import Demand, plans, rows
 _DEMAND = Demand(cached=True, has_global=False)
 
 
+@pytest.mark.world
 @examples(100)
 @given(st.data(), st.sampled_from([1, 3]), st.sampled_from([1, 300, 10_000_000]))
 def test_cached_and_uncached_runs_agree_on_tables_and_stores(

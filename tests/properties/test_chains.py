@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
@@ -131,6 +132,7 @@ CHAINS = st.builds(
 )
 
 
+@pytest.mark.world
 @examples(30)
 @given(CHAINS)
 def test_chains_give_the_same_records_under_all_four_drivers(chain: Chain) -> None:

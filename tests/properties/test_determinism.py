@@ -28,6 +28,7 @@ def test_two_runs_in_the_test_driver_are_the_same(data: st.DataObject, partition
     assert first.stores == second.stores
 
 
+@pytest.mark.world
 @examples(100)
 @given(st.data(), st.sampled_from([1, 3, 4]))
 def test_bounded_runs_do_not_depend_on_polls_threads_commits_and_reading(data: st.DataObject, partitions: int) -> None:

@@ -289,6 +289,7 @@ def test_the_same_tasks_give_the_same_under_all_four_drivers(
     assert _pairs(live(example, _total(found))) == _pairs(found)
 
 
+@pytest.mark.world
 @examples(10)
 @given(DELAYED_PARTS, ROWS, st.sampled_from([1, 3]))
 def test_calls_and_batches_give_the_same_under_all_four_drivers(
@@ -303,6 +304,7 @@ def test_calls_and_batches_give_the_same_under_all_four_drivers(
     assert _pairs(live(example, _total(found))) == _pairs(found)
 
 
+@pytest.mark.world
 @examples(25)
 @given(ONE_WAY, ROWS, st.sampled_from([1, 3]))
 def test_records_of_different_times_have_one_order_under_all_drivers_that_decide_it(
@@ -440,6 +442,7 @@ CLOSINGS = st.builds(
 ).filter(lambda closing: (closing.what, closing.emits) != ("of a user", "suppressed"))
 
 
+@pytest.mark.world
 @examples(10)
 @given(CLOSINGS, st.sampled_from(["skip", "append_time"]))
 def test_idle_inputs_close_under_all_four_drivers_what_the_end_of_inputs_closes(

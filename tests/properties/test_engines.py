@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,7 @@ from tests.properties.runs import compacted, run
 from tests.properties.strategies import plans, rows
 
 
+@pytest.mark.world
 @examples(40)
 @given(st.data(), st.sampled_from([1, 3]), st.sampled_from([0, 30_000]))
 def test_stores_in_memory_and_on_disk_agree(data: st.DataObject, partitions: int, commit_interval_ms: int) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+import pytest
 from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
@@ -407,6 +408,7 @@ def test_windows_hold_what_was_not_late_for_them(
     _check(model, [*rows, *(_CLOSING if is_closed else [])], partitions, until)
 
 
+@pytest.mark.world
 @examples(20)
 @given(st.builds(_stream_join, _JOINS, _of([0, 5, 20]), _of([0, 5, 20])), _rows(in_order=True), _PARTITIONS, _UNTIL)
 def test_joins_of_streams_have_each_pair_once_and_each_record_without_a_match_once(
@@ -424,6 +426,7 @@ def test_tables_end_with_what_their_last_rows_give(model: Model, rows: list[Row]
     _check(model, rows, partitions, until)
 
 
+@pytest.mark.world
 @examples(20)
 @given(
     st.builds(_foreign_key_join, _of(["join", "left_join"])), _rows(tombstones=True, in_order=True), _PARTITIONS, _UNTIL
@@ -435,6 +438,7 @@ def test_foreign_key_joins_end_with_what_the_last_rows_give(
     _check(model, rows, partitions, until)
 
 
+@pytest.mark.world
 @examples(10)
 @given(_rows(tombstones=True), _PARTITIONS, _UNTIL)
 def test_records_that_wait_meet_the_row_of_their_time(rows: list[Row], partitions: int, until: int) -> None:

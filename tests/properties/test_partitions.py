@@ -1,5 +1,6 @@
 """One partition and many, record by record and bounded: where Kafka Streams promises it, they agree."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +28,7 @@ def test_one_partition_and_many_agree_on_each_key(data: st.DataObject, partition
         assert by_key(many.outputs[topic]) == by_key(one.outputs[topic]), topic
 
 
+@pytest.mark.world
 @examples(100)
 @given(st.data(), st.sampled_from([1, 3]))
 def test_bounded_run_ends_with_the_values_of_the_test_driver(data: st.DataObject, partitions: int) -> None:

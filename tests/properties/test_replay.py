@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from attrs import define
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -113,18 +114,21 @@ _ANY = _examples()
 _GROWING = _examples(Demand(has_global=False))
 
 
+@pytest.mark.slow
 @examples(25)
 @given(_ANY)
 def test_replay_gives_what_a_bounded_run_gives(example: Example) -> None:
     assert example.lived().difference(example.replayed()) is None
 
 
+@pytest.mark.slow
 @examples(25)
 @given(_ANY, _SLICES)
 def test_slices_do_not_show(example: Example, slices: Any) -> None:
     assert example.lived().difference(example.replayed(slices=slices)) is None
 
 
+@pytest.mark.slow
 @examples(15)
 @given(_ANY, st.sampled_from([None, 3]))
 def test_final_flush_gives_what_that_of_a_bounded_run_gives(example: Example, slices: Any) -> None:
@@ -133,6 +137,7 @@ def test_final_flush_gives_what_that_of_a_bounded_run_gives(example: Example, sl
     assert live.difference(example.replayed(final_flush=True, slices=slices)) is None
 
 
+@pytest.mark.slow
 @examples(15)
 @given(_ANY, st.sampled_from([None, 3]))
 def test_stores_on_disk_give_what_those_in_memory_give(example: Example, slices: Any) -> None:
@@ -141,6 +146,7 @@ def test_stores_on_disk_give_what_those_in_memory_give(example: Example, slices:
     assert memory.difference(example.replayed(slices=slices, store="rocksdb")) is None
 
 
+@pytest.mark.slow
 @examples(15)
 @given(_GROWING, st.integers(0, 30), st.sampled_from([1, 2, 5]))
 def test_history_that_grows_gives_what_history_in_one_piece_gives(example: Example, until: int, slices: int) -> None:
@@ -154,6 +160,7 @@ def test_history_that_grows_gives_what_history_in_one_piece_gives(example: Examp
         assert grown.slices_skipped == first.slices_done
 
 
+@pytest.mark.slow
 @examples(15)
 @given(_GROWING, st.integers(0, 30), st.sampled_from([None, 3]))
 def test_replay_from_a_snapshot_gives_what_a_further_run_gives(example: Example, until: int, slices: Any) -> None:
@@ -233,6 +240,7 @@ def test_killed_replay_that_is_resumed_gives_what_one_that_was_not_gives(
         assert last.slices_skipped == done
 
 
+@pytest.mark.slow
 def test_examples_have_every_operator() -> None:
     """What the tests above generate is all that there is."""
     seen: Counter[str] = Counter()

@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,8 @@ from streams.state import open_store
 from tests.properties.profile import examples
 from tests.properties.runs import contents, drive, run, stores_on_disk
 from tests.properties.strategies import Demand, plans, rows
+
+pytestmark = pytest.mark.world
 
 
 @examples(150)

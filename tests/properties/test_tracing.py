@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +33,7 @@ def test_traced_tasks_write_and_keep_the_same(data: st.DataObject, partitions: i
     assert (traced.outputs, traced.changelogs, traced.stores) == (plain.outputs, plain.changelogs, plain.stores)
 
 
+@pytest.mark.slow
 @examples(10)
 @given(st.data(), st.sampled_from([1, 3]), st.sampled_from([0, 10_000_000]))
 def test_every_output_has_a_story_that_leads_to_input(
@@ -77,6 +79,7 @@ class Toggling:
             (self.recorder.opened if is_traced else self.recorder.stop)(task)
 
 
+@pytest.mark.slow
 @examples(20)
 @given(st.data(), st.sampled_from([0, 300, 10_000_000]))
 def test_tracing_may_begin_and_end_between_any_two_records(data: st.DataObject, cache_max_bytes: int) -> None:
@@ -98,6 +101,7 @@ def test_tracing_may_begin_and_end_between_any_two_records(data: st.DataObject, 
     assert outputs(Toggling()) == outputs(None)
 
 
+@pytest.mark.slow
 def test_answer_is_of_the_trace_that_it_is_given() -> None:
     """``answer`` needs no driver."""
     question = Question("a")

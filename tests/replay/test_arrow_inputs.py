@@ -42,6 +42,7 @@ def run(given: Any, **options: Any) -> Any:
     return replay(topology, {orders: given}, executor="local", **options)
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("way", WAYS)
 def test_tables_in_any_order_give_what_a_live_run_of_their_rows_in_order_gives(way: str, tmp_path: Path) -> None:
     shuffled = table(rows(300))

@@ -81,6 +81,7 @@ def changes_of(state: dict[str, Any]) -> int:
     return sum(len(ref["changes"]) for task in state["tasks"].values() for ref in task["stores"].values())
 
 
+@pytest.mark.slow
 def test_changes_of_any_topology_give_what_contents_give(
     tmp_path_factory: pytest.TempPathFactory, folder: Path, always: None
 ) -> None:
@@ -89,6 +90,7 @@ def test_changes_of_any_topology_give_what_contents_give(
         Expected.of(subjects).check_replay(LocalExecutor(1), folder, slices=7)
 
 
+@pytest.mark.slow
 def test_changes_are_kept_until_the_state_is_handed_over(folder: Path, always: None) -> None:
     given = history(folder)
     expected = told(replay(topology, given, **LOCAL))
@@ -143,6 +145,7 @@ def killed_after(calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LocalExecutor, "run", some)
 
 
+@pytest.mark.slow
 def test_killed_at_any_call_another_process_goes_on_from_the_changes(
     folder: Path, monkeypatch: pytest.MonkeyPatch, always: None
 ) -> None:
@@ -163,6 +166,7 @@ def test_killed_at_any_call_another_process_goes_on_from_the_changes(
         shutil.rmtree(folder / "moved")
 
 
+@pytest.mark.slow
 def test_repair_continues_from_a_state_of_changes(folder: Path, always: None) -> None:
     """A late row in the middle: the files of contents and changes before it are still there."""
     day = 24 * 60
@@ -197,6 +201,7 @@ def test_repair_continues_from_a_state_of_changes(folder: Path, always: None) ->
     assert found == told(replay(counted, {clicks: files}, order="event_time", **LOCAL))
 
 
+@pytest.mark.slow
 def test_state_of_a_snapshot_is_copied_by_the_first_slice(folder: Path, always: None) -> None:
     """The files of the snapshot may be gone when the replay is resumed."""
     given = history(folder)

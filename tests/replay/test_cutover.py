@@ -67,6 +67,7 @@ def test_files_that_are_the_history_of_the_topic_go_live_by_their_rows(tmp_path:
     assert committed(broker) == 10
 
 
+@pytest.mark.slow
 def test_files_do_not_go_live_on_a_topic_with_another_history(tmp_path: Path, broker: EmbeddedBroker):
     fill(broker, history(20, first=3))
 
@@ -82,6 +83,7 @@ def test_files_do_not_go_live_on_a_topic_with_another_history(tmp_path: Path, br
         assert not admin.committed_offsets("app")
 
 
+@pytest.mark.slow
 def test_shorter_topic_and_topic_that_lost_the_record_are_refused_with_the_way_out(
     tmp_path: Path, broker: EmbeddedBroker
 ):
@@ -95,6 +97,7 @@ def test_shorter_topic_and_topic_that_lost_the_record_are_refused_with_the_way_o
         go_live(snapshot, broker)
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("time", ["1970-01-01T09:30:00Z", LAST + 1, str(10 * HOUR)])
 def test_cut_by_time_goes_on_with_the_first_record_from_then_on(time: Any, tmp_path: Path, broker: EmbeddedBroker):
     """The topic has the last five hours of history, and goes on behind it: each record counts once."""
@@ -120,6 +123,7 @@ def test_cut_behind_the_end_of_the_topic_goes_on_there(tmp_path: Path, broker: E
     assert committed(broker) == 5
 
 
+@pytest.mark.slow
 def test_cut_with_a_gap_or_an_overlap_is_refused(tmp_path: Path, broker: EmbeddedBroker):
     fill(broker, history(9, first=5))
     snapshot = of_files(tmp_path, history(10))
@@ -137,6 +141,7 @@ def test_cut_with_a_gap_or_an_overlap_is_refused(tmp_path: Path, broker: Embedde
         assert not admin.committed_offsets("app")
 
 
+@pytest.mark.slow
 def test_until_the_cut_is_the_way_out_of_an_overlap(tmp_path: Path, broker: EmbeddedBroker):
     fill(broker, history(9, first=5))
 
@@ -160,6 +165,7 @@ def test_cut_is_for_history_of_files_only(tmp_path: Path, broker: EmbeddedBroker
         go_live(snapshot, broker, cut={"orders": "noon"})
 
 
+@pytest.mark.slow
 def test_archive_of_a_topic_that_was_made_anew_is_told(tmp_path: Path, broker: EmbeddedBroker):
     fill(broker, history(10))
     archive_topic(broker, "orders", tmp_path / "archive")
@@ -173,6 +179,7 @@ def test_archive_of_a_topic_that_was_made_anew_is_told(tmp_path: Path, broker: E
         go_live(snapshot, broker)
 
 
+@pytest.mark.slow
 def test_table_that_is_restored_from_its_topic_has_no_cut(tmp_path: Path, broker: EmbeddedBroker):
     def joined(builder: StreamsBuilder) -> None:
         table = builder.table(names, store="names-store")
@@ -209,6 +216,7 @@ def test_replay_does_not_go_on_from_files_with_another_history(tmp_path: Path, b
     assert snapshot.is_of_files("orders")
 
 
+@pytest.mark.slow
 def test_replay_is_not_resumed_with_offsets_in_place_of_rows(tmp_path: Path, broker: EmbeddedBroker):
     of_files(tmp_path, history(10), directory=tmp_path / "work")
     fill(broker, history(30, first=5))
@@ -218,6 +226,7 @@ def test_replay_is_not_resumed_with_offsets_in_place_of_rows(tmp_path: Path, bro
         replay(topology, {orders: tmp_path / "archive"}, directory=tmp_path / "work", resume=True, **LOCAL)
 
 
+@pytest.mark.slow
 def test_replay_is_not_resumed_with_another_archive(tmp_path: Path, broker: EmbeddedBroker):
     fill(broker, history(10))
     archive_topic(broker, "orders", tmp_path / "archive")

@@ -109,6 +109,7 @@ def test_late_rows_are_told_with_days_files_and_closed_windows(folder: Path, cap
     assert report["dropped"] == [{"node": "by-hour", "reason": "late", "count": 3}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("slices", "is_told_first"), [(None, True), ("1d", False)])
 def test_repair_gives_what_one_replay_over_all_gives(folder: Path, slices: str | None, is_told_first: bool):
     files = []
@@ -164,6 +165,7 @@ def test_partitions_without_late_rows_are_not_computed_again(folder: Path):
     assert sorted(repaired) == [0, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [topology, counted])
 @pytest.mark.parametrize("is_done_first", [False, True])
 def test_repair_that_is_killed_at_any_call_is_done_once(
@@ -215,6 +217,7 @@ def written(folder: Path) -> list[tuple[int, int]]:
     return sorted((int(row["timestamp"].timestamp() * 1000), row["value"]) for row in rows)
 
 
+@pytest.mark.slow
 def test_without_a_kept_state_all_is_computed_again(folder: Path):
     files = []
     for day in range(3):
@@ -232,6 +235,7 @@ def test_without_a_kept_state_all_is_computed_again(folder: Path):
         assert told(result) == scratch(files)
 
 
+@pytest.mark.slow
 def test_slices_that_were_joined_with_an_older_global_table_are_not_kept(folder: Path):
     names = Topic("names", key=str, value=str)
 
@@ -316,6 +320,7 @@ Night = tuple[list[tuple[int, int]], list[tuple[int, int]], bool]
 ROWS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3)), max_size=8)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=5, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
 )

@@ -46,6 +46,7 @@ def expected(request: pytest.FixtureRequest) -> Any:
     return request.getfixturevalue(request.param)
 
 
+@pytest.mark.slow
 def test_subjects_have_outputs_stores_and_drops(shown: Expected, cases: Expected) -> None:
     """Else there would be nothing to compare."""
     outcomes = [*shown.outcomes, *cases.outcomes]
@@ -54,11 +55,13 @@ def test_subjects_have_outputs_stores_and_drops(shown: Expected, cases: Expected
     assert sum(bool(outcome.dropped) for outcome in outcomes) > 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [2, 4])
 def test_live_run_with_more_threads(expected: Expected, threads: int) -> None:
     expected.check_live(threads)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slices", [None, 3])
 def test_replay_in_one_process(expected: Expected, slices: int | None, folder: Path) -> None:
     expected.check_replay(LocalExecutor(1), folder, slices=slices)
@@ -69,6 +72,7 @@ def test_replay_in_ten_slices(expected: Expected, folder: Path) -> None:
     expected.check_replay(LocalExecutor(1), folder, slices=10)
 
 
+@pytest.mark.slow
 def test_replay_of_files(shown: Expected, folder: Path) -> None:
     """Lines, JSON, CSV and records, read into partitions first."""
     shown.check_replay(LocalExecutor(1), folder, files=True)
@@ -116,6 +120,7 @@ def numbers(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_processor_made_in_a_function_travels(numbers: Path) -> None:
     found = []
     for processes in (1, 2):

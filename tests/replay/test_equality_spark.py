@@ -55,6 +55,6 @@ def test_all_cases(executor: Any, folder: Path) -> None:
     compare_whole([player for path in FILES for player in players(path, folder / path.name)], executor)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_sample_of_all_cases_in_pieces(executor: Any, folder: Path) -> None:
     compare_pieces([player for path in FILES for player in sampled(path, folder / path.name)], executor)

@@ -105,6 +105,7 @@ def die_before_each(verb: str, snapshot: Path, folder: Path, steps: list[str]) -
         assert ended.returncode == (0 if step == "none" else 9), (step, ended.stderr)
 
 
+@pytest.mark.slow
 def test_live_run_from_a_snapshot_writes_what_is_missing(tmp_path, whole, replayed):
     snapshot, first = replayed
     lay_down(Snapshot.open(Place(str(snapshot))), tmp_path / "state")
@@ -203,6 +204,7 @@ def test_application_goes_live_on_a_broker_that_has_its_topics(tmp_path, whole, 
     assert sorted(whole["windowed"]) == sorted(first["windowed"] + rest["windowed"])
 
 
+@pytest.mark.slow
 def test_gap_between_snapshot_and_topic_is_refused(tmp_path, replayed):
     snapshot = Snapshot.open(Place(str(replayed[0])))
     with live_broker(tmp_path, WHOLE) as broker:
@@ -216,6 +218,7 @@ def test_gap_between_snapshot_and_topic_is_refused(tmp_path, replayed):
         assert not [name for name in broker.topics() if name.startswith("app-")]
 
 
+@pytest.mark.slow
 def test_topic_that_is_shorter_than_the_history_is_refused(tmp_path, replayed):
     with (
         live_broker(tmp_path, 20) as broker,
@@ -235,6 +238,7 @@ def test_group_at_work_is_refused(tmp_path, replayed):
             go_live(Snapshot.open(Place(str(replayed[0]))), broker)
 
 
+@pytest.mark.slow
 def test_offsets_of_its_own_are_refused_unless_forced(tmp_path, replayed):
     snapshot = Snapshot.open(Place(str(replayed[0])))
     with live_broker(tmp_path, WHOLE) as broker:
@@ -247,6 +251,7 @@ def test_offsets_of_its_own_are_refused_unless_forced(tmp_path, replayed):
         assert not go_live(snapshot, broker, force=True).was_live
 
 
+@pytest.mark.slow
 def test_state_directory_of_another_run_is_refused(tmp_path, replayed):
     run_live(tmp_path / "state", 10, write(tmp_path, 10))
     with pytest.raises(HandOverError, match="holds another run already"):
@@ -270,11 +275,13 @@ def test_damaged_snapshot_is_named(tmp_path, replayed):
     assert not (tmp_path / "state").exists()
 
 
+@pytest.mark.slow
 def test_folder_without_a_manifest_is_no_snapshot(tmp_path):
     with pytest.raises(SnapshotError, match="it may be unfinished"):
         Snapshot.open(Place(str(tmp_path)))
 
 
+@pytest.mark.slow
 def test_outputs_published_before_lie_in_front_of_the_live_ones(tmp_path, whole, replayed):
     """A state directory to which only the replay's outputs were published is free to go live in."""
     snapshot, first = replayed

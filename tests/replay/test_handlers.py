@@ -76,6 +76,7 @@ def test_bounded_run_and_replay_ask_the_same(tmp_path: Path) -> None:
     assert first.startswith("numbers-0 at offset 1: ZeroDivisionError")
 
 
+@pytest.mark.slow
 def test_simulated_worlds_ask() -> None:
     asked: list[int] = []
 
@@ -89,6 +90,7 @@ def test_simulated_worlds_ask() -> None:
     assert set(asked) == {1, 3}
 
 
+@pytest.mark.slow
 def test_handler_of_a_module_beside_the_script_travels_by_value(tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "own_handlers.py").write_text("ANSWER = 'continue'\ndef lenient(c, r, e):\n    return ANSWER\n")
     monkeypatch.syspath_prepend(str(tmp_path))

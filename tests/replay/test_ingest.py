@@ -162,6 +162,7 @@ def rows_for(suffix: str, count: int) -> list[Any]:
     return ["x" * (number % 4) for number in range(count)] if suffix == ".log" else history(count)
 
 
+@pytest.mark.case(4)
 @pytest.mark.parametrize("partitions", [1, 2, 3])
 @pytest.mark.parametrize("part_bytes", [1, 40, 300, WHOLE])
 @pytest.mark.parametrize("suffix", [".jsonl", ".records.jsonl", ".log", ".csv", ".parquet", ".jsonl.gz", ".csv.gz"])
@@ -239,6 +240,7 @@ def line_files(draw: st.DrawFn) -> tuple[str, list[bytes]]:
     return suffix, files
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(line_files(), st.integers(1, 120), st.integers(1, 4))
 def test_any_cut_gives_the_same(
@@ -256,6 +258,7 @@ def test_any_cut_gives_the_same(
     assert found.rows() == live(TOPICS[suffix], paths, count)
 
 
+@pytest.mark.world
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.integers(1, 12), min_size=2, max_size=4),

@@ -106,6 +106,7 @@ def history(tmp_path: Path) -> Path:
 # --- outputs --------------------------------------------------------------------------------
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("partition_by", [(), ("day", "value.product")], ids=["plain", "partitioned"])
 def test_table_has_each_row_of_the_output_once(lake: Lake, history: Path, partition_by: tuple[str, ...]) -> None:
     with replayed(history, slices=3) as result:
@@ -123,6 +124,7 @@ def test_table_has_each_row_of_the_output_once(lake: Lake, history: Path, partit
         assert row["product"] == row["value"]["product"]
 
 
+@pytest.mark.slow
 def test_windowed_keys_are_columns(lake: Lake, history: Path) -> None:
     with replayed(history) as result:
         result.write(days, lake.name("days"), partition_by="day")
@@ -132,6 +134,7 @@ def test_windowed_keys_are_columns(lake: Lake, history: Path) -> None:
     assert {"key", "window_start", "window_end"} <= set(lake.read("days").schema.names)
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("phase", PHASES)
 def test_killed_write_is_completed_by_the_next_one(
     lake: Lake, history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
@@ -232,6 +235,7 @@ def _die(patch: pytest.MonkeyPatch, phase: str) -> None:
         patch.setattr(kind, "commit", dying_commit)
 
 
+@pytest.mark.slow
 def test_of_two_writes_at_the_same_time_one_fails(lake: Lake, history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second write begins and ends while the first one is about to commit the same slices."""
     from streams.replay.lake.delta import DeltaLog
@@ -255,6 +259,7 @@ def test_of_two_writes_at_the_same_time_one_fails(lake: Lake, history: Path, mon
     assert rows_of(lake.read("copies")) == expected
 
 
+@pytest.mark.slow
 def test_grown_history_replaces_the_end_of_the_shorter_one(lake: Lake, history: Path, tmp_path: Path) -> None:
     """What the final pass has written is not in the table twice, even if the rows of slices were compacted."""
     given: dict[str, Any] = {"slices": "1d", "directory": tmp_path / "work"}
@@ -269,6 +274,7 @@ def test_grown_history_replaces_the_end_of_the_shorter_one(lake: Lake, history: 
     assert len(expected) == 300
 
 
+@pytest.mark.slow
 def test_overwrite_replaces_the_partitions_that_get_rows(lake: Lake, tmp_path: Path) -> None:
     """Those of other days, and rows of this replay, stay."""
     name = lake.name("copies")
@@ -286,6 +292,7 @@ def test_overwrite_replaces_the_partitions_that_get_rows(lake: Lake, tmp_path: P
     )
 
 
+@pytest.mark.slow
 def test_append_keeps_the_rows_of_others(lake: Lake, tmp_path: Path) -> None:
     for number, name in enumerate(("a.jsonl", "b.jsonl")):
         with replayed(write_sales(tmp_path / name, 24, first=24 * number)) as result:
@@ -294,6 +301,7 @@ def test_append_keeps_the_rows_of_others(lake: Lake, tmp_path: Path) -> None:
     assert lake.read("copies").num_rows == 48
 
 
+@pytest.mark.slow
 def test_compacted_table_goes_on_unless_its_end_has_to_be_replaced(lake: Lake, history: Path, tmp_path: Path) -> None:
     given: dict[str, Any] = {"slices": "1d", "directory": tmp_path / "work"}
     with replayed(history, **given) as result:
@@ -309,6 +317,7 @@ def test_compacted_table_goes_on_unless_its_end_has_to_be_replaced(lake: Lake, h
     assert rows_of(lake.read("days")) == expected
 
 
+@pytest.mark.case
 def test_other_partitions_and_columns_are_refused(lake: Lake, history: Path) -> None:
     with replayed(history) as result:
         result.write(days, lake.name("days"), partition_by="day")
@@ -320,6 +329,7 @@ def test_other_partitions_and_columns_are_refused(lake: Lake, history: Path) -> 
             result.write(days, lake.name("days") + "@7")
 
 
+@pytest.mark.case
 def test_columns_of_other_types_are_refused(lake: Lake, history: Path) -> None:
     with replayed(history) as result:
         table = result.table(copies).to_arrow()
@@ -336,6 +346,7 @@ def test_columns_of_other_types_are_refused(lake: Lake, history: Path) -> None:
 # --- inputs ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_table_is_read_at_a_version_and_resumed_with_what_is_new(lake: Lake, tmp_path: Path) -> None:
     """Results are those of a live run in order of time over the rows of all versions."""
     rows = table_cases.rows()
@@ -368,6 +379,7 @@ def test_table_is_read_at_a_version_and_resumed_with_what_is_new(lake: Lake, tmp
     assert sorted(map(repr, whole)) == sorted(map(repr, resumed))
 
 
+@pytest.mark.case(2)
 @pytest.mark.parametrize("change", ["compact", "delete"])
 def test_resumed_table_that_was_rewritten_is_an_error(lake: Lake, tmp_path: Path, change: str) -> None:
     rows = table_cases.rows(100)
@@ -387,6 +399,7 @@ def test_resumed_table_that_was_rewritten_is_an_error(lake: Lake, tmp_path: Path
         replay(table_cases.topology, inputs, **given, resume=True)
 
 
+@pytest.mark.slow
 def test_names_are_checked(lake: Lake, tmp_path: Path) -> None:
     for name in (lake.name("missing"), lake.name("missing") + "@7"):
         with pytest.raises(InputError, match="missing"):
@@ -395,6 +408,7 @@ def test_names_are_checked(lake: Lake, tmp_path: Path) -> None:
         replay(table_cases.topology, {table_cases.orders: "delta:orders@x"}, executor="local", application_id="a")
 
 
+@pytest.mark.slow
 def test_time_selects_a_version(lake: Lake, tmp_path: Path) -> None:
     lake.append("orders", table_cases.table(table_cases.rows(10)))
     inputs = {table_cases.orders: f"{lake.name('orders')}@{datetime(2999, 1, 1, tzinfo=UTC).isoformat()}"}
@@ -402,6 +416,7 @@ def test_time_selects_a_version(lake: Lake, tmp_path: Path) -> None:
         assert result.records["totals"] == 10
 
 
+@pytest.mark.slow
 def test_since_selects_rows_at_the_source(lake: Lake, tmp_path: Path) -> None:
     rows = table_cases.rows(100)
     lake.append("orders", table_cases.table(rows))
@@ -449,6 +464,7 @@ def test_since_needs_a_column_of_a_table(tmp_path: Path) -> None:
         run(plain, path)
 
 
+@pytest.mark.slow
 def test_explain_reads_the_log_alone(lake: Lake) -> None:
     lake.append("orders", table_cases.table(table_cases.rows(10)))
     name = lake.name("orders")
@@ -457,6 +473,7 @@ def test_explain_reads_the_log_alone(lake: Lake) -> None:
     assert f"{name}, version {lake.versions('orders')[-1]}, 1 file, 10 rows" in str(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [daily_job.topology, daily_job.counted])
 def test_repaired_slices_replace_those_before(lake: Lake, tmp_path: Path, source: Any) -> None:
     folder = tmp_path / "daily"

@@ -33,6 +33,7 @@ def told(late: Any) -> list[tuple[str, int, int, str, int]]:
     return [(one.node, one.count, one.read, one.topic, one.disorder_ms) for one in late]
 
 
+@pytest.mark.slow
 def test_share_and_disorder_are_those_of_a_bounded_run_in_slices_too(tmp_path: Path):
     path = write(tmp_path, shuffled=True)
     with run_bounded(topology, {"rows": open_input(rows, path)}, application_id="app", partitions=2) as run:

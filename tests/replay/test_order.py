@@ -66,6 +66,7 @@ def many_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ordered, "_OPEN_FILES", 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slices", [None, 4])
 def test_folder_in_no_order_gives_what_the_ordered_one_gives(tmp_path: Path, many_runs: None, slices: int | None):
     in_order = told(replay(topology, {rows: lake(tmp_path / "one", shuffled=False)}, order="as_given", **LOCAL))
@@ -76,6 +77,7 @@ def test_folder_in_no_order_gives_what_the_ordered_one_gives(tmp_path: Path, man
         assert result.late[0].share > 0.5
 
 
+@pytest.mark.spark
 def test_spark_sorts_as_local_processes_do(tmp_path: Path, spark: Any):
     path = lake(tmp_path / "rows", shuffled=True, of_day=100)
     expected, stores = told(replay(topology, {rows: path}, **LOCAL))
@@ -109,6 +111,7 @@ def test_order_is_noted_in_the_snapshot(tmp_path: Path):
     assert Snapshot.open(Place(str(tmp_path / "snapshot"))).inputs["rows"]["order"] == "event_time"
 
 
+@pytest.mark.slow
 def test_next_day_continues_the_sorted_history(tmp_path: Path):
     whole = told(replay(topology, {rows: lake(tmp_path / "whole", shuffled=True, days=4)}, **LOCAL))
     path = lake(tmp_path / "rows", shuffled=True, days=3)

@@ -174,6 +174,7 @@ def as_table(rows: list[Any]) -> dict[Any, Any]:
     return {key: row for key, row in {(row[0], row[1]): row for row in rows}.items() if row[2] is not None}
 
 
+@pytest.mark.slow
 def test_each_snapshot_of_a_replay_that_is_resumed_is_published_after_the_last_one(
     tmp_path: Path, broker: EmbeddedBroker
 ):
@@ -188,6 +189,7 @@ def test_each_snapshot_of_a_replay_that_is_resumed_is_published_after_the_last_o
         publish(first, broker)
 
 
+@pytest.mark.slow
 def test_replay_from_a_snapshot_is_published_after_all_snapshots_of_its_replay(tmp_path: Path, broker: EmbeddedBroker):
     for rows in (30, 50):
         snapshot, _ = saved(tmp_path, in_order(tmp_path, rows), f"of-{rows}")
@@ -209,6 +211,7 @@ def late(folder: Path) -> tuple[Snapshot, Snapshot, dict[str, list[Any]]]:
     return first, second, outputs
 
 
+@pytest.mark.slow
 def test_repaired_outputs_are_corrected_on_request_only(tmp_path: Path, broker: EmbeddedBroker):
     first, second, outputs = late(tmp_path)
     publish(first, broker)
@@ -224,6 +227,7 @@ def test_repaired_outputs_are_corrected_on_request_only(tmp_path: Path, broker: 
     assert publish(second, broker, corrects=True) == publish(second, broker) == {"big": 0, "counts": 0}
 
 
+@pytest.mark.slow
 def test_topic_with_records_of_others_is_not_corrected(tmp_path: Path, broker: EmbeddedBroker):
     first, second, _ = late(tmp_path)
     publish(first, broker)
@@ -250,6 +254,7 @@ def nightly(folder: Path, nights: int, seed: int = 0) -> Iterator[tuple[Snapshot
         yield saved(folder, rows, f"night-{night}", slices=chance.choice([None, 2]))
 
 
+@pytest.mark.slow
 def test_records_of_the_end_of_a_run_that_were_computed_in_another_order_are_published_once(
     tmp_path: Path, broker: EmbeddedBroker
 ):
@@ -280,6 +285,7 @@ def test_records_of_the_end_of_a_run_that_were_computed_in_another_order_are_pub
     assert is_another == 2
 
 
+@pytest.mark.slow
 @pytest.mark.seeds("seed", range(1, 9))
 def test_after_any_nights_each_key_has_its_last_record(tmp_path: Path, broker: EmbeddedBroker, seed: int):
     for snapshot, outputs in nightly(tmp_path, 5, seed):
@@ -293,6 +299,7 @@ def test_after_any_nights_each_key_has_its_last_record(tmp_path: Path, broker: E
             assert set(map(repr, rows)) <= set(map(repr, found[topic]))
 
 
+@pytest.mark.slow
 def test_sessions_that_become_one_at_a_border_get_a_tombstone(tmp_path: Path, broker: EmbeddedBroker):
     """The first run ends with the session of a record that the second run puts into an older session."""
     visits = Topic("visits", key=str, value=int)
@@ -319,6 +326,7 @@ def test_sessions_that_become_one_at_a_border_get_a_tombstone(tmp_path: Path, br
     assert found[0].keys() - found[1].keys()
 
 
+@pytest.mark.slow
 def test_end_with_records_of_others_is_not_replaced(tmp_path: Path, broker: EmbeddedBroker):
     (first, _), (second, _) = nightly(tmp_path, 2)
     publish(first, broker)
@@ -371,6 +379,7 @@ class DyingConnection:
         return getattr(self.inner, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "behind"])
 def test_killed_at_any_request_and_run_again_nothing_is_missing_or_double(
     snapshot: Snapshot, wanted: dict[str, list[Any]], is_done: bool
@@ -394,6 +403,7 @@ def test_killed_at_any_request_and_run_again_nothing_is_missing_or_double(
     assert requests > 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "behind"])
 def test_corrections_that_are_killed_at_any_request_are_sent_once(tmp_path: Path, is_done: bool):
     """A late row changes the count of k3; the topic gets it once, and nothing else."""
@@ -418,6 +428,7 @@ def test_corrections_that_are_killed_at_any_request_are_sent_once(tmp_path: Path
     assert requests > 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "behind"])
 def test_border_of_two_runs_that_is_killed_at_any_request_is_published_as_if_it_were_not(tmp_path: Path, is_done: bool):
     (first, _), (second, outputs) = nightly(tmp_path, 2)
@@ -457,6 +468,7 @@ for requests in map(int, sys.argv[3:]):
 """
 
 
+@pytest.mark.killed
 def test_processes_that_end_leave_a_broker_on_disk_from_which_the_next_goes_on(
     snapshot: Snapshot, wanted: dict[str, list[Any]], tmp_path: Path
 ):

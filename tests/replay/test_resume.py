@@ -88,6 +88,7 @@ def session(subject: Subject, root: Path, **options: Any) -> Any:
     )
 
 
+@pytest.mark.case
 @pytest.mark.parametrize(("slices", "chain"), [(None, 1), ("500ms", 1), ("500ms", 2)])
 @pytest.mark.parametrize("is_done_first", [False, True])
 def test_killed_at_any_call_and_resumed(
@@ -120,6 +121,7 @@ def test_killed_at_any_call_and_resumed(
         shutil.rmtree(root)
 
 
+@pytest.mark.slow
 def test_killed_before_the_manifest_of_a_slice(
     windows: tuple[Subject, Outcome], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,6 +170,7 @@ class KilledInGroup:
         return run_stage(work)
 
 
+@pytest.mark.case
 @pytest.mark.parametrize(
     ("first", "stage", "skipped"), [(0, 0, 0), (0, 2, 0), (0, 3, 0), (3, 0, 0), (3, 2, 0), (3, 3, 3)]
 )
@@ -201,6 +204,7 @@ def test_killed_between_two_slices_of_a_call(
     assert written <= needed
 
 
+@pytest.mark.slow
 def test_killed_between_the_manifests_of_a_group(
     windows: tuple[Subject, Outcome], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,6 +253,7 @@ def test_progress_of_a_call_over_slices_never_goes_back(windows: tuple[Subject, 
     assert reported_records(works[0].root) == 0
 
 
+@pytest.mark.slow
 def test_what_is_done_is_not_done_again(windows: tuple[Subject, Outcome], folder: Path) -> None:
     subject, live = windows
     drive(session(subject, folder, slices=3))
@@ -271,6 +276,7 @@ def parts(subject: Subject, count: int) -> Iterator[Subject]:
         yield Subject(subject.name, subject.topology, inputs, subject.settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["through", "skipping", "chosen_topics", "windows"])
 def test_archives_that_grow(name: str, folder: Path) -> None:
     """In slices, history in three pieces gives what it gives in one."""
@@ -285,6 +291,7 @@ def test_archives_that_grow(name: str, folder: Path) -> None:
         assert live.difference(replayed_outcome(result_of(grown))) is None
 
 
+@pytest.mark.slow
 def test_files_that_grow_and_files_that_come(folder: Path) -> None:
     """The rows that were read are not read again.  All can be read: of a file that is said with its line."""
     given = subject_named("windows")
@@ -365,6 +372,7 @@ def snapshot_and_rest(subject: Subject, root: Path, **options: Any) -> tuple[Out
     return Outcome(live.outputs, live.stores), found
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("name", ["skipping", "chosen_topics", "windows"])
 def test_snapshot_and_the_rest_of_history(name: str, folder: Path) -> None:
     """What tasks wrote for each other goes on where its readers are."""

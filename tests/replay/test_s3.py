@@ -31,6 +31,7 @@ def bucket() -> Iterator[Bucket]:
         yield found
 
 
+@pytest.mark.slow
 def test_a_replay_is_killed_and_resumed(bucket: Bucket, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(_DEADLY)
     command = ["-m", "streams", "replay", "shop.py", "--executor", "local", "--partitions", "2", "--slices", "36"]

@@ -88,6 +88,7 @@ def hand_over(logs, folder, **options) -> None:
     assert live(logs / "whole.log", folder / "again") == rest
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("slices", [None, "1d"])
 def test_three_days_in_local_processes_and_the_fourth_live(logs, tmp_path, slices):
     hand_over(logs, tmp_path, executor="local", processes=1, slices=slices)

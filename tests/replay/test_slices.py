@@ -78,6 +78,7 @@ def both(topology: Any, inputs: dict[str, list[Row]], root: Path, slices: Any, *
     return live, session
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("chain", [1, 3, plan.CHAIN_SLICES])
 @pytest.mark.parametrize("slices", [2, 7, "25ms", timedelta(milliseconds=100)])
 def test_partitions_without_rows_in_a_slice_or_at_all(
@@ -236,6 +237,7 @@ def _slices_and_stages(works: list[Any]) -> list[tuple[tuple[int, ...], int]]:
     return sorted({(tuple(int(own.folder[-5:]) for own in slices), stage) for slices, stage in of_slices})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value", "groups"),
     [
@@ -295,6 +297,7 @@ def _calls_of_driver(session: ReplaySession) -> list[int]:
             sys.setprofile(None)
 
 
+@pytest.mark.slow
 def test_a_slice_costs_the_driver_the_same_whatever_the_number_of_slices_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -311,6 +314,7 @@ def test_a_slice_costs_the_driver_the_same_whatever_the_number_of_slices_before_
     assert sum(late) < 1.05 * sum(early), (early, late)
 
 
+@pytest.mark.slow
 def test_only_needed_files_of_slices_are_left_also_after_a_kill_in_between(tmp_path: Path) -> None:
     """A slice deletes what it no longer needs; a file that a killed run has left is found by the next run."""
     inputs = {topic: [row(time % 3, time, time % 9) for time in range(0, 100, 2)] for topic in ("left", "right")}

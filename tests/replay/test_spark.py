@@ -14,8 +14,6 @@ from tests.replay.spark_cases import APPLICATION, PARTITIONS, Rows, live, orders
 from tests.replay.spark_cases import topology as both
 from tests.waiting import until
 
-pytestmark = pytest.mark.spark
-
 words = Topic("words", key=str, value=str, timestamp=lambda _: 0, key_from=lambda word: word)
 lengths = Topic("lengths", key=str, value=int)
 
@@ -61,6 +59,7 @@ def test_replay_in_one_pass_equals_the_live_run(one_pass: ReplayResult, expected
     assert replayed(one_pass) == expected
 
 
+@pytest.mark.spark
 def test_outputs_are_dataframes_of_the_topics_types(one_pass: ReplayResult, expected: tuple[Rows, int]) -> None:
     frame = one_pass.outputs[per_item]
     rows = [(*row[:3], *row[4:]) for row in frame.collect()]
@@ -81,6 +80,7 @@ def test_outputs_are_dataframes_of_the_topics_types(one_pass: ReplayResult, expe
     assert frame.where("value > 3").count() == sum(value > 3 for _, value, _ in local)
 
 
+@pytest.mark.spark
 def test_progress_is_told_as_tasks_end(one_pass: ReplayResult, told: list[ReplayProgress]) -> None:
     done = [progress.tasks_done for progress in told if progress.tasks == PARTITIONS]
 
@@ -88,6 +88,7 @@ def test_progress_is_told_as_tasks_end(one_pass: ReplayResult, told: list[Replay
     assert told[-1].records == one_pass.records_in + told[-1].records_total  # Reading the file counts too.
 
 
+@pytest.mark.spark
 def test_replay_in_three_slices_equals_the_live_run(spark: Any, history: Path, expected: tuple[Rows, int]) -> None:
     with replay(
         both, {orders: history}, spark=spark, partitions=PARTITIONS, application_id=APPLICATION, slices=3
@@ -96,6 +97,7 @@ def test_replay_in_three_slices_equals_the_live_run(spark: Any, history: Path, e
         assert replayed(result) == expected
 
 
+@pytest.mark.spark
 def test_replay_in_ten_slices_equals_the_live_run(spark: Any, history: Path, expected: tuple[Rows, int]) -> None:
     """State stays in memory: what is tried here is how it travels."""
     with replay(
@@ -111,6 +113,7 @@ def test_replay_in_ten_slices_equals_the_live_run(spark: Any, history: Path, exp
         assert replayed(result) == expected
 
 
+@pytest.mark.spark
 def test_output_without_records_is_an_empty_dataframe(any_spark: Any, tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("a\nb\n")
 
@@ -121,6 +124,7 @@ def test_output_without_records_is_an_empty_dataframe(any_spark: Any, tmp_path: 
         assert frame.collect() == []
 
 
+@pytest.mark.spark
 def test_each_call_is_one_task_whatever_the_session_is_set_to(any_spark: Any) -> None:
     """However small the tasks are, adaptive execution joins none."""
 
@@ -143,6 +147,7 @@ def test_each_call_is_one_task_whatever_the_session_is_set_to(any_spark: Any) ->
     assert sorted(map(tuple, found)) == [(number, number) for number in range(7)]
 
 
+@pytest.mark.spark
 def test_settings_of_the_users_session_stay_during_a_replay(spark: Any, tmp_path: Path) -> None:
     """At each report of progress, so also while jobs run."""
     before = dict(spark.conf.getAll)
@@ -159,6 +164,7 @@ def test_settings_of_the_users_session_stay_during_a_replay(spark: Any, tmp_path
     assert all(seen)
 
 
+@pytest.mark.spark
 def test_jobs_are_named_by_application_slice_and_topics(spark: Any, history: Path, tmp_path: Path) -> None:
     with replay(both, {orders: history}, spark=spark, partitions=2, application_id="shop", slices=2) as result:
         result.write(per_item, tmp_path / "out")
@@ -174,6 +180,7 @@ def test_jobs_are_named_by_application_slice_and_topics(spark: Any, history: Pat
     until(lambda: any(name.startswith("shop: slices 1 to 2 of 3, per-item, pairs") for name in names()), seen=names)
 
 
+@pytest.mark.spark
 def test_table_form_and_written_folder_are_the_same_on_spark(one_pass: ReplayResult, tmp_path: Path) -> None:
     frame = one_pass.table(per_item).to_spark()
     written = one_pass.write(per_item, tmp_path / "out", partition_by="day")
@@ -185,6 +192,7 @@ def test_table_form_and_written_folder_are_the_same_on_spark(one_pass: ReplayRes
     assert sorted(map(repr, read.select(*names).collect())) == sorted(map(repr, frame.collect()))
 
 
+@pytest.mark.spark
 def test_outputs_of_a_closed_replay_on_spark_say_how_to_keep_them(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("a\nbb\n")
     with replay(_lengths, {words: tmp_path / "words.txt"}, spark=spark) as result:
@@ -200,6 +208,7 @@ def test_outputs_of_a_closed_replay_on_spark_say_how_to_keep_them(spark: Any, tm
     assert frame.count() == 2
 
 
+@pytest.mark.spark
 def test_workers_are_used_again_and_keep_nothing_of_a_task(spark: Any, tmp_path: Path) -> None:
     """Two topologies of one name after each other, in fewer processes than there are tasks."""
     (tmp_path / "words.txt").write_text("a\nbb\nccc\ndddd\n")

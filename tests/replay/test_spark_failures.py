@@ -21,12 +21,11 @@ from streams.replay.storage.places import Place
 from tests.replay.spark_cases import APPLICATION, PARTITIONS, live, orders, replayed, write_orders
 from tests.replay.spark_cases import topology as both
 
-pytestmark = pytest.mark.spark
-
 numbers = Topic("numbers", key=None, value=str, timestamp=lambda _: 0)
 halves = Topic("halves", value=float)
 
 
+@pytest.mark.spark
 def test_user_code_that_fails_once_is_run_again(spark: Any, tmp_path: Path) -> None:
     """It fails behind some records, whose outputs then are there once."""
     history = write_orders(tmp_path / "orders.jsonl")
@@ -47,6 +46,7 @@ def test_user_code_that_fails_once_is_run_again(spark: Any, tmp_path: Path) -> N
         assert replayed(result) == live(history)
 
 
+@pytest.mark.spark
 def test_worker_that_dies_is_replaced(any_spark: Any, tmp_path: Path) -> None:
     history = write_orders(tmp_path / "orders.jsonl")
     tries = tmp_path / "tries"
@@ -68,6 +68,7 @@ def test_worker_that_dies_is_replaced(any_spark: Any, tmp_path: Path) -> None:
         assert replayed(result) == live(history)
 
 
+@pytest.mark.spark
 def test_error_names_node_file_and_row_and_shows_no_foreign_stack(any_spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "numbers.txt"
     path.write_text("1\n2\n0\n4\n")
@@ -87,6 +88,7 @@ def test_error_names_node_file_and_row_and_shows_no_foreign_stack(any_spark: Any
         assert foreign not in printed.lower(), foreign
 
 
+@pytest.mark.spark
 def test_records_of_a_failed_replay_stay_unharmed(spark: Any, tmp_path: Path) -> None:
     """A row that was repaired does not hinder a replay into another folder."""
     path = tmp_path / "numbers.txt"
@@ -99,6 +101,7 @@ def test_records_of_a_failed_replay_stay_unharmed(spark: Any, tmp_path: Path) ->
         assert [row.value for row in result.rows(halves)] == [1.0, 0.5]
 
 
+@pytest.mark.spark
 def test_worker_that_dies_each_time_is_an_error_that_says_so(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "numbers.txt").write_text("1\n")
 
@@ -106,6 +109,7 @@ def test_worker_that_dies_each_time_is_an_error_that_says_so(spark: Any, tmp_pat
         replay(_deadly, {numbers: tmp_path / "numbers.txt"}, spark=spark)
 
 
+@pytest.mark.spark
 def test_interrupted_replay_ends_its_job(any_spark: Any, tmp_path: Path) -> None:
     """A person's Ctrl-C, while a call waits for what never comes."""
     (tmp_path / "numbers.txt").write_text("1\n")
@@ -225,6 +229,7 @@ def _deadly(builder: StreamsBuilder) -> None:
     builder.stream(numbers).peek(lambda _, number: os._exit(1)).to(halves)
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("kind", ["file", "table", "output"])
 def test_another_build_in_a_worker_reaches_the_user(
     any_spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str

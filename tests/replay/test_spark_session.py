@@ -26,9 +26,8 @@ from streams.replay.spark.session import (
 from streams.replay.spark.shipping import build_digest, check_build, write_package
 from streams.replay.storage.places import Place
 
-pytestmark = pytest.mark.spark
 
-
+@pytest.mark.spark
 def test_session_that_is_given_stays_open(any_spark: Any, tmp_path: Path) -> None:
     with closing(SparkExecutor.of(any_spark, None, Place(str(tmp_path)))) as executor:
         assert executor.session is any_spark
@@ -37,6 +36,7 @@ def test_session_that_is_given_stays_open(any_spark: Any, tmp_path: Path) -> Non
     assert any_spark.range(3).count() == 3
 
 
+@pytest.mark.spark
 def test_active_session_is_used_and_stays_open(spark: Any) -> None:
     lease = SessionLease.of(None, None)
     other = SessionLease.of(None, "local[4,3]")
@@ -49,6 +49,7 @@ def test_active_session_is_used_and_stays_open(spark: Any) -> None:
     assert spark.range(3).count() == 3
 
 
+@pytest.mark.spark
 def test_session_of_another_thread_is_used_and_stays_open(spark: Any) -> None:
     with ThreadPoolExecutor(1) as pool:
         lease = pool.submit(SessionLease.of, None, None).result()
@@ -58,6 +59,7 @@ def test_session_of_another_thread_is_used_and_stays_open(spark: Any) -> None:
     assert spark.range(3).count() == 3
 
 
+@pytest.mark.spark
 def test_another_master_than_the_active_one_is_refused(spark: Any) -> None:
     with pytest.raises(ConfigError, match=r"master 'local\[1\]': this process has a Spark session on 'local\[4,3\]'"):
         SessionLease.of(None, "local[1]")
@@ -65,6 +67,7 @@ def test_another_master_than_the_active_one_is_refused(spark: Any) -> None:
         SessionLease.of(spark, "local[1]")
 
 
+@pytest.mark.spark
 def test_both_kinds_of_session_tell_what_they_are(spark: Any, connect: Any) -> None:
     assert not is_connect(spark)
     assert is_connect(connect)
@@ -76,6 +79,7 @@ def test_both_kinds_of_session_tell_what_they_are(spark: Any, connect: Any) -> N
     assert not is_local_master("")
 
 
+@pytest.mark.spark
 def test_settings_of_a_session_that_is_there_are_refused(spark: Any) -> None:
     with pytest.raises(ConfigError, match="a Spark session is given, and so is conf"):
         SessionLease.of(spark, None, conf={"spark.executor.memory": "1g"})
@@ -83,6 +87,7 @@ def test_settings_of_a_session_that_is_there_are_refused(spark: Any) -> None:
         SessionLease.of(None, None, conf={"spark.executor.memory": "1g"})
 
 
+@pytest.mark.spark
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="looks at Linux's own table of sockets")
 def test_session_of_this_machine_listens_on_loopback_only(spark: Any) -> None:
     """Driver, block manager, Connect server, gateway and Python workers."""

@@ -10,8 +10,6 @@ from streams.core.errors import InputError
 from streams.replay import MicroBatches, ReplayResult, replay
 from tests.replay.test_tables import copies, days, replayed, rows_of, sales, topology, write_sales
 
-pytestmark = pytest.mark.spark
-
 
 @pytest.fixture
 def history(tmp_path: Path) -> Path:
@@ -22,6 +20,7 @@ def on_spark(spark: Any, history: Path, **given: Any) -> ReplayResult:
     return replay(topology, {sales: history}, spark=spark, application_id="shop", partitions=2, **given)
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("partition_by", [(), ("day", "value.product")], ids=["plain", "partitioned"])
 def test_table_has_the_rows_of_the_output_once(any_spark: Any, history: Path, partition_by: tuple[str, ...]) -> None:
     name = f"default.copies_{len(partition_by)}_{any_spark.version.replace('.', '_')}"
@@ -40,6 +39,7 @@ def test_table_has_the_rows_of_the_output_once(any_spark: Any, history: Path, pa
     any_spark.sql(f"DROP TABLE {name}")
 
 
+@pytest.mark.spark
 def test_table_of_another_format_or_with_other_partitions_or_columns_is_refused(spark: Any, history: Path) -> None:
     spark.sql("DROP TABLE IF EXISTS default.in_orc")
     spark.sql("CREATE TABLE default.in_orc (key STRING) USING orc")
@@ -58,6 +58,7 @@ def test_table_of_another_format_or_with_other_partitions_or_columns_is_refused(
     spark.sql("DROP TABLE default.by_day")
 
 
+@pytest.mark.spark
 def test_micro_batches_give_what_one_replay_gives(spark: Any, tmp_path: Path) -> None:
     """The query is stopped and started again, and the last batch is repeated, before and after its outputs."""
     source, out = tmp_path / "source", tmp_path / "out"
@@ -93,6 +94,7 @@ def test_micro_batches_give_what_one_replay_gives(spark: Any, tmp_path: Path) ->
     assert rows_of(ds.dataset(out, format="parquet").to_table()) == expected
 
 
+@pytest.mark.spark
 def test_rows_of_a_batch_that_cannot_be_read_are_not_kept(spark: Any, tmp_path: Path) -> None:
     """The query is mended and repeats the batch."""
     seen: list[int] = []

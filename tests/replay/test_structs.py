@@ -92,6 +92,7 @@ def types_are_checked():
     return use
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("case", [plain, methods_and_inheritance, names_and_defaults, types_are_checked])
 def test_a_class_is_elsewhere_what_it_is_here(case):
     function = case()
@@ -109,6 +110,7 @@ class Node(Struct, frozen=True):
         return Node(value, self)
 
 
+@pytest.mark.slow
 def test_a_class_may_name_itself():
     def use():
         both = Node(1).pushed(2)

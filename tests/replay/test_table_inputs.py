@@ -11,14 +11,13 @@ from streams.core.errors import InputError
 from streams.replay import ReplayError, Table, replay
 from tests.replay.table_cases import APPLICATION, PARTITIONS, hours, live, orders, replayed, rows, table, topology
 
-pytestmark = pytest.mark.spark
-
 
 def run(given: Any, spark: Any, **options: Any) -> Any:
     options = {"application_id": APPLICATION, "partitions": PARTITIONS, "store": "in_memory"} | options
     return replay(topology, {orders: given}, spark=spark, **options)
 
 
+@pytest.mark.spark
 def test_dataframe_gives_what_a_live_run_of_its_rows_in_order_gives(any_spark: Any, tmp_path: Path) -> None:
     frame = any_spark.createDataFrame(table(rows())).repartition(3)
     with run(frame, any_spark) as result:
@@ -26,6 +25,7 @@ def test_dataframe_gives_what_a_live_run_of_its_rows_in_order_gives(any_spark: A
         assert not result.dropped
 
 
+@pytest.mark.spark
 def test_tables_and_queries_of_the_catalog_are_inputs(spark: Any, tmp_path: Path) -> None:
     frame = spark.createDataFrame(table(rows()))
     frame.write.partitionBy("product").mode("overwrite").saveAsTable("shop_orders")
@@ -38,6 +38,7 @@ def test_tables_and_queries_of_the_catalog_are_inputs(spark: Any, tmp_path: Path
         spark.sql("DROP TABLE shop_orders")
 
 
+@pytest.mark.spark
 def test_outputs_of_a_replay_are_records_for_another(spark: Any) -> None:
     again = Topic("again", key=hours.key_serde, value=int)
 
@@ -57,6 +58,7 @@ def test_outputs_of_a_replay_are_records_for_another(spark: Any) -> None:
     )
 
 
+@pytest.mark.spark
 def test_added_files_of_a_table_are_its_new_rows(spark: Any, tmp_path: Path) -> None:
     data, work = str(tmp_path / "a table"), tmp_path / "work"
     spark.createDataFrame(table(rows(300))).repartition(2).write.parquet(data)
@@ -73,6 +75,7 @@ def test_added_files_of_a_table_are_its_new_rows(spark: Any, tmp_path: Path) -> 
         run(spark.read.parquet(data), spark, directory=work, resume=True)
 
 
+@pytest.mark.spark
 def test_resume_with_another_condition_on_files_that_were_read_is_refused(spark: Any, tmp_path: Path) -> None:
     data, work = str(tmp_path / "table"), tmp_path / "work"
     spark.createDataFrame(table(rows(100))).coalesce(1).write.parquet(data)
@@ -84,6 +87,7 @@ def test_resume_with_another_condition_on_files_that_were_read_is_refused(spark:
         run(spark.read.parquet(data).where("number < 150"), spark, directory=work, resume=True)
 
 
+@pytest.mark.spark
 def test_a_streaming_dataframe_and_a_column_are_refused(spark: Any) -> None:
     with pytest.raises(InputError, match="is a streaming DataFrame, which has no end"):
         run(spark.readStream.format("rate").load(), spark)
@@ -91,6 +95,7 @@ def test_a_streaming_dataframe_and_a_column_are_refused(spark: Any) -> None:
         run(spark.range(1).id, spark)
 
 
+@pytest.mark.spark
 def test_new_rows_that_are_older_than_the_history_are_told(
     spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -103,6 +108,7 @@ def test_new_rows_that_are_older_than_the_history_are_told(
     assert "topic 'orders': 100 rows are older than rows that were read before, which reach" in caplog.text
 
 
+@pytest.mark.spark
 def test_a_table_follows_a_snapshot_of_its_first_files(spark: Any, tmp_path: Path) -> None:
     data = str(tmp_path / "table")
     spark.createDataFrame(table(rows(300))).write.parquet(data)
@@ -117,6 +123,7 @@ def test_a_table_follows_a_snapshot_of_its_first_files(spark: Any, tmp_path: Pat
             assert result.records["totals"] == 300
 
 
+@pytest.mark.spark
 def test_resume_is_refused_where_new_rows_are_not_known(spark: Any, tmp_path: Path) -> None:
     frame = spark.createDataFrame(table(rows(20)))
     run(frame, spark, directory=tmp_path / "plain").close()
@@ -129,6 +136,7 @@ def test_resume_is_refused_where_new_rows_are_not_known(spark: Any, tmp_path: Pa
         run(Table(frame, "8"), spark, directory=tmp_path / "version", resume=True)
 
 
+@pytest.mark.spark
 def test_columns_that_do_not_fit_are_an_error_before_a_task_starts(any_spark: Any, tmp_path: Path) -> None:
     frame = any_spark.createDataFrame(table(rows(20))).withColumnRenamed("price", "prise")
     with pytest.raises(InputError, match=r"column 'price' .decimal. is missing; rename 'prise'"):
@@ -138,6 +146,7 @@ def test_columns_that_do_not_fit_are_an_error_before_a_task_starts(any_spark: An
         run("table:nix", any_spark)
 
 
+@pytest.mark.spark
 def test_columns_that_no_field_declares_may_have_types_that_arrow_lacks(any_spark: Any) -> None:
     frame = any_spark.createDataFrame(table(rows(20)))
     with run(frame.selectExpr("*", "interval '1' year AS age"), any_spark) as result:
@@ -146,6 +155,7 @@ def test_columns_that_no_field_declares_may_have_types_that_arrow_lacks(any_spar
         run(frame.drop("product").selectExpr("*", "interval '1' year AS product"), any_spark)
 
 
+@pytest.mark.spark
 def test_a_bad_row_is_shown_or_dropped_and_counted(spark: Any) -> None:
     bad = [*rows(20), {**rows(1)[0], "number": 99, "product": None}]
     with pytest.raises(InputError, match=r'DataFrame: row \{"number":"99".*: the row does not match topic .orders.'):
@@ -155,11 +165,13 @@ def test_a_bad_row_is_shown_or_dropped_and_counted(spark: Any) -> None:
         assert sum(result.dropped.values()) == 1
 
 
+@pytest.mark.spark
 def test_a_dataframe_needs_the_spark_executor(spark: Any) -> None:
     with pytest.raises(ReplayError, match="give executor='spark'"):
         run(spark.createDataFrame(table(rows(1))), None, executor="local")
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize(
     "text",
     ["DROP TABLE kept", "SELECT * FROM kept; DROP TABLE kept", "INSERT INTO kept VALUES (1)", "SELECT * FROM kept;"],

@@ -99,6 +99,7 @@ def test_table_has_types_of_a_lake(history: Path) -> None:
     assert record.schema.field("timestamp").type == "int64"
 
 
+@pytest.mark.slow
 def test_tables_go_to_polars_pandas_and_arrow_streams(history: Path) -> None:
     with replayed(history) as result:
         table = result.table(days)
@@ -108,6 +109,7 @@ def test_tables_go_to_polars_pandas_and_arrow_streams(history: Path) -> None:
         assert sum(batch.num_rows for batch in table.reader()) == 200
 
 
+@pytest.mark.slow
 def test_stores_are_tables(history: Path) -> None:
     with replayed(history) as result:
         found = result.stores["daily"].table().to_arrow().to_pylist()
@@ -118,6 +120,7 @@ def test_stores_are_tables(history: Path) -> None:
         assert all(row["timestamp"] >= row["window_start"] for row in found)
 
 
+@pytest.mark.slow
 def test_keys_of_a_store_of_count_windows_are_whole(history: Path) -> None:
     """Its kind is key-value: the window is a part of the key, and not a pair of columns."""
 
@@ -133,6 +136,7 @@ def test_keys_of_a_store_of_count_windows_are_whole(history: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_decimals_have_their_declared_digits() -> None:
     @frozen
     class Price:
@@ -147,6 +151,7 @@ def test_decimals_have_their_declared_digits() -> None:
         arrow_table(prices.value_serde, [Price(Decimal("1.555"))])
 
 
+@pytest.mark.slow
 def test_outputs_of_a_closed_replay_say_how_to_keep_them(history: Path) -> None:
     with replayed(history) as result:
         pass
@@ -156,6 +161,7 @@ def test_outputs_of_a_closed_replay_say_how_to_keep_them(history: Path) -> None:
             read()
 
 
+@pytest.mark.slow
 def test_kept_outputs_can_be_read_after_the_block_and_are_deleted_at_exit(history: Path) -> None:
     program = f"""
 from pathlib import Path
@@ -172,6 +178,7 @@ if __name__ == "__main__":
     assert not Path(root).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slices", [None, 3])
 def test_written_folder_has_the_rows_of_the_output(history: Path, tmp_path: Path, slices: int | None) -> None:
     with replayed(history, slices=slices) as result:
@@ -185,6 +192,7 @@ def test_written_folder_has_the_rows_of_the_output(history: Path, tmp_path: Path
     assert {date.fromisoformat(row["day"]) for row in found} == {row["timestamp"].date() for row in found}
 
 
+@pytest.mark.slow
 def test_slice_is_written_once_and_its_commit_names_it(history: Path, tmp_path: Path) -> None:
     with replayed(history, slices=3) as result:
         assert result.write(copies, tmp_path / "out") == 200
@@ -213,6 +221,7 @@ def _killing(after: int) -> Callable[..., Any]:
     return run
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("after", [0, 1, 3, 8])
 @pytest.mark.parametrize("is_resumed", [True, False], ids=["resumed", "again"])
 def test_write_that_is_killed_leaves_no_row_twice(
@@ -230,6 +239,7 @@ def test_write_that_is_killed_leaves_no_row_twice(
         assert rows_in(out) == rows_of(result.table(copies).to_arrow())
 
 
+@pytest.mark.slow
 def test_history_that_has_grown_adds_its_rows(history: Path, tmp_path: Path) -> None:
     """The end of the shorter history is replaced: its records are now in slices."""
     out = tmp_path / "out"
@@ -243,6 +253,7 @@ def test_history_that_has_grown_adds_its_rows(history: Path, tmp_path: Path) -> 
         assert rows_in(out) == rows_of(result.table(copies).to_arrow())
 
 
+@pytest.mark.slow
 def test_overwrite_replaces_touched_partitions_only(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with replayed(write_sales(tmp_path / "a.jsonl", 72)) as result:
@@ -256,6 +267,7 @@ def test_overwrite_replaces_touched_partitions_only(tmp_path: Path) -> None:
     assert not list(out.glob(f"_streams/{first}-*/*")), "a commit whose files are gone counts no longer"
 
 
+@pytest.mark.slow
 def test_append_adds_the_rows_of_another_replay(tmp_path: Path) -> None:
     out = tmp_path / "out"
     for name, first in (("a", 0), ("b", 10)):
@@ -277,6 +289,7 @@ def scaled(factor: int) -> TopologySource:
     return topology
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["parquet", "delta"])
 def test_a_run_with_other_functions_replaces_the_rows_of_the_run_before(
     history: Path, tmp_path: Path, target: str
@@ -295,6 +308,7 @@ def test_a_run_with_other_functions_replaces_the_rows_of_the_run_before(
         assert sorted(found["value"].to_pylist()) == expected
 
 
+@pytest.mark.slow
 def test_rows_that_were_corrected_are_another_history(tmp_path: Path) -> None:
     """The files have the same number of rows with the same times."""
     path, ids = tmp_path / "sales.jsonl", []
@@ -308,6 +322,7 @@ def test_rows_that_were_corrected_are_another_history(tmp_path: Path) -> None:
     assert ids[0] != ids[1]
 
 
+@pytest.mark.slow
 def test_rows_of_corrected_files_are_not_added_to_those_of_before(tmp_path: Path) -> None:
     """Old and new rows would stand side by side without a word."""
     out, days = tmp_path / "out", tmp_path / "days"
@@ -329,6 +344,7 @@ def test_rows_of_corrected_files_are_not_added_to_those_of_before(tmp_path: Path
         assert result.write(copies, out) == 0
 
 
+@pytest.mark.slow
 def test_a_file_of_later_rows_may_have_the_name_of_one_before(tmp_path: Path) -> None:
     """A job that replays ``today.jsonl`` each day adds the rows of its day."""
     out = tmp_path / "out"
@@ -340,6 +356,7 @@ def test_a_file_of_later_rows_may_have_the_name_of_one_before(tmp_path: Path) ->
     assert len(rows_in(out)) == 20
 
 
+@pytest.mark.slow
 def test_outputs_with_other_columns_are_not_mixed_in_a_folder(history: Path, tmp_path: Path) -> None:
     with replayed(history) as result:
         result.write(copies, tmp_path / "out")
@@ -349,6 +366,7 @@ def test_outputs_with_other_columns_are_not_mixed_in_a_folder(history: Path, tmp
         assert rows_in(tmp_path / "out") == rows_of(result.table(days).to_arrow())
 
 
+@pytest.mark.slow
 def test_append_to_a_folder_with_files_of_others_is_refused(history: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
@@ -363,6 +381,7 @@ def test_append_to_a_folder_with_files_of_others_is_refused(history: Path, tmp_p
         assert result.write(copies, out) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
@@ -376,11 +395,13 @@ def test_partition_columns_are_checked(history: Path, tmp_path: Path, columns: l
         result.write(copies, tmp_path / "out", partition_by=columns)
 
 
+@pytest.mark.slow
 def test_table_of_a_catalog_needs_spark(history: Path) -> None:
     with replayed(history) as result, pytest.raises(InputError, match="a table needs executor 'spark'"):
         result.write(copies, "table:shop.copies")
 
 
+@pytest.mark.slow
 def test_slices_of_another_size_are_written_again(history: Path, tmp_path: Path) -> None:
     """The commit of a slice counts for the same records only."""
     out = tmp_path / "out"
@@ -390,6 +411,7 @@ def test_slices_of_another_size_are_written_again(history: Path, tmp_path: Path)
             assert rows_in(out) == rows_of(result.table(copies).to_arrow())
 
 
+@pytest.mark.slow
 def test_more_folders_than_open_files_lose_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "_OPEN_FILES", 2)
     monkeypatch.setattr(writing, "_GROUP_ROWS", 7)
@@ -399,6 +421,7 @@ def test_more_folders_than_open_files_lose_no_row(tmp_path: Path, monkeypatch: p
         assert rows_in(tmp_path / "out") == rows_of(result.table(copies).to_arrow())
 
 
+@pytest.mark.slow
 def test_keys_of_maps_are_texts_as_in_json() -> None:
     class Calendar(msgspec.Struct):
         days: dict[date, int]
@@ -409,6 +432,7 @@ def test_keys_of_maps_are_texts_as_in_json() -> None:
     assert found.to_pylist() == [{"days": [("2026-01-02", 1)], "times": [("2026-01-01T00:00:00Z", [("1.5", 2)])]}]
 
 
+@pytest.mark.slow
 def test_number_of_more_than_64_bits_is_an_error_of_the_column() -> None:
     class Count(msgspec.Struct):
         count: int
@@ -429,6 +453,7 @@ class Parcel(msgspec.Struct):
     sizes: list[Size]
 
 
+@pytest.mark.slow
 def test_named_tuples_have_a_column_for_each_field_alone_and_within_others() -> None:
     alone = arrow_table(serde_for(Size), [Size(3, Decimal("1.5")), Size(4)])
     within = arrow_table(serde_for(Parcel), [Parcel("a", [Size(3)])])
@@ -453,6 +478,7 @@ class Invoice(msgspec.Struct):
     due: timedelta
 
 
+@pytest.mark.slow
 def test_enums_literals_and_durations_are_texts_and_numbers_that_are_read_again(tmp_path: Path) -> None:
     """A topic and a table of them have the same values."""
     invoices, copied = (Topic(name, key=Status, value=Invoice) for name in ("invoices", "copied"))

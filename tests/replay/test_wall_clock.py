@@ -59,12 +59,14 @@ def history(tmp_path):
     return {"ticks": path}
 
 
+@pytest.mark.case
 @pytest.mark.parametrize(("topology", "name"), [(counting, "counting"), (asking, "asking")])
 def test_who_asks_for_the_wall_clock_is_refused_by_name(history, topology, name):
     with pytest.raises(ReplayError, match=rf"node '{name}' uses wall-clock time.*wall_clock='skip'"):
         replay(topology, history, executor="local", processes=1)
 
 
+@pytest.mark.slow
 def test_wall_clock_source_is_refused_by_name(tmp_path):
     path = tmp_path / "ticks.records.jsonl"
     path.write_text('{"value": 1, "timestamp": 7}\n')
@@ -84,6 +86,7 @@ def test_skipped_punctuations_never_fire(history):
         assert result.rows(out) == []
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("slices", [None, 2, 5])
 def test_times_of_appending_drive_the_clock(history, slices):
     """It begins with the first record, never goes back, and a jump over intervals fires once."""
@@ -95,11 +98,13 @@ def test_times_of_appending_drive_the_clock(history, slices):
         assert [seen for seen, _ in given] == [3, 5]
 
 
+@pytest.mark.slow
 def test_times_of_appending_are_the_time_of_day(history):
     with replay(asking, history, executor="local", processes=1, wall_clock="append_time") as result:
         assert [record.value for record in result.rows(out)] == [0, 0, 0, 200, 0]
 
 
+@pytest.mark.slow
 def test_times_of_appending_drive_the_clock_of_a_stage_that_feeds_itself(tmp_path):
     """A foreign-key join is a cycle: what one task sends another of the stage has times too."""
     path = tmp_path / "ticks.records.jsonl"
@@ -130,6 +135,7 @@ def test_idle_inputs_are_refused_without_a_wall_clock(history):
         replay(idling, history, executor="local", processes=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("wall_clock", "expected"), [("skip", []), ("append_time", [("12000", 1)])])
 def test_gaps_between_times_of_appending_close_windows(tmp_path, wall_clock, expected):
     """12.9 s and 0.6 s later: the window of 12 s has closed before the late record of 12.95 s is taken."""
@@ -172,6 +178,7 @@ def test_answers_of_look_ups_are_refused_without_a_wall_clock_unless_they_do_not
         replay(looked_up, history, executor="local", processes=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("wall_clock", "expected"), [("skip", [1, 1, 1, 1]), ("append_time", [1, 1, 2, 3])])
 def test_answers_of_look_ups_age_by_the_times_of_appending(tmp_path, wall_clock, expected):
     """A batch of calls ends where it is full, here after each record: a call starts at the time of its record."""

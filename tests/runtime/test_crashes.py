@@ -28,7 +28,7 @@ def topology(builder: StreamsBuilder) -> None:
     grouped.count("counts-store").to_stream().to(counts)
     grouped.reduce(max, "highest-store").to_stream().to(highest)
 """
-ROWS = 150_000
+ROWS = 60_000
 OUTPUTS = ("counts", "highest")
 
 

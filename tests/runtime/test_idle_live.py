@@ -62,6 +62,7 @@ def produce(broker, keys, time_ms):
             producer.send(clicks, "x", key=key, timestamp_ms=time_ms)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
 def test_the_last_windows_come_once_also_after_a_restart_and_are_reproduced(guarantee):
     settings = {"processing_guarantee": guarantee, "flight_recorder": True}
@@ -86,6 +87,7 @@ def test_the_last_windows_come_once_also_after_a_restart_and_are_reproduced(guar
     assert any(step.kind == "idled" for span in capsule.spans.values() for frame in span.frames for step in frame.steps)
 
 
+@pytest.mark.slow
 def test_threads_of_an_instance_know_the_unprocessed_input_of_each_other():
     with EmbeddedBroker() as broker, started(broker, num_stream_threads=3) as streams:
         shared = [thread.shared.board for thread in streams.instance.stream_threads]

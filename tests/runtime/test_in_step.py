@@ -160,6 +160,7 @@ def backlog() -> Iterator[EmbeddedBroker]:
         yield broker
 
 
+@pytest.mark.case(3)
 @pytest.mark.parametrize("settings", [{}, EXACTLY_ONCE], ids=["at least once", "exactly once"])
 @pytest.mark.parametrize(("instances", "threads"), [(1, 1), (1, 2), (1, 4), (2, 1), (2, 2)])
 def test_a_backlog_gives_what_a_file_gives(instances: int, threads: int, settings: dict[str, Any]) -> None:

@@ -115,6 +115,7 @@ def written_twice(builder: StreamsBuilder) -> None:
     builder.stream(more).map_values(lambda value: value + 1).to(out)
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("partitions", [1, 2, 5])
 @pytest.mark.parametrize("topology", [rekeyed, written_twice])
 def test_output_of_several_tasks_does_not_depend_on_threads_and_polls(topology: Any, partitions: int):
@@ -145,6 +146,7 @@ def test_output_of_transactions_is_the_same_and_without_gaps():
         assert run(rekeyed, {"words": WORDS}, "out", num_stream_threads=threads, **settings) == [whole]
 
 
+@pytest.mark.world
 def test_topics_that_are_chosen_for_records_have_one_order_too():
     """Nobody knows them before; one of them has a sink of its own as well."""
 
@@ -170,6 +172,7 @@ def test_topic_that_is_read_cannot_be_chosen_for_a_record():
         run(topology, {"words": WORDS, "more": MORE}, "out")
 
 
+@pytest.mark.world
 def test_dead_letters_of_several_tasks_have_one_order():
     def topology(builder: StreamsBuilder) -> None:
         builder.stream(words).map_values(lambda value: 1 // (value % 3)).to(out)
@@ -189,6 +192,7 @@ def through(builder: StreamsBuilder) -> None:
     builder.stream(middle).map_values(lambda value: value + 1).to(out)
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("partitions", [1, 2, 5])
 @pytest.mark.parametrize("inputs", [{"words": WORDS}, {"words": WORDS, "middle": MORE}], ids=["alone", "with a file"])
 def test_topic_that_is_written_and_read_loses_nothing_and_has_one_order(inputs: Mapping[str, Rows], partitions: int):
@@ -219,6 +223,7 @@ def test_results_from_the_final_cache_flush_are_read_downstream():
     }
 
 
+@pytest.mark.world
 def test_join_behind_a_topic_that_is_written_and_read_finds_all_pairs():
     """The table's rows come through a topic; each stream record meets the row that was valid at its time."""
     table = Topic("rates", key=str, value=int)
@@ -250,6 +255,7 @@ def round_about(builder: StreamsBuilder) -> None:
     latest.filter(lambda key, value: value == 0).to(out)
 
 
+@pytest.mark.world
 @pytest.mark.parametrize(("topology", "topic"), [(counted_down, "words"), (round_about, "middle")])
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_cycle_through_a_topic_of_the_user_ends_when_nothing_is_left(topology: Any, topic: str, partitions: int):
@@ -312,6 +318,7 @@ _PARTS = st.tuples(st.sampled_from(_TOPICS[:3]), st.sampled_from(sorted(_STEPS))
 _TIMES = st.lists(st.tuples(st.sampled_from("pqrs"), st.integers(0, 30), st.integers(0, 40)), max_size=12)
 
 
+@pytest.mark.world
 @given(st.lists(_PARTS, min_size=1, max_size=4), _TIMES, _TIMES, st.sampled_from([1, 2, 3]), st.sampled_from(CUTS[1:]))
 def test_topics_between_any_parts_have_one_order(
     parts: list[tuple[str, str, str]], first: Rows, second: Rows, partitions: int, cut: dict[str, Any]

@@ -178,6 +178,7 @@ MEANINGS = [
 ]
 
 
+@pytest.mark.case(4)
 @pytest.mark.parametrize(("old", "new", "says"), MEANINGS)
 @pytest.mark.parametrize("place", ["folder", "changelog", "memory"])
 def test_entries_of_another_meaning_are_refused(life, old, new, says, place):

@@ -78,6 +78,7 @@ def said(caplog) -> str:
     return "\n".join(record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING)
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_a_store_that_is_ahead_of_its_changelog_is_kept_and_the_application_does_not_start(life, guarantee):
     given = {"processing_guarantee": guarantee}
@@ -96,6 +97,7 @@ def test_a_store_that_is_ahead_of_its_changelog_is_kept_and_the_application_does
     assert list(life.state_dir.glob("app/*/sums"))
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_a_changelog_is_written_anew_from_the_store(life, caplog, guarantee):
     given = {"processing_guarantee": guarantee}
@@ -119,6 +121,7 @@ def test_rebuilt_changelog_has_no_keys_that_were_deleted_in_the_lost_records(lif
     assert life.run(latest)["sums"] == {"ann": 1, "cleo": 1}
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 @pytest.mark.parametrize("kept", [0, 4])
 def test_changelog_that_ends_before_the_last_commit_is_an_error(life, guarantee, kept):
@@ -166,6 +169,7 @@ def test_an_application_that_was_reset_begins_anew_and_drops_what_its_folder_has
     assert "no offsets are committed, so the application starts over" in said(caplog)
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_a_repartition_topic_that_ends_before_the_committed_offset_is_not_read_again(life, guarantee):
     given = {"processing_guarantee": guarantee}
@@ -180,6 +184,7 @@ def test_a_repartition_topic_that_ends_before_the_committed_offset_is_not_read_a
     assert life.run(regrouped, (clicks, "ann", 1, 10), **given) == {"sums": {"a": 7, "b": 5}}
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_a_repartition_topic_that_starts_after_the_committed_offset_has_lost_records(life, guarantee):
     given = {"processing_guarantee": guarantee}
@@ -191,6 +196,7 @@ def test_a_repartition_topic_that_starts_after_the_committed_offset_has_lost_rec
         life.run(regrouped, **given)
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_records_that_a_new_owner_deletes_while_a_task_opens_are_not_lost_records(life, guarantee, monkeypatch):
     """A removed member still opens a task; its new owner commits and deletes right after the offsets were read."""

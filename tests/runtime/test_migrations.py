@@ -120,6 +120,7 @@ def committed(broker: EmbeddedBroker) -> int:
         return sum(found.offset for found in admin.committed_offsets("shop").values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_on_disk", [True, False], ids=["disk", "memory"])
 def test_each_entry_is_converted_once_whatever_wrote_it(broker: EmbeddedBroker, tmp_path: Path, is_on_disk: bool):
     folder = tmp_path if is_on_disk else None
@@ -154,6 +155,7 @@ def test_a_conversion_that_fails_names_its_entry_and_is_done_again_from_the_star
     assert {key: row.cents for key, row in found.items()} == {key: n * 100 for n, key in enumerate(KEYS)} | {"new": 100}
 
 
+@pytest.mark.slow
 def test_the_former_topology_does_not_read_newer_values(broker: EmbeddedBroker, tmp_path: Path):
     run(broker, Converted().topology(), tmp_path, {"a": 1})
 
@@ -169,6 +171,7 @@ def _class(**fields: Any) -> type:
     return msgspec.defstruct("Total", [(name, int, *default) for name, default in fields.items()])
 
 
+@pytest.mark.case
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -187,6 +190,7 @@ def test_a_class_that_would_lose_or_misread_values_is_told(
         run(broker, totals(lambda _: None, lambda old, new: None, kind), tmp_path, {"a": 1})
 
 
+@pytest.mark.slow
 def test_a_field_with_a_default_needs_no_migration(broker: EmbeddedBroker, tmp_path: Path):
     kind = _class(amount=[], tax=[0])
     run(broker, OLD, tmp_path, {"a": 1, "b": 1})
@@ -215,6 +219,7 @@ def _cannot(store: str, one: int = 1, two: int = 2) -> Migration:
     return migrate(store, one, two)(lambda old: old)
 
 
+@pytest.mark.case
 @pytest.mark.parametrize(
     ("migrations", "message"),
     [
@@ -242,6 +247,7 @@ def test_versions_that_do_not_ascend_are_refused():
         migrate("totals", 2, 2)
 
 
+@pytest.mark.slow
 def test_diff_converts_all_entries_in_advance(tmp_path: Path):
     """One of three cannot be converted: this is said before anything is deployed."""
     source = """\

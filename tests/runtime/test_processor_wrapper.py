@@ -70,6 +70,7 @@ def test_wrapper_sees_each_record_of_each_node_and_keeps_the_results():
     assert (record.value, record.timestamp_ms, record.headers) == (3, 2, (("marked", b"1"),))
 
 
+@pytest.mark.slow
 def test_wrapper_is_called_in_a_bounded_run_a_replay_and_a_simulation(tmp_path):
     calls = Calls()
     rows = {"numbers": reader([("ann", 3, 2)])}

@@ -116,6 +116,7 @@ def test_query_before_the_start_and_after_the_end_says_so(broker):
             ask()
 
 
+@pytest.mark.slow
 def test_query_before_the_first_assignment_is_refused_as_not_now(broker):
     refused = 0
     for _ in range(30):

@@ -80,6 +80,7 @@ def app(broker, topology=counting, **settings):
 # --- RUNNING ---------------------------------------------------------------------------------
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("threads", [1, 2])
 def test_running_means_that_all_tasks_are_open(threads):
     for _ in range(10):
@@ -233,6 +234,7 @@ def test_wait_for_an_application_that_was_not_started_is_an_error_and_for_a_clos
     assert streams.wait()
 
 
+@pytest.mark.slow
 def test_wait_ends_when_several_threads_end_at_once():
     """Each of them saw the other alive, and nobody said that none was left."""
     with EmbeddedBroker() as broker:

@@ -48,6 +48,7 @@ def tasks_of(streams: Streams) -> set[TaskId]:
     return {task_id for thread in streams.instance.stream_threads for task_id in thread.tasks}
 
 
+@pytest.mark.case
 def test_tasks_move_between_instances_and_every_count_is_exact(cluster: Cluster, tmp_path: Path):
     with Counting(cluster, "app") as counting:
         counting.write(60)
@@ -65,6 +66,7 @@ def test_tasks_move_between_instances_and_every_count_is_exact(cluster: Cluster,
         counting.check_exact()
 
 
+@pytest.mark.slow
 def test_owners_are_known_by_their_endpoints(cluster: Cluster):
     """As in Kafka Streams; the broker tells members which instance has which partitions."""
     with (
@@ -96,6 +98,7 @@ def test_a_group_is_described_with_its_members_and_their_tasks(cluster: Cluster)
     } == TASKS
 
 
+@pytest.mark.slow
 def test_group_of_an_embedded_broker_that_was_restarted_takes_its_members_back(tmp_path: Path):
     """The topology is in the log of the broker."""
     config = CoordinatorConfig(streams_heartbeat_interval_ms=20, streams_initial_rebalance_delay_ms=0)
@@ -156,6 +159,7 @@ def _warming(found: Response | Exception) -> Response | Exception:
     return evolve(found, standby_tasks={}, warmup_tasks=found.standby_tasks)
 
 
+@pytest.mark.slow
 def test_warmup_tasks_follow_the_changelog_are_reported_when_they_have_caught_up_and_take_over():
     """Transactions leave gaps before the end of a changelog: only the lag that the broker names says "caught up"."""
     config = CoordinatorConfig(

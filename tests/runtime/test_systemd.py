@@ -35,6 +35,7 @@ def manager(tmp_path):
         yield made
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("how", ["streams run", "run()"])
 def test_a_service_is_ready_when_it_runs_alive_while_it_turns_and_stopping_at_a_signal(manager, tmp_path, how):
     (tmp_path / "script.py").write_text(

@@ -165,6 +165,7 @@ def copied(store: Store, name: str, engine: str, directory: Path) -> Any:
     return copy
 
 
+@pytest.mark.case(6)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", SPECS)
 @settings(max_examples=60, deadline=None)
@@ -197,6 +198,7 @@ def snapshot(store: Store) -> list[Any]:
     return [row for block in store.snapshot_blocks() for row in rows_of(block)]
 
 
+@pytest.mark.case(6)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", SPECS)
 @settings(max_examples=30, deadline=None)
@@ -220,6 +222,7 @@ def test_snapshot_is_sorted_by_raw_key_and_knows_what_is_not_committed(
         store.close()
 
 
+@pytest.mark.world
 @pytest.mark.parametrize("name", ["kv", "timestamped window", "versioned"])
 def test_snapshot_of_a_store_on_disk_is_read_as_it_is_asked_for(name: str, tmp_path: Path) -> None:
     """All of it in memory would be 40 MB and more."""
@@ -253,6 +256,7 @@ def test_snapshot_of_a_store_on_disk_is_read_as_it_is_asked_for(name: str, tmp_p
     assert peak < 20_000_000
 
 
+@pytest.mark.world
 def test_carried_does_not_speak_of_the_changelog() -> None:
     store = open_store(WINDOW)
     store.put("a", 1, 70_000)
@@ -269,6 +273,7 @@ def test_order_of_use_of_another_snapshot_is_refused() -> None:
         second.restore_carried(first.carried())
 
 
+@pytest.mark.world
 def test_what_is_carried_is_committed_with_the_entries(tmp_path: Path) -> None:
     first = open_store(WINDOW)
     first.put("a", 1, 70_000)

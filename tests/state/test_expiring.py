@@ -72,6 +72,7 @@ OPS = st.lists(
 )
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("engine", ENGINES)
 @settings(max_examples=40)
 @given(ops=OPS)
@@ -147,6 +148,7 @@ def test_index_has_one_entry_per_key_and_bucket_and_ends_with_its_bucket():
     assert list(store._staged.namespaces) == [0]
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("engine", ENGINES)
 def test_index_of_a_standby_replica_has_no_buckets_whose_entries_are_all_removed(engine, tmp_path):
     """It is never swept, so the index would grow for as long as the replica is one."""
@@ -173,6 +175,7 @@ def test_index_of_a_standby_replica_has_no_buckets_whose_entries_are_all_removed
     standby.close()
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_standby_replica_does_not_return_what_expired_before_its_last_update(engine, tmp_path):
     active = Task(SPEC, tmp_path / "active", engine)

@@ -101,6 +101,7 @@ def test_bytes_are_those_of_kafka_streams() -> None:
     assert read_headers(bytes.fromhex("0802026e01") + b"v") == ((("n", None),), 5)
 
 
+@pytest.mark.world
 @given(st.lists(st.tuples(st.text(), st.none() | st.binary(max_size=200)), max_size=5), st.text())
 def test_what_is_written_is_read(headers: list[tuple[str, bytes | None]], value: str) -> None:
     serde, pair = headed(STRING), ValueAndHeaders(value, tuple(headers))
@@ -226,6 +227,7 @@ def test_a_changelog_of_a_store_without_headers_is_read_and_the_other_way_round(
     assert without.view.get("a") == (1, 5)
 
 
+@pytest.mark.world
 def test_driver_application_simulation_and_replay_give_the_same_headers(tmp_path: Path) -> None:
     wanted = driven()
     assert "('from', b'five')" not in wanted["a"][-1]

@@ -105,6 +105,7 @@ def test_queries_call_what_the_kind_names_and_a_new_instance_restores_it_from_th
             assert second.store("highest").ask("top", "ann", key="ann") == [9, 8, 7]
 
 
+@pytest.mark.world
 def test_after_crashes_it_holds_what_it_would_without_them() -> None:
     rows = [(f"p{number % 5}", number * 7919 % 101, number) for number in range(60)]
 

@@ -157,6 +157,7 @@ def kv_actual(store: Any, op: tuple[Any, ...]) -> Any:
     return getattr(store, name)(*rest)
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("serde", [LONG, JSON], ids=["immutable", "mutable"])
 @settings(max_examples=60, deadline=None)
@@ -178,6 +179,7 @@ def test_key_value_store_is_a_map_ordered_by_key_bytes(serde: Serde[Any], engine
         assert harness.store.is_empty == (not model)
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("engine", ENGINES)
 @settings(max_examples=60, deadline=None)
 @given(kv_ops)
@@ -311,6 +313,7 @@ def run_windows(spec: StoreSpec, engine: str, ops: list[Any]) -> None:
 WINDOW_SPEC = StoreSpec("s", kinds.WINDOW, STRING, LONG, retention_ms=RETENTION_MS, window_size_ms=WINDOW_MS)
 
 
+@pytest.mark.world
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("serde", [LONG, JSON], ids=["immutable", "mutable"])
 @settings(max_examples=80, deadline=None)
@@ -325,6 +328,7 @@ def test_window_store_declared_in_memory_goes_by_start_then_key(ops: list[Any]) 
     run_windows(evolve(WINDOW_SPEC, is_persistent=False), "rocksdb", ops)
 
 
+@pytest.mark.world
 @pytest.mark.parametrize("engine", ENGINES)
 @settings(max_examples=60, deadline=None)
 @given(window_ops)
@@ -332,6 +336,7 @@ def test_window_store_that_retains_duplicates_keeps_them_in_order(engine: str, o
     run_windows(evolve(WINDOW_SPEC, retain_duplicates=True), engine, ops)
 
 
+@pytest.mark.world
 @pytest.mark.parametrize("engine", ENGINES)
 @settings(max_examples=60, deadline=None)
 @given(window_ops)
@@ -460,6 +465,7 @@ def run_sessions(spec: StoreSpec, engine: str, ops: list[Any]) -> None:
 SESSION_SPEC = StoreSpec("s", kinds.SESSION, STRING, LONG, retention_ms=RETENTION_MS, has_changelog=False)
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("serde", [LONG, JSON], ids=["immutable", "mutable"])
 @settings(max_examples=80, deadline=None)
@@ -468,6 +474,7 @@ def test_session_store_goes_by_segment_then_key_then_end(serde: Serde[Any], engi
     run_sessions(evolve(SESSION_SPEC, value_serde=serde), engine, ops)
 
 
+@pytest.mark.world
 @settings(max_examples=80, deadline=None)
 @example([("put", "a", (7000, 7000), 0), ("put", "a\x00", (7000, 7000), 0)])
 @example([("put", "a", (0, 7000), 0), ("put", "a", (7000, 7000), 0), ("find", "a", (0, 7000))])
@@ -539,6 +546,7 @@ def check_versioned_op(store: Any, model: VersionedModel, op: tuple[Any, ...]) -
             assert store.put(key, value, time) == model.put(key, value, time)
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("engine", ENGINES)
 @settings(max_examples=150, deadline=None)
 @given(versioned_ops)

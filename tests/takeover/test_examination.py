@@ -105,6 +105,7 @@ def test_all_is_read_and_nothing_is_changed(java):
     assert '"fits": true' in as_json(report)
 
 
+@pytest.mark.slow
 def test_a_member_or_no_offsets_cannot_be(java):
     settings = {"application_id": "shop", "default_store": "in_memory"}
     with Streams(counts, broker=java.broker, **settings) as app:
@@ -121,6 +122,7 @@ def test_a_member_or_no_offsets_cannot_be(java):
         assert "nothing to take over" in said(examined(nothing), Level.CANNOT)[0]
 
 
+@pytest.mark.slow
 def test_serdes_that_do_not_fit_are_named_with_store_and_offset(java):
     def other_keys(builder: StreamsBuilder) -> None:
         keyed = builder.stream(Topic("words", key=int, value=str))
@@ -143,6 +145,7 @@ def test_another_name_of_a_store_cannot_be(java):
     assert "its state is left behind" in said(report, Level.BUT)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("metadata", "offset", "level", "text"),
     [
@@ -172,6 +175,7 @@ def from_beginning(examination):
     return examination.shadow(examination.beginning())
 
 
+@pytest.mark.slow
 def test_a_shadow_from_the_beginning_writes_what_java_wrote(java):
     before = offsets(java)
 
@@ -184,6 +188,7 @@ def test_a_shadow_from_the_beginning_writes_what_java_wrote(java):
     assert offsets(java) == before
 
 
+@pytest.mark.slow
 def test_a_shadow_from_a_mark_begins_with_the_state_of_the_mark(java, tmp_path: Path):
     examined(java, act=Examination.mark).write(tmp_path / "shop.mark")
     java.count(["b", "c"])
@@ -207,6 +212,7 @@ def test_a_shadow_shows_which_keys_differ(java):
     assert (shadow.outputs[0].equal, shadow.outputs[0].only_had) == (1, 1)
 
 
+@pytest.mark.slow
 def test_a_shadow_that_fails_says_why(java):
     def failing(builder: StreamsBuilder) -> None:
         mapped = builder.stream(words).map_values(lambda value: str(int(value)))
@@ -218,6 +224,7 @@ def test_a_shadow_that_fails_says_why(java):
     assert "invalid literal" in findings[0].says
 
 
+@pytest.mark.slow
 def test_a_mark_that_compaction_has_passed_is_refused(java):
     mark = examined(java, act=Examination.mark)
     java.count(["a"])
@@ -233,6 +240,7 @@ def test_more_records_than_allowed_are_refused(java):
         examined(java, act=from_beginning, max_records=3)
 
 
+@pytest.mark.slow
 def test_a_beginning_that_is_deleted_is_refused(java):
     java.broker.delete_records(TopicPartition("words", 0), 2)
 
@@ -243,6 +251,7 @@ def test_a_beginning_that_is_deleted_is_refused(java):
 # --- and back -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_java_can_go_on_with_what_it_has(java):
     report = examined(java, gives_back=True)
 
@@ -272,6 +281,7 @@ def test_records_that_were_processed_beyond_the_committed_offset_cannot_be_given
     assert examined(java).fits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_by_hash", [True, False])
 def test_misplaced_keys_of_an_input_must_be_looked_at(is_by_hash):
     """A producer with librdkafka writes the words."""

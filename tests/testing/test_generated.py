@@ -83,6 +83,7 @@ class Everything:
 TYPES = [int, str, float, bool, bytes, UUID, datetime, Everything, Tree, Guest, Page[Small], dict, list[int] | Small]
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("form", TYPES, ids=repr)
 def test_what_is_generated_is_read_as_it_was_written(form):
     topic = Topic("topic", key=str, value=form)
@@ -98,6 +99,7 @@ def test_what_is_generated_is_read_as_it_was_written(form):
     check()
 
 
+@pytest.mark.world
 @pytest.mark.parametrize("key", [time_windowed(str, timedelta(seconds=1)), session_windowed(int)], ids=repr)
 def test_windowed_keys(key):
     topic = Topic("topic", key=key, value=int)
@@ -127,6 +129,7 @@ def test_formats_and_constraints(rows):
         assert abs(payment.price) < 1000
 
 
+@pytest.mark.world
 def test_keys_come_again_or_are_those_of_the_values():
     plain = Topic("plain", key=str, value=int)
     derived = Topic("derived", key=int, value=Small, key_from=lambda value: value.size * 10)
@@ -135,6 +138,7 @@ def test_keys_come_again_or_are_those_of_the_values():
     assert all(key == value.size * 10 for key, value, _ in find(records(derived, min_size=3), lambda rows: True))
 
 
+@pytest.mark.world
 def test_a_property_of_a_topology_finds_its_smallest_counterexample():
     orders, totals = Topic("orders", key=str, value=int), Topic("totals", key=str, value=int)
 

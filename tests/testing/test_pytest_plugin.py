@@ -103,6 +103,7 @@ def test_all_drivers_are_closed():
 """
 
 
+@pytest.mark.slow
 def test_fixtures(run):
     status, printed = run(FIXTURES, "--simulation-seeds=1")
 
@@ -146,6 +147,7 @@ def test_totals(driver, output_snapshot):
 """
 
 
+@pytest.mark.slow
 def test_snapshots_are_compared_and_written_on_demand(run, tmp_path):
     first = SNAPSHOT.replace("CENTS", "100")
     folder = tmp_path / "test_shop.outputs"

@@ -112,6 +112,7 @@ ROWS = st.lists(
 )
 
 
+@pytest.mark.world
 @given(st.lists(st.sampled_from(STATELESS), max_size=3), st.sampled_from(STATEFUL), ROWS, st.sampled_from([0, 10_000]))
 @settings(max_examples=60, deadline=None)
 def test_inlined_operators_give_the_records_that_their_functions_give_alone(

@@ -166,6 +166,7 @@ def resident_mib():
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() >> 20
 
 
+@pytest.mark.case
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system does not show resident memory there")
 @pytest.mark.parametrize("path", ["/query", "/why", "/stores/kept/keys/a", "/"])
 def test_memory_does_not_grow_with_a_body_of_a_gib(server, client, path):

@@ -210,6 +210,7 @@ def largest(records: list[tuple[str, int]]) -> list[tuple[str, str]]:
     return [("largest", str(max(amount for _, amount in records)))]
 
 
+@pytest.mark.slow
 def test_result_of_a_whole_batch_names_all_its_records(history: dict[Topic[Any, Any], str]) -> None:
     def topology(builder: StreamsBuilder) -> None:
         builder.stream(orders).flat_map_batches(largest, name="largest").to(out)
@@ -220,6 +221,7 @@ def test_result_of_a_whole_batch_names_all_its_records(history: dict[Topic[Any, 
     assert not why(topology, history, "ann", out).outputs
 
 
+@pytest.mark.slow
 def test_results_that_a_replay_forwards_together_have_their_own_records(history: dict[Topic[Any, Any], str]) -> None:
     def topology(builder: StreamsBuilder) -> None:
         builder.stream(orders).map_values_async(text_of, concurrency=2).look_up(cached, name="cached").map_values(

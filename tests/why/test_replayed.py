@@ -33,6 +33,7 @@ def history(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_output_leads_through_two_repartition_topics_to_its_records(history: Path, partitions: int) -> None:
     story = why(shop, {orders: str(history)}, "level 1", "sold", partitions=partitions)
@@ -45,17 +46,20 @@ def test_output_leads_through_two_repartition_topics_to_its_records(history: Pat
     assert "via topic by-user-repartition" in text
 
 
+@pytest.mark.slow
 def test_missing_output_is_explained_at_its_first_hop(history: Path) -> None:
     story = why(shop, {orders: str(history)}, "bob")
     assert story.reasons == ("filtered",)
 
 
+@pytest.mark.slow
 def test_story_is_also_json(history: Path) -> None:
     told = json.loads(json.dumps(why(shop, {orders: str(history)}, "level 2").as_json()))
     assert told["outputs"][0]["causes"][0]["causes"][0]["causes"][0]["offset"] == 0
     assert told["text"].startswith("sold: 1 record of key 'level 2'")
 
 
+@pytest.mark.slow
 def test_record_that_fails_the_replay_ends_the_story(history: Path) -> None:
     def topology(builder: StreamsBuilder) -> None:
         builder.stream(orders).map(lambda _, order: (order["user"], 6 // order["amount"])).to(sold)
@@ -79,6 +83,7 @@ def _records(file: Path, rows: list[tuple[str, str, int]]) -> str:
     return str(file)
 
 
+@pytest.mark.slow
 def test_join_by_foreign_key_leads_to_both_rows_and_names_the_one_that_is_missing(tmp_path: Path) -> None:
     inputs = {
         "people": _records(tmp_path / "people.records.jsonl", [("ann", "Oslo", 0), ("bob", "Nowhere", 5)]),
@@ -95,6 +100,7 @@ def test_join_by_foreign_key_leads_to_both_rows_and_names_the_one_that_is_missin
     assert "had no row 'Nowhere'" in missing.text
 
 
+@pytest.mark.slow
 def test_traced_replay_gives_the_same_outputs(history: Path) -> None:
     """The story's value is that of the output."""
     with replay(shop, {orders: str(history)}, executor="local", partitions=3) as result:
@@ -103,11 +109,13 @@ def test_traced_replay_gives_the_same_outputs(history: Path) -> None:
     assert story.outputs[0].value == rows[-1]["value"]
 
 
+@pytest.mark.slow
 def test_time_selects_the_output(history: Path) -> None:
     story = why(shop, {orders: str(history)}, "level 1", at=0)
     assert story.outputs[0].value == 1
 
 
+@pytest.mark.slow
 def test_partner_of_another_side_is_found_in_files(tmp_path: Path) -> None:
     left, right = Topic("left", key=str, value=str), Topic("right", key=str, value=str)
 

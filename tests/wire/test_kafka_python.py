@@ -134,6 +134,7 @@ def test_what_is_aborted_is_not_read(client, unique):
     scenarios.transactions(client, client.transactional, unique("python-transactions"), unique("python-id"))
 
 
+@pytest.mark.slow
 def test_a_group_shares_partitions(client, unique):
     def join(topic, group):
         return Member(client.address, topic, group)

@@ -436,6 +436,7 @@ def served():
     return [(key, version) for key, (low, high) in sorted(VERSIONS.items()) for version in range(low, high + 1)]
 
 
+@pytest.mark.case(4)
 @pytest.mark.parametrize(("key", "version"), [pair for pair in served() if pair[0] not in (17, 36)])
 def test_every_version_of_every_api_is_answered(client, key, version):
     """As empty a request as can be: an answer, or an error in it, but never an end of the connection."""
@@ -483,6 +484,7 @@ def trimmed(fields, version):
     return found
 
 
+@pytest.mark.case(4)
 @pytest.mark.parametrize(("key", "version"), [pair for pair in served() if pair[0] not in (17, 36)])
 def test_every_version_of_every_api_is_answered_about_something(client, key, version):
     client.produce("words", b"a")

@@ -60,6 +60,7 @@ def test_client_without_a_certificate_is_not(servers: str, certificates: Certifi
         admin.list_topics()
 
 
+@pytest.mark.case(2)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -54,6 +54,7 @@ def test_token_of_an_endpoint_is_used_by_all_connections(servers: str):
     assert endpoint.forms == [{"grant_type": ["client_credentials"], "scope": ["kafka"]}]
 
 
+@pytest.mark.slow
 def test_token_is_renewed_before_it_expires(servers: str):
     """Tokens live four seconds; no request runs into the end of a session, which the broker enforces."""
     with served(Endpoint(4_000)) as endpoint:

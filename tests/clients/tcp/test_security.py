@@ -136,6 +136,7 @@ def test_client_that_does_not_speak_tls_is_told_to_look_at_it(servers: str):
         until_raised(DisconnectedError, "security_protocol", admin.list_topics)
 
 
+@pytest.mark.slow
 def test_session_that_ends_is_renewed(servers: str, certificates: Certificates):
     """A real broker closes a connection whose session is over (here two seconds): none of ours runs into it."""
     security = secured(certificates, "SCRAM-SHA-256")

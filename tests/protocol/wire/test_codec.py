@@ -77,6 +77,7 @@ def test_what_is_not_spoken_is_named(key, version):
 # --- values without a place -----------------------------------------------------------------
 
 
+@pytest.mark.case
 @pytest.mark.parametrize(
     ("change", "field", "reason"),
     [
@@ -164,6 +165,7 @@ def whole_or_malformed(found, data):
         return None if 0 <= error.position <= len(data) else pytest.fail(str(error))
 
 
+@pytest.mark.case(12)
 @pytest.mark.parametrize(("api_key", "version", "kind"), messages.ALL)
 @settings(max_examples=10, deadline=None)
 @given(data=st.binary(max_size=120))
@@ -176,6 +178,7 @@ def test_random_bytes_are_a_message_or_malformed(api_key, version, kind, data):
         found.to_bytes(message)
 
 
+@pytest.mark.case(12)
 @pytest.mark.parametrize(("api_key", "version", "kind"), messages.ALL)
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())

@@ -211,6 +211,7 @@ def test_messages_that_do_not_fit_their_table_are_named(request_type, reason):
 # --- those that there are -----------------------------------------------------------------
 
 
+@pytest.mark.case(6)
 @pytest.mark.parametrize("api", DERIVED, ids=lambda api: api.name)
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())

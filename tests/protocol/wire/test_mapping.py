@@ -353,6 +353,7 @@ def told(request, incoming, responses):
     return mapping.parse_response(request, incoming.version, coder.whole(coder.to_bytes(message)))
 
 
+@pytest.mark.case(4)
 @pytest.mark.parametrize(("version", "request_", "response"), CASES)
 def test_what_is_said_is_what_is_heard(version, request_, response):
     # What these mean follows from the version (KIP-890).

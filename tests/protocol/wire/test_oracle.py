@@ -12,6 +12,7 @@ _CODERS = {"request": request_coder, "response": response_coder}
 _HEADERS = {"request": REQUEST_HEADER, "response": RESPONSE_HEADER}
 
 
+@pytest.mark.case(12)
 @pytest.mark.parametrize(("api_key", "version", "kind"), [found for found in messages.ALL if oracle.knows(*found[:2])])
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())

@@ -24,11 +24,13 @@ BUGS = {
 }
 
 
+@pytest.mark.case
 @pytest.mark.seeds("world", range(48), 4)
 def test_results_of_all_operators_are_exact_in_a_storm(world):
     assert faults_of(world) == ""
 
 
+@pytest.mark.world
 @pytest.mark.parametrize("name", BUGS)
 def test_bug_of_one_operator_is_found_among_the_others(name):
     with mutations.ALL[name]():

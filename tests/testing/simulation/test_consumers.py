@@ -47,11 +47,13 @@ def test_consumers_without_faults_are_soon_stable():
 
 
 # In 199 and 309 a leader does not know an added partition yet to which records were sent.
+@pytest.mark.case(3)
 @pytest.mark.seeds("seed", [199, 309, *range(60)], 8)
 def test_group_of_consumers_is_stable_after_a_storm(seed):
     ConsumerWorld(seed).run()
 
 
+@pytest.mark.world
 def test_storms_of_consumers_have_everything():
     """Each kind of fault, commits that are refused, both protocols, and listeners that are told of both ends."""
     worlds = [ConsumerWorld(seed) for seed in range(30)]
@@ -70,6 +72,7 @@ def test_storms_of_consumers_have_everything():
     assert {is_by_broker for world in worlds for is_by_broker in world.matched} == {False, True}
 
 
+@pytest.mark.world
 @pytest.mark.parametrize("name", BUGS)
 def test_deliberate_bug_is_found_by_consumers(name, monkeypatch):
     owner, method, bug, first = BUGS[name]
@@ -81,6 +84,7 @@ def test_deliberate_bug_is_found_by_consumers(name, monkeypatch):
     assert not is_violated(found)
 
 
+@pytest.mark.world
 def test_seed_of_consumers_decides_everything_in_any_process():
     """Also where strings hash differently."""
     printed = printed_with_other_hashes(DIGEST)

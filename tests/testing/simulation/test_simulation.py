@@ -73,6 +73,7 @@ CASES = [(world, guarantee) for world in EITHER for guarantee in GUARANTEES] + [
 ]
 
 
+@pytest.mark.world
 def test_idle_windows_close_once_in_a_storm_and_nothing_is_lost(seeds):
     """Windows are those of undisturbed worlds, and add up to the input; only idle inputs close the last ones."""
     report = storm("windows behind gaps", range(2 * seeds), "exactly_once_v2")
@@ -80,6 +81,7 @@ def test_idle_windows_close_once_in_a_storm_and_nothing_is_lost(seeds):
     assert report.seeds == 2 * seeds
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_counts_are_right_in_a_few_worlds(guarantee):
     report = simulate(word_count, ONE, seeds=range(OTHER_SEEDS, OTHER_SEEDS + 2), processing_guarantee=guarantee)
@@ -87,11 +89,13 @@ def test_counts_are_right_in_a_few_worlds(guarantee):
     assert report.seeds == 2
 
 
+@pytest.mark.world
 def test_standby_replicas_are_in_another_zone_than_their_tasks():
     """Each machine has a zone; the simulation checks every stable generation."""
     assert storm("zones", range(2), "exactly_once_v2").tagged_standbys > 0
 
 
+@pytest.mark.world
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_members_of_a_streams_group_bear_a_storm(guarantee):
     """KIP-1071: no active task has two owners, no member that was removed commits, and results are as ever."""
@@ -102,15 +106,17 @@ def test_members_of_a_streams_group_bear_a_storm(guarantee):
     assert report.crashes > 0
 
 
+@pytest.mark.exhaustive
 def test_many_members_of_streams_groups_see_each_kind_of_fault():
     """Moved coordinators and sessions that time out too, and the broker waits between assignments in some worlds."""
     topology, inputs = WORLDS["zones"]
-    report = simulate(topology, inputs, seeds=range(MANY), group_protocol="streams")
+    report = simulate(topology, inputs, seeds=range(4 * MANY), group_protocol="streams")
 
     assert report.evictions > 0
     assert report.coordinator_moves > 0
 
 
+@pytest.mark.world
 @pytest.mark.parametrize(("world", "guarantee"), CASES, ids=lambda value: str(value).replace(" ", "-"))
 def test_application_bears_a_storm(world, guarantee, seeds):
     """Each topology with both guarantees where it is right with both; each pair has seeds of its own."""
@@ -137,6 +143,7 @@ def test_call_repeated_after_a_crash_counts_as_reprocessed():
     assert report.reprocessed > 0
 
 
+@pytest.mark.world
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_results_that_may_depend_on_the_order_of_arrival_are_named_and_not_compared(guarantee):
     """A foreign-key join sends a record for every change of either side, so their number depends on the order."""
@@ -151,6 +158,7 @@ def test_results_that_may_depend_on_the_order_of_arrival_are_named_and_not_compa
     assert f"not in step: {', '.join(report.out_of_step)}" in report.summary()
 
 
+@pytest.mark.world
 def test_results_that_depend_on_the_order_of_arrival_fail_where_that_was_not_said():
     with pytest.raises(SimulationError, match="results depend on the order") as caught:
         simulate(foreign_key_join, FOREIGN, seeds=[1])
@@ -214,7 +222,8 @@ def test_processor_that_keeps_its_state_in_an_attribute_is_caught_each_time_with
     assert stories[0] == stories[1]
 
 
-@pytest.mark.parametrize("name", mutations.FOUND)
+@pytest.mark.case(13)
+@pytest.mark.seeds("name", mutations.FOUND, 14)
 def test_deliberate_bug_is_found(name, monkeypatch):
     """By the seed that is known, or where the code has changed since by another of the first ones.
 
@@ -244,6 +253,7 @@ print([simulate(word_count, ONE, seeds=[seed], processing_guarantee="exactly_onc
 """
 
 
+@pytest.mark.world
 def test_seed_decides_everything_in_any_process():
     """Also where strings hash differently."""
     printed = printed_with_other_hashes(DIGEST)
@@ -317,6 +327,7 @@ def test_record_that_is_given_late_is_late(arrival):
     assert outcome.counts[OutputPlace("topic", "counts")] == {b"k": 1}
 
 
+@pytest.mark.world
 def test_worlds_that_are_over_leave_nothing_behind():
     """Hundreds of them in one process grew to a gigabyte, for a finalizer of their producers kept them."""
 
@@ -333,6 +344,7 @@ def test_worlds_that_are_over_leave_nothing_behind():
     assert [one for one in parts() if not any(one is known for known in before)] == []
 
 
+@pytest.mark.world
 def test_many_seeds_in_which_nothing_happens_prove_nothing():
     """One record and a storm of 10 ms: nothing is restored, and the error says so."""
     with pytest.raises(SimulationError, match=r"50 seeds, but never: .*restores"):
