@@ -22,7 +22,11 @@ MARKS = {
 #: Of what has one of these marks, the sample may have nothing: a Spark or a Kafka takes longer to start than a test.
 STARTED = {"spark", "kafka", "browser", "collector", "deploy"}
 #: Modules with one test, of several processes under load, for half a minute.
-ONE_LONG_TEST = {"tests/kafka/test_queries.py", "tests/kafka/test_workers.py"}
+ONE_LONG_TEST = {
+    "tests/examples/test_web_service.py",
+    "tests/kafka/test_queries.py",
+    "tests/kafka/test_workers.py",
+}
 #: Tests that one worker runs one after the other, for what they share takes seconds to make: by name, patterns of ids.
 GROUPS = {
     "spark": (

@@ -66,7 +66,10 @@ def commands(tmp_path_factory):
 SHELLS = ("sh", "console")
 
 #: Pages with commands that run on, or with many of them.
-LONG = {"README", "kafka", "live-page", "connectors", "replay", "simulation", "why", "tutorial"}
+LONG = {
+    *("README", "kafka", "live-page", "connectors", "replay", "simulation", "why", "tutorial"),
+    *("joins-that-find-nothing", "projects", "testing"),
+}
 #: Pages whose commands the sample tries with four partitions.
 FOUR = {"getting-started", "operating"}
 

@@ -288,7 +288,7 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.param("until-session-close", "at_least_once", marks=pytest.mark.takeover),
         pytest.param("until-limit", "at_least_once", marks=pytest.mark.takeover),
         ("grace", "exactly_once_v2"),
-        ("outer", "at_least_once"),
+        pytest.param("outer", "at_least_once", marks=pytest.mark.takeover),
     ],
 )
 def test_results_and_changelogs_are_those_of_an_undisturbed_java_run(

@@ -64,6 +64,7 @@ def test_records_survive_kill_and_restart(own_kafka: KafkaNode):
     put(where, "numbers", [Stored(0, 2, 6 * HOUR_MS, b"b", b"2")])
 
 
+@pytest.mark.exhaustive
 def test_records_survive_stop_and_restart(own_kafka: KafkaNode):
     create_topic(own_kafka.bootstrap_servers, "numbers", partitions=3)
     put(own_kafka.bootstrap_servers, "numbers", RECORDS)

@@ -168,6 +168,7 @@ def test_mistake_in_the_replay_is_said_before_spark_is_asked(tmp_path: Path) -> 
 # --- code on other machines ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_package_that_is_shipped_is_the_same_build(tmp_path: Path) -> None:
     """Its digest is that of the folder, computed by what is imported from the zip."""
     package = write_package(tmp_path)
