@@ -125,6 +125,14 @@ class PartitionLanes:
             own.batches = deque((batch, self._keys(own, batch)) for batch, _ in own.batches)
         return lane
 
+    def expect(self, numbers: frozenset[int]) -> bool:
+        """Wait for the lanes of further tasks too, from now on; return whether there are any."""
+        added = numbers - self.numbers
+        for number in sorted(added):
+            self._open[number] = self.lanes.get(number) or self._new_lane(number)
+        self.numbers |= added
+        return bool(added)
+
     def note(self, number: int, place_ms: int, *, is_open: bool) -> None:
         """Set the lowest place of the records that may follow in a lane; without ``is_open`` none is waited for."""
         lane = self.lanes.get(number)

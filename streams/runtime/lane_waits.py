@@ -66,6 +66,15 @@ class LaneWaits:
                 self._readings[queue.partition] = _Reading(task, queue, queue.lanes, patience_ms)
         return any(queue.lanes is not None for queue in task.queues)
 
+    def expect(self, task: Task, lanes_of: Callable[[str], frozenset[int]]) -> bool:
+        """Wait for the lanes of tasks that an open task's topics have by now; return whether there are new ones."""
+        has_new = False
+        for queue in task.queues:
+            if queue.lanes is not None and queue.lanes.expect(lanes_of(task.inputs[queue.partition].topic)):
+                self._readings[queue.partition].version = -1
+                has_new = True
+        return has_new
+
     def close(self, task_id: TaskId) -> None:
         """Remove the partitions of a task."""
         self._readings = {key: reading for key, reading in self._readings.items() if reading.task.task_id != task_id}

@@ -97,10 +97,13 @@ class ProgressBoard:
 
     _lock: threading.Lock = field(factory=threading.Lock)
     _entries: dict[int, _Entry] = field(factory=dict)
-    #: The newest generation of the group.
+    #: The generation of the group as each thread of this instance knows it.
+    _own: dict[str, int] = field(factory=dict)
+    #: The newest of these.  What other instances say of it is not believed: a broker that has lost the group begins
+    #: again at 1, and a thread that was stopped meanwhile still speaks of the old generations.
     _generation: int = NO_GENERATION
-    #: The threads, of all instances, that have said something in this generation.
-    _members: set[str] = field(factory=set)
+    #: The threads, of all instances, that have said something in this generation or a later one: the last one of each.
+    _members: dict[str, int] = field(factory=dict)
     #: Counts changes of what readers see, so that a reader knows whether to look again.
     _version: int = 0
     #: Counts the questions of other instances, each of which every thread answers with all its marks.
@@ -146,6 +149,7 @@ class ProgressBoard:
             self._wakes.pop(thread, None)
             self._waiting.discard(thread)
             self._busy.pop(thread, None)
+            self._own.pop(thread, None)
 
     # --- threads of this instance ---------------------------------------------------------
 
@@ -215,18 +219,27 @@ class ProgressBoard:
     def _add(self, member: str, generation: int, marks: Mapping[int, TaskMark], now_ms: int, *, is_own: bool) -> None:
         with self._lock:
             before = self._version
-            if generation > self._generation:
-                # What was said before, by tasks that may have moved, is to be said again.
-                self._generation = generation
-                self._members.clear()
-                self._version += 1
-            if generation == self._generation:
-                self._members.add(member)
+            if is_own:
+                self._own[member] = generation
+                self._enter(max(self._own.values()))
+            self._members[member] = generation
             is_current = is_own or self._is_answered
             for lane, mark in marks.items():
                 self._put(lane, _Entry(generation, mark, mark.place_ms, now_ms, is_own, is_current))
             wakes = self._woken(before)
         _call(wakes)
+
+    def _enter(self, generation: int) -> None:
+        """Go to a generation of the group, which is lower than the last one if the group has begun again."""
+        if generation == self._generation:
+            return
+        # What was said before, by tasks that may have moved, is to be said again.
+        self._generation = generation
+        self._members = {member: own for member, own in self._members.items() if own >= generation}
+        self._version += 1
+        for entry in self._entries.values():
+            if entry.generation > generation:
+                entry.generation = NO_GENERATION
 
     def _put(self, lane: int, new: _Entry) -> None:
         old = self._entries.get(lane)

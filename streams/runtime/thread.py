@@ -36,6 +36,7 @@ from streams.runtime.facts import MemberFacts, PartitionLayout
 from streams.runtime.lane_waits import LaneWaits
 from streams.runtime.pace import Pace
 from streams.runtime.patience import Patience
+from streams.runtime.plan import ApplicationPlan
 from streams.runtime.restore import Restorer
 from streams.runtime.schedule import Schedule, ThreadStage
 from streams.runtime.task import Task
@@ -432,13 +433,24 @@ class StreamThread(RebalanceListener):
         """Wait for the lanes that a task reads; other instances are asked how far the tasks are that write them."""
         if self.waits.open(task) and self.shared.progress is not None:
             self.shared.progress.ask()
-        plan = self.task_set.plan
+        self._note_writers(task, self.task_set.plan)
+
+    def _note_writers(self, task: Task, plan: ApplicationPlan) -> None:
         topics = plan.written_in_step(task.task_id)
         if topics:
             writers = frozenset[int]().union(*map(plan.lane_numbers, topics))
             # The reader that gives up first is not to wait for those that are held.
             patience_ms = min(map(plan.patience_ms, topics))
             self.backpressure.open(task.task_id, writers, lane_of(task.task_id), patience_ms)
+
+    def _expect_lanes(self, plan: ApplicationPlan) -> None:
+        """Wait for the tasks of partitions that topics upstream have got while tasks are open."""
+        has_new = False
+        for task in self.tasks.values():
+            has_new |= self.waits.expect(task, plan.lane_numbers)
+            self._note_writers(task, plan)
+        if has_new and self.shared.progress is not None:
+            self.shared.progress.ask()
 
     def forget(self, task_id: TaskId) -> None:
         """Discard the pending changes of a task that is closed, possibly without a commit."""
@@ -592,7 +604,9 @@ class StreamThread(RebalanceListener):
             # The leader's directive is received before the assigned partitions are complete.
             return
         self.committer.prepare()
-        self.committer.plan = plan
+        if self.committer.plan is not plan:
+            self.committer.plan = plan
+            self._expect_lanes(plan)
         self._stages = None
         if not self.task_set.reconcile(plan, directive):
             return

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from streams import (
+    Admin,
     Consumer,
     EmbeddedBroker,
     Streams,
@@ -28,7 +29,8 @@ from streams import (
 )
 from streams.bounded import run_bounded
 from streams.core.partitioning import partition_for
-from streams.core.records import Block, TaskId
+from streams.core.records import Block, TaskId, lane_of
+from streams.runtime.progress import MarkState
 from tests.waiting import WATCHDOG_MS
 
 HOUR = timedelta(hours=1)
@@ -68,13 +70,13 @@ def blocks() -> list[tuple[int, Block]]:
     return encoded
 
 
-def from_a_file() -> list[Output]:
+def from_a_file(topology: Callable[[StreamsBuilder], None] = count_by_group) -> list[Output]:
     """Return the outputs of the bounded run."""
 
     def read(count: int, skip: int) -> Iterator[list[tuple[int, Block]]]:
         yield blocks()
 
-    with run_bounded(count_by_group, {"events": read}, application_id="file", partitions=PARTITIONS) as finished:
+    with run_bounded(topology, {"events": read}, application_id="file", partitions=PARTITIONS) as finished:
         assert not finished.dropped
         return [
             (number, key.key, key.window.start_ms, COUNTS.value_serde.deserialize(value), time)
@@ -189,6 +191,48 @@ def test_what_a_closed_instance_has_left_goes_on_in_order() -> None:
             second.resume()
             until(lambda: is_done(broker, expected), second)
             assert second.metrics.get("dropped-records-total") == 0
+        assert read_outputs(broker) == expected
+
+
+def count_by_group_of_two(builder: StreamsBuilder) -> None:
+    """The same with a repartition topic that does not grow with its source."""
+    groups = (
+        builder.stream(EVENTS).filter(lambda _, value: value % 11 != 0).select_key(lambda _, value: f"g{value % 7}")
+    )
+    windowed = (
+        groups.repartition(partitions=2, key=str)
+        .group_by_key()
+        .windowed_by(TimeWindows.of(HOUR, grace=timedelta(minutes=10)))
+    )
+    windowed.count("by-group").to_stream().to(COUNTS)
+
+
+def test_the_lanes_of_new_partitions_are_waited_for() -> None:
+    """The topic grows while the readers of its repartition topic stay open."""
+    expected = from_a_file(count_by_group_of_two)
+    with EmbeddedBroker() as broker:
+        broker.create_topic("events", 2)
+        broker.create_topic("counts", PARTITIONS)
+        settings = {"num_stream_threads": 2, "poll_ms": 10, "metadata_max_age_ms": 50}
+        with Streams(count_by_group_of_two, application_id="live", broker=broker, **settings) as live:
+            live.pause()
+            until(lambda: [len(tasks) for tasks in threads_of(live)] == [2, 2], live)
+            readers = {id(task) for thread in live.instance.stream_threads for task in thread.tasks.values()}
+            with Admin(broker) as admin:
+                admin.create_partitions({"events": PARTITIONS})
+            until(lambda: sum(len(tasks) for tasks in threads_of(live)) == PARTITIONS + 2, live)
+            until(lambda: all(thread.is_ready for thread in live.instance.stream_threads), live)
+            assert readers & {id(task) for thread in live.instance.stream_threads for task in thread.tasks.values()}
+            for partition, block in blocks():
+                broker.append(TopicPartition("events", partition), block)
+            lanes = [lane_of(TaskId(0, number)) for number in range(PARTITIONS)]
+            board = live.instance.stream_threads[0].shared.board
+            # What comes when tasks have been at their ends is in step from when they have said that they are behind.
+            until(lambda: [mark.state for mark in board.marks(lanes).values()] == [MarkState.BEHIND] * PARTITIONS, live)
+            live.resume()
+            until(lambda: live.metrics.get("process-total") == RECORDS + len(expected), live)
+
+            assert live.metrics.get("dropped-records-total") == 0
         assert read_outputs(broker) == expected
 
 

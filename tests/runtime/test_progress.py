@@ -93,6 +93,37 @@ def test_end_of_an_older_generation_is_to_be_said_again():
     assert seen(board) == (10, AT_END)
 
 
+def test_group_that_begins_again_is_believed():
+    """The broker has lost it: generations begin at 1, and a thread that was stopped speaks of the old ones."""
+    board = answered()
+    board.note("here", 20, {}, 0)
+    board.add("far", 20, {LANE: TaskMark(10, AT_END)}, 0)
+    assert seen(board) == (10, AT_END)
+
+    board.note("here", 1, {}, 1)
+    assert seen(board) == (10, BEHIND)
+    board.add("far", 1, {LANE: TaskMark(20, AT_END)}, 2)
+    assert seen(board) == (20, AT_END)
+
+    board.add("stopped", 20, {OTHER: TaskMark(10, AT_END)}, 3)
+    board.note("here", 2, {}, 4)
+    assert (seen(board), seen(board, OTHER)) == ((20, BEHIND), (10, BEHIND))
+    board.add("far", 2, {LANE: TaskMark(30, AT_END), OTHER: TaskMark(30, AT_END)}, 5)
+    assert (seen(board), seen(board, OTHER)) == ((30, AT_END), (30, AT_END))
+
+
+def test_group_begins_again_only_when_all_threads_of_the_instance_know():
+    """Until then, what is said in the new generation does not end a wait."""
+    board = answered()
+    for thread in ("one", "two"):
+        board.note(thread, 20, {}, 0)
+    board.note("one", 1, {LANE: TaskMark(10, AT_END)}, 1)
+    assert seen(board) == (10, BEHIND)
+
+    board.note("two", 1, {}, 2)
+    assert seen(board) == (10, AT_END)
+
+
 def test_closed_task_keeps_its_place_and_loses_its_end_until_its_new_owner_speaks():
     board = answered()
     board.note("here", 1, {LANE: TaskMark(10, AT_END)}, 0)

@@ -5,13 +5,14 @@ from enum import Enum
 from random import Random
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from streams.core.config import SET_ON_BROKER, SETTINGS
 from streams.core.setting import pairs_of
 from streams.core.topic import Topic
 from streams.dsl import TopologySource
 from streams.group import CoordinatorConfig
+from streams.protocol.wire.framing import MAX_FRAME_BYTES
 from streams.testing.simulation.faults import Fault, draw_faults
 from streams.testing.simulation.network import Weather
 
@@ -52,6 +53,8 @@ class Scenario:
     growing: Sequence[str] = ()
     #: Virtual time in milliseconds that passes after all inputs have been processed.
     rest_ms: int = 0
+    #: Whether all inputs are in their topics before the application starts.
+    is_backlog: bool = False
 
 
 def tagged(settings: Mapping[str, Any], value: int) -> dict[str, Any]:
@@ -135,6 +138,10 @@ class Conditions:
     tag_values: Sequence[int] = (1,)
     #: The least time in ms between two assignments of a streams group (KIP-1263).
     assignment_interval_ms: int = 0
+    #: Times in ms, one of which each iteration of a thread takes, so that the threads process at different speeds.
+    paces_ms: Sequence[int] = (0,)
+    #: Size in bytes of the records of a request, above which the broker closes a connection of the application.
+    max_request_bytes: int = MAX_FRAME_BYTES
 
     @classmethod
     def undisturbed(cls, number: int, scenario: Scenario) -> "Conditions":
@@ -152,8 +159,8 @@ class Conditions:
             # With one machine no task moves: a loss caused by a move must not be mistaken for order dependence.
             machines=1,
             settings=settings,
-            arrival=list(Arrival)[number % len(Arrival)],
-            bursts=_BURSTS[number % len(_BURSTS)],
+            arrival=Arrival.BY_TIME if scenario.is_backlog else list(Arrival)[number % len(Arrival)],
+            bursts=1 if scenario.is_backlog else _BURSTS[number % len(_BURSTS)],
         )
 
     @classmethod
@@ -184,7 +191,7 @@ class Conditions:
             "max_task_idle_ms": rng.choice((0, 0, 500)),
             "max_poll_records": rng.choice((5, 50, 1_000)),
         }
-        return cls(
+        drawn = cls(
             draw_faults(rng, names, scenario.growing, scenario.storm_ms, is_exactly_once=scenario.is_exactly_once),
             weather,
             settings=settings,
@@ -202,3 +209,9 @@ class Conditions:
             tag_values=Random(f"tags {seed}").choice(((1, 2, 3), (1, 2, 2), (2, 1, 2), (2, 2, 1))),
             assignment_interval_ms=Random(f"assignments {seed}").choice((0, 0, 1_000)),
         )
+        if not scenario.is_backlog:
+            return drawn
+        # The backlog lasts for the whole storm: few records are polled in an iteration, each of which takes a while.
+        settings = settings | {"max_poll_records": rng.choice((1, 3, 10))}
+        paces_ms = rng.choice(((30,), (10, 60, 200), (5, 300)))
+        return evolve(drawn, settings=settings, arrival=Arrival.BY_TIME, bursts=1, paces_ms=paces_ms)

@@ -405,12 +405,13 @@ class SimLink:
 
 
 def _size(request: Request) -> int:
-    """Return the approximate size of a request's records in bytes."""
+    """Return the approximate size of a request's records in bytes, without those that producers cannot divide."""
     if not isinstance(request, Produce):
         return 0
     return sum(
         RECORD_BYTES + len(key or b"") + len(value or b"")
-        for blocks in request.blocks.values()
+        for partition, blocks in request.blocks.items()
+        if not partition.topic.endswith(("-changelog", "-progress"))
         for block in blocks
         for key, value in zip(block.keys, block.values, strict=True)
     )

@@ -1,6 +1,7 @@
 """Outcomes of simulated worlds: their output topics and stores, compared with those of worlds without faults."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import zip_longest
 
 from attrs import define, field, frozen
 
@@ -10,6 +11,8 @@ from streams.testing.simulation.processes import Machine
 
 #: A serialized key.
 Key = bytes | None
+#: Value and timestamp of the records of each key, in their order.
+KeyRows = dict[Key, list[tuple[bytes | None, int]]]
 
 
 @frozen
@@ -32,6 +35,8 @@ class Outcome:
 
     counts: dict[OutputPlace, dict[Key, int]] = field(factory=dict)
     finals: dict[OutputPlace, dict[Key, bytes | None]] = field(factory=dict)
+    #: The records of the output topics.
+    rows: dict[OutputPlace, KeyRows] = field(factory=dict)
 
     def add(self, place: OutputPlace, key: Key, value: bytes | None) -> None:
         """Add a record of an output topic or store; it replaces the last value of its key."""
@@ -59,8 +64,9 @@ def collect(
         outcome.counts[place], outcome.finals[place] = {}, {}
         for number in range(len(broker.machine.topics.by_name[topic].logs)):
             for block in broker.read(TopicPartition(topic, number), committed_only=committed_only):
-                for key, value in zip(block.keys, block.values, strict=True):
+                for key, value, time_ms in zip(block.keys, block.values, block.timestamps, strict=True):
                     outcome.add(place, key, value)
+                    outcome.rows.setdefault(place, {}).setdefault(key, []).append((value, time_ms))
     for machine in machines:
         for task in machine.tasks():
             for name, suffix in stores.items():
@@ -90,16 +96,23 @@ class Expectation:
 
     If some key of a topic or store differs between these worlds, its content depends on the order in which records of
     several partitions arrive.  It is then only checked that there is at least one record for each key that all
-    undisturbed worlds have.
+    undisturbed worlds have.  ``rows`` has what a bounded run gives, if all inputs are there before the application
+    starts: the same records of each key, in the same order.
     """
 
     outcome: Outcome
     unsettled: frozenset[OutputPlace] = frozenset()
     #: Keys that all undisturbed worlds have.
     common: dict[OutputPlace, set[Key]] = field(factory=dict)
+    rows: dict[OutputPlace, KeyRows] = field(factory=dict)
 
     @classmethod
-    def of(cls, outcomes: Sequence[Outcome], may_differ: Collection[str] = ()) -> "Expectation":
+    def of(
+        cls,
+        outcomes: Sequence[Outcome],
+        may_differ: Collection[str] = (),
+        rows: Mapping[OutputPlace, KeyRows] | None = None,
+    ) -> "Expectation":
         """Compare undisturbed worlds with each other; topics and stores in ``may_differ`` count as order-dependent.
 
         Raises:
@@ -122,7 +135,7 @@ class Expectation:
             for place in unsettled
             if place.kind == "topic"
         }
-        return cls(first, unsettled, common)
+        return cls(first, unsettled, common, dict(rows or {}))
 
     def order_dependent(self) -> tuple[str, ...]:
         """Return the topics and stores that are not compared record by record."""
@@ -130,6 +143,8 @@ class Expectation:
 
     def violation_of_exactly_once(self, found: Outcome) -> str | None:
         """Return a description of the first difference from the expected outcome, or None."""
+        if (difference := self.difference_from_files(found)) is not None:
+            return difference
         for place in {**self.outcome.finals, **found.finals}:
             if place in self.unsettled:
                 continue
@@ -139,6 +154,21 @@ class Expectation:
                     f"undisturbed {_shown(self.outcome, place, key)}"
                 )
         return self._missing(found)
+
+    def difference_from_files(self, found: Outcome) -> str | None:
+        """Return a description of the first difference from the bounded run, or None."""
+        for place, expected in self.rows.items():
+            if place in self.unsettled:
+                continue
+            there = found.rows.get(place, {})
+            for key in sorted({**expected, **there}, key=_order):
+                for index, (one, other) in enumerate(zip_longest(expected.get(key, ()), there.get(key, ()))):
+                    if one != other:
+                        return (
+                            f"in step: {place}, record {index} of key {key!r} is {_row(other)}, in a bounded run "
+                            f"{_row(one)}"
+                        )
+        return None
 
     def violation_of_at_least_once(self, found: Outcome, reprocessed: int) -> str | None:
         """Return a description of the first violation of at-least-once, or None.
@@ -182,6 +212,10 @@ def _first_difference(one: Outcome, other: Outcome, place: OutputPlace) -> str:
 def _shown(outcome: Outcome, place: OutputPlace, key: Key) -> str:
     count = outcome.counts.get(place, {}).get(key, 0)
     return f"{count} records, the last {outcome.finals.get(place, {}).get(key)!r}" if count else "none"
+
+
+def _row(row: tuple[bytes | None, int] | None) -> str:
+    return "missing" if row is None else f"{row[0]!r} at {row[1]}"
 
 
 def _order(key: Key) -> tuple[bool, bytes]:

@@ -3,7 +3,8 @@
 The simulated world causes the faults; the instance is production code (``runtime.instance``).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -15,6 +16,7 @@ from streams.core.errors import BrokerError, ClientClosedError, StreamsError
 from streams.core.metrics import Metrics
 from streams.core.records import TopicPartition
 from streams.dsl import TopologySource, build_topology
+from streams.protocol.wire.framing import MAX_FRAME_BYTES
 from streams.runtime import Environment, ExceptionResponse, Instance, InstanceListeners, State, Task
 from streams.testing.simulation.disk import SimDisk, SimHome
 from streams.testing.simulation.network import SimNetwork
@@ -25,6 +27,18 @@ from streams.testing.simulation.scheduler import Scheduler, SimProcess, SimThrea
 _SUPERVISOR_MS = 500
 #: Time without a heartbeat after which a member is removed from its group, whatever its protocol.
 SESSION_MS = 6_000
+
+
+class _Loop(SteppedLoop):
+    """The loop of a thread, with a pause in each of the thread's iterations."""
+
+    pause: Callable[[], object] | None = None
+
+    def step(self) -> None:
+        """Let the thread wait, then run what is due."""
+        if self.pause is not None:
+            self.pause()
+        super().step()
 
 
 @define(eq=False)
@@ -41,6 +55,9 @@ class Machine:
     log_event: Callable[[str, str], None]
     #: The seed of the world, from which the durations of calls are drawn.
     seed: int = 0
+    #: Times in ms, one of which each iteration of a thread takes.
+    paces_ms: Sequence[int] = (0,)
+    max_request_bytes: int = MAX_FRAME_BYTES
     #: Whether the threads of the instance are static members.
     is_static: bool = False
     #: Called when the instance is RUNNING, that is, its tasks match the group's assignment.
@@ -76,7 +93,7 @@ class Machine:
             build_topology(self.topology, config),
             config,
             Environment(
-                self.network.cluster(process),
+                self.network.cluster(process, self.max_request_bytes),
                 self.scheduler.clock,
                 SimHome(self.disk, process, identity),
                 SimThreads(process),
@@ -167,7 +184,10 @@ class Machine:
     # --- internals ----------------------------------------------------------------------------
 
     def _call_loop(self, process: SimProcess, seed: str) -> SteppedLoop:
-        loop = SteppedLoop(self.scheduler.clock, Random(seed), self._on_repeated, lambda: not process.is_alive)
+        pace_ms = Random(f"pace {seed} {len(self._loops)}").choice(self.paces_ms)
+        pause = partial(SimThreads(process).signal().wait, pace_ms) if pace_ms else None
+        loop = _Loop(self.scheduler.clock, Random(seed), self._on_repeated, lambda: not process.is_alive)
+        loop.pause = pause
         self._loops.append(loop)
         return loop
 

@@ -20,6 +20,7 @@ from streams.dsl import TopologySource, build_topology
 from streams.runtime import out_of_step, tuned_collector
 from streams.testing.simulation.conditions import Conditions, Row, Scenario, in_order_of_topics, tagged
 from streams.testing.simulation.faults import Fault
+from streams.testing.simulation.oracle import bounded_rows
 from streams.testing.simulation.outcome import Expectation, OrderDependenceError, Outcome
 from streams.testing.simulation.report import SimulationError, SimulationReport, Verdict
 from streams.testing.simulation.world import LoggedRecord, World
@@ -72,6 +73,7 @@ def simulate(
     partitions: int = 2,
     storm_ms: int = 20_000,
     rest_ms: int = 0,
+    backlog: bool = False,
     may_depend_on_order: Iterable[TopicLike] = (),
     **settings: Unpack[Settings],
 ) -> SimulationReport:
@@ -104,6 +106,12 @@ def simulate(
     results are compared, ``rest_ms`` milliseconds of virtual time pass without inputs, for results that depend on
     time, not on records.
 
+    With ``backlog``, all inputs are in their topics before the application starts, and threads process them at
+    different speeds. Then the order is that of event time, as in files: the records of each output topic and key are
+    compared, in their order, with those of a bounded run (with at_least_once in worlds in which nothing was processed
+    again). No promise is made of topics behind a cycle, such as those of foreign-key joins, nor of results that
+    depend on the time of day: name them in ``may_depend_on_order``.
+
     ``partitions`` is the partition count of topics that do not declare one. ``settings`` are those of
     ``StreamsConfig``; of the tags in ``rack_aware_assignment_tags``, those that ``client_tags`` leaves out differ
     between the machines.
@@ -112,7 +120,7 @@ def simulate(
         SimulationError: a seed failed, a kind of event did not occur in many seeds, or the topology is not
             deterministic, or depends on the order of arrival outside of ``may_depend_on_order``.
         ConfigError: there are no seeds or no inputs, a seed or another number is out of range, or an input is no such
-            row, or its time is left out and its topic declares none.
+            row, or its time is left out and its topic declares none, or with ``backlog`` its key is None.
         SerializationError: ``key_from`` of a topic failed.
         InvalidTimestampError: ``timestamp`` of a topic failed, or there is no value for it.
         TopologyError: an input is not a ``Topic`` or is not read by the topology, or a name in ``may_depend_on_order``
@@ -124,7 +132,7 @@ def simulate(
     checked_count(rest_ms, "simulate(): rest_ms", ConfigError, minimum=0)
     named = topic_names(may_depend_on_order, "may_depend_on_order", TopologyError)
     with tuned_collector():
-        simulation = _prepared(topology, inputs, partitions, storm_ms, rest_ms, named, settings)
+        simulation = _prepared(topology, inputs, partitions, storm_ms, rest_ms, named, settings, is_backlog=backlog)
         report = _report(simulation, chosen)
     if report.seeds >= _MANY:
         _check_exercised(simulation, report)
@@ -181,6 +189,8 @@ def _prepared(
     rest_ms: int,
     may_depend_on_order: Collection[str],
     given: Settings,
+    *,
+    is_backlog: bool,
 ) -> _Simulation:
     for topic in inputs:
         typed_topic(topic, "an input of simulate()")
@@ -208,12 +218,14 @@ def _prepared(
     # What no world could run is said once, before the worlds.
     resolve_partitions(built, sub_topologies(built, counts), counts)
     # The broker of a streams group refuses to assign tasks when inputs of state have grown.
-    may_grow = _may_grow(built) and config.group_protocol == "classic"
+    may_grow = _may_grow(built) and config.group_protocol == "classic" and not is_backlog
     growing = [topic.name for topic in inputs] if may_grow else []
-    scenario = Scenario(topology, rows, dict(settings), counts, storm_ms, config.is_exactly_once, growing, rest_ms)
+    scenario = Scenario(
+        topology, rows, dict(settings), counts, storm_ms, config.is_exactly_once, growing, rest_ms, is_backlog
+    )
     _check_named(may_depend_on_order, built)
     repeat = f'simulate(topology, inputs, seeds=[{{}}], processing_guarantee="{config.processing_guarantee}")'
-    expectation = _expectation(scenario, may_depend_on_order)
+    expectation = _expectation(scenario, may_depend_on_order, partitions)
     if growing and expectation.violation_of_exactly_once(
         _undisturbed(scenario, _UNDISTURBED, Conditions.growing(scenario))[0]
     ):
@@ -238,11 +250,12 @@ def _check_named(names: Collection[str], topology: Topology) -> None:
             )
 
 
-def _expectation(scenario: Scenario, may_depend_on_order: Collection[str]) -> Expectation:
+def _expectation(scenario: Scenario, may_depend_on_order: Collection[str], partitions: int) -> Expectation:
     """Run worlds without faults, and return the expected outcome of worlds with faults.
 
     Raises:
-        SimulationError: the same world has two results, a world fails, or results depend on the order of arrival.
+        SimulationError: the same world has two results, a world fails, results depend on the order of arrival, or a
+            world with a backlog has others than a bounded run.
     """
     outcomes = []
     for number in range(_UNDISTURBED):
@@ -251,10 +264,16 @@ def _expectation(scenario: Scenario, may_depend_on_order: Collection[str]) -> Ex
             _, again = _undisturbed(scenario, number, Conditions.undisturbed(number, scenario))
             _check_deterministic(records, again)
         outcomes.append(outcome)
+    topics = [place.name for place in outcomes[0].finals if place.kind == "topic"]
+    rows = bounded_rows(scenario, partitions, topics) if scenario.is_backlog else {}
     try:
-        return Expectation.of(outcomes, may_depend_on_order)
+        expectation = Expectation.of(outcomes, may_depend_on_order, rows)
     except OrderDependenceError as dependence:
         raise SimulationError(-1, str(dependence), [], [], "the same call") from None
+    for number, outcome in enumerate(outcomes):
+        if (difference := expectation.difference_from_files(outcome)) is not None:
+            raise SimulationError(-1 - number, f"without faults: {difference}", [], [], "the same call")
+    return expectation
 
 
 def _check_deterministic(

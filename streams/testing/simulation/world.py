@@ -143,6 +143,8 @@ class World:
                     self.counters,
                     self._log_event,
                     seed=self.seed,
+                    paces_ms=conditions.paces_ms,
+                    max_request_bytes=conditions.max_request_bytes,
                     is_static=name in conditions.static,
                     on_settled=self.watch.on_settled,
                 ),
@@ -208,12 +210,16 @@ class World:
 
     def _run(self) -> tuple[Outcome, str | None]:
         scheduler, storm_ms = self.scheduler, self.scenario.storm_ms
-        for index, machine in enumerate(self.machines.values()):
-            scheduler.at(index * 100, machine.start)
         self.writer.start(2 * _SETTLING_MS)
+        while self.scenario.is_backlog and not self.writer.has_written:
+            scheduler.run_until(scheduler.now_ms + _LOOK_MS)
+            self._check_failures()
+        begin_ms = scheduler.now_ms
+        for index, machine in enumerate(self.machines.values()):
+            scheduler.at(begin_ms + index * 100, machine.start)
         for fault in self.conditions.faults:
-            scheduler.at(fault.at_ms, lambda fault=fault: self._arm(fault))  # type: ignore[misc]
-        scheduler.run_until(storm_ms)
+            scheduler.at(begin_ms + fault.at_ms, lambda fault=fault: self._arm(fault))  # type: ignore[misc]
+        scheduler.run_until(begin_ms + storm_ms)
         self._calm()
         self._settle()
         if self.scenario.rest_ms:

@@ -1,0 +1,266 @@
+"""Deliberate bugs of the order behind repartition topics, each put in for the time of a ``with`` block.
+
+Expected results are those of the bounded run without the bug.
+"""
+
+from collections.abc import Callable
+from contextlib import ExitStack, contextmanager
+from itertools import accumulate
+from typing import Any
+
+from streams.clients.accumulator import Parcel
+from streams.core.records import Lanes
+from streams.runtime.backpressure import Backpressure, _Output
+from streams.runtime.committing import Committer
+from streams.runtime.lane_queue import PartitionLanes
+from streams.runtime.lane_waits import LaneWaits
+from streams.runtime.outbox import Outbox
+from streams.runtime.progress import ProgressBoard, _Entry
+from streams.runtime.task import Task
+from streams.runtime.thread import StreamThread
+from tests.runtime import test_progress
+from tests.testing.simulation.mutations import _replaced
+
+
+def marks_before_acknowledgements():
+    """A mark is sent before the records that it speaks of are acknowledged."""
+    return _replaced(Committer, "_has_written", lambda self, sequence: True)
+
+
+def marks_count_at_once():
+    """A mark counts without the high watermark that was asked for after it."""
+
+    def look(self, reading, version, marks):
+        if original(self, reading, version, marks):
+            reading.end_offset = 0
+        return False
+
+    original = LaneWaits._look
+    return _replaced(LaneWaits, "_look", look)
+
+
+def stable_offsets_count():
+    """A mark counts at the last stable offset, not at the high watermark."""
+
+    def attach(self):
+        original(self)
+        self.waits._ends = self.consumer.end_offsets
+
+    original = StreamThread.__attrs_post_init__
+    return _replaced(StreamThread, "__attrs_post_init__", attach)
+
+
+def lane_positions_are_not_committed():
+    """A commit does not say how far lanes are ahead."""
+    return _replaced(PartitionLanes, "ahead_of", lambda self, position: {})
+
+
+def highest_offset_is_committed():
+    """A commit has the offset after the highest processed one."""
+
+    def next_position(self, certain_offsets, following):
+        lowest = original(self, certain_offsets, following)
+        return max((lowest, *(lane.next_offset for lane in self.lanes.values())))
+
+    original = PartitionLanes.next_position
+    return _replaced(PartitionLanes, "next_position", next_position)
+
+
+def positions_of_other_lanes():
+    """Lane positions are applied to the wrong lanes."""
+
+    def start_at(self, position, ahead):
+        numbers = sorted(self.numbers)
+        after = dict(zip(numbers, [*numbers[1:], *numbers[:1]], strict=True))
+        original(self, position, {after.get(number, number): count for number, count in ahead.items()})
+
+    original = PartitionLanes.start_at
+    return _replaced(PartitionLanes, "start_at", start_at)
+
+
+def places_are_timestamps():
+    """The place of a record is its own timestamp."""
+
+    def add(self, batch):
+        batch.lanes = Lanes(Lanes.of(batch).lanes, list(accumulate(batch.timestamps, max)))
+        original(self, batch)
+
+    original = PartitionLanes.add
+    return _replaced(PartitionLanes, "add", add)
+
+
+def ties_by_arrival():
+    """Of records with equal places, the one that has come first is processed first."""
+
+    def take(self):
+        for lane in self.lanes.values():
+            lane.index = 0
+            lane.batches = type(lane.batches)((batch, self._keys(lane, batch)) for batch, _ in lane.batches)
+        arrived = sorted(self.lanes.values(), key=lambda lane: lane.first_offset if lane.batches else 0)
+        self.lanes = {lane.number: lane for lane in arrived}
+        return original(self)
+
+    original = PartitionLanes.take
+    return _replaced(PartitionLanes, "take", take)
+
+
+def old_ends_are_trusted():
+    """That a task was at its end counts although it was said before this instance has asked."""
+
+    def shown(self, generation):
+        self.is_current = True
+        return original(self, generation)
+
+    original = _Entry.shown
+    return _replaced(_Entry, "shown", shown)
+
+
+def generations_are_ignored():
+    """Marks of a thread that has lost its tasks count."""
+
+    def add(self, member, generation, marks, now_ms, *, is_own):
+        original(self, member, 1, marks, now_ms, is_own=is_own)
+
+    original = ProgressBoard._add
+    return _replaced(ProgressBoard, "_add", add)
+
+
+def held_tasks_are_at_their_end():
+    """A task that waits for the slowest one says that it is at its end."""
+    held: set[Any] = set()
+
+    def holds(self, task_id, now_ms):
+        is_held = original(self, task_id, now_ms)
+        (held.add if is_held else held.discard)((id(self._board), task_id))
+        return is_held
+
+    def mark(self):
+        place_ms, is_at_end = original_mark(self)
+        return place_ms, is_at_end or any(task_id == self.task_id for _, task_id in held)
+
+    original, original_mark = Backpressure.holds, Task.mark
+    return _both((Backpressure, "holds", holds), (Task, "mark", mark))
+
+
+def slowest_task_is_held():
+    """The task that is behind the most waits too when it has written more than its share."""
+    return _replaced(_Output, "pass_to", lambda self, place_ms: None)
+
+
+def patience_is_not_reset():
+    """The patience for a lane is not reset when its task moves."""
+    began: dict[Any, int] = {}
+
+    def count(self, reading, now_ms):
+        reading.marks = {number: mark._replace(moved_ms=0) for number, mark in reading.marks.items()}
+        key, is_new = id(reading), reading.since_ms is None
+        result = original(self, reading, now_ms)
+        if reading.lanes.awaited is None:
+            began.pop(key, None)
+        elif reading.since_ms is not None and is_new:
+            reading.since_ms = began.setdefault(key, reading.since_ms)
+        return result
+
+    original = LaneWaits._count
+    return _replaced(LaneWaits, "_count", count)
+
+
+def drops_when_fetched():
+    """A record that cannot be deserialized is dropped when it is fetched, not at its place."""
+
+    def add(self, batch):
+        for drop in batch.drops:
+            drop.effect()
+        batch.drops = ()
+        if len(batch):
+            original(self, batch)
+
+    original = PartitionLanes.add
+    return _replaced(PartitionLanes, "add", add)
+
+
+def lanes_lost_by_halves():
+    """The second half of a request that was too large has no lanes."""
+
+    def halves(self):
+        parts = original(self)
+        if parts is not None:
+            parts[1].block.lanes = None
+        return parts
+
+    original = Parcel.halves
+    return _replaced(Parcel, "halves", halves)
+
+
+def filtered_rows_do_not_count():
+    """A task whose records are filtered says the place of the last record that it has written."""
+
+    def mark(self):
+        place_ms, is_at_end = original(self)
+        return (place_ms if is_at_end else self.outbox.last_written_ms), is_at_end
+
+    def note(self):
+        drained = original_drain(self)
+        for each in drained:
+            if each.places:
+                self.last_written_ms = max(self.last_written_ms, each.places[-1])
+        return drained
+
+    original, original_drain = Task.mark, Outbox.drain_topics
+    Outbox.last_written_ms = -1
+    return _both((Task, "mark", mark), (Outbox, "drain_topics", note))
+
+
+@contextmanager
+def _both(*replacements):
+    with ExitStack() as stack:
+        for each in replacements:
+            stack.enter_context(_replaced(*each))
+        yield
+
+
+ALL: dict[str, Callable[[], Any]] = {
+    made.__name__: made
+    for made in (
+        marks_before_acknowledgements,
+        marks_count_at_once,
+        stable_offsets_count,
+        lane_positions_are_not_committed,
+        highest_offset_is_committed,
+        positions_of_other_lanes,
+        places_are_timestamps,
+        ties_by_arrival,
+        old_ends_are_trusted,
+        generations_are_ignored,
+        held_tasks_are_at_their_end,
+        slowest_task_is_held,
+        patience_is_not_reset,
+        drops_when_fetched,
+        lanes_lost_by_halves,
+        filtered_rows_do_not_count,
+    )
+}
+
+#: Those that no world shows, with the tests that find them: they matter only where the input of a task grows while
+#: nobody runs it, and in these worlds all inputs are there before.
+ELSEWHERE: dict[str, Callable[[], None]] = {
+    "old_ends_are_trusted": test_progress.test_end_counts_only_behind_the_own_question,
+    "generations_are_ignored": test_progress.test_marks_of_an_older_generation_of_the_task_are_ignored,
+}
+#: The first world that finds each of the others.
+FOUND: dict[str, int] = {
+    "marks_before_acknowledgements": 20,
+    "marks_count_at_once": 0,
+    "stable_offsets_count": 6,
+    "lane_positions_are_not_committed": 2,
+    "highest_offset_is_committed": 2,
+    "positions_of_other_lanes": 2,
+    "places_are_timestamps": 0,
+    "ties_by_arrival": 0,
+    "held_tasks_are_at_their_end": 0,
+    "slowest_task_is_held": 12,
+    "patience_is_not_reset": 4,
+    "drops_when_fetched": 6,
+    "lanes_lost_by_halves": 3,
+    "filtered_rows_do_not_count": 4,
+}
