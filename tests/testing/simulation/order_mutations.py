@@ -147,24 +147,6 @@ def slowest_task_is_held():
     return _replaced(_Output, "pass_to", lambda self, place_ms: None)
 
 
-def patience_is_not_reset():
-    """The patience for a lane is not reset when its task moves."""
-    began: dict[Any, int] = {}
-
-    def count(self, reading, now_ms):
-        reading.marks = {number: mark._replace(moved_ms=0) for number, mark in reading.marks.items()}
-        key, is_new = id(reading), reading.since_ms is None
-        result = original(self, reading, now_ms)
-        if reading.lanes.awaited is None:
-            began.pop(key, None)
-        elif reading.since_ms is not None and is_new:
-            reading.since_ms = began.setdefault(key, reading.since_ms)
-        return result
-
-    original = LaneWaits._count
-    return _replaced(LaneWaits, "_count", count)
-
-
 def drops_when_fetched():
     """A record that cannot be deserialized is dropped when it is fetched, not at its place."""
 
@@ -234,7 +216,6 @@ ALL: dict[str, Callable[[], Any]] = {
         generations_are_ignored,
         held_tasks_are_at_their_end,
         slowest_task_is_held,
-        patience_is_not_reset,
         drops_when_fetched,
         lanes_lost_by_halves,
         filtered_rows_do_not_count,
@@ -259,7 +240,6 @@ FOUND: dict[str, int] = {
     "ties_by_arrival": 0,
     "held_tasks_are_at_their_end": 0,
     "slowest_task_is_held": 12,
-    "patience_is_not_reset": 4,
     "drops_when_fetched": 6,
     "lanes_lost_by_halves": 3,
     "filtered_rows_do_not_count": 4,
