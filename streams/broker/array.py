@@ -14,7 +14,7 @@ from attrs import define, field
 from streams.broker.batches import EncodedRun, encoded_blocks, is_gapless, pieces, run_of
 from streams.broker.steps import Keep, Steps, portions, records_in, whole
 from streams.broker.storage import RECORD_OVERHEAD, LogExtent, StorageContext, continues, payload_size
-from streams.core.records import NO_LANE, NO_TIMESTAMP, Block, Headers, Lanes, ProducerStamp
+from streams.core.records import NO_TIMESTAMP, Block, Headers, Lanes, ProducerStamp
 from streams.protocol.wire import EncodedBlock
 
 #: Blocks of at least this many records are kept unchanged.
@@ -214,9 +214,7 @@ class _OpenChunk:
     timestamps: list[int] = field(factory=list, init=False)
     headers: list[Headers] | None = field(default=None, init=False)
     producer: ProducerStamp | None = field(default=None, init=False)
-    #: Lane and place of each record; None if no record has a lane.
-    lanes: list[int] | None = field(default=None, init=False)
-    places: list[int] = field(factory=list, init=False)
+    lanes: Lanes | None = field(default=None, init=False)
 
     def accepts(self, block: Block) -> bool:
         """Whether a block can be added to this chunk."""
@@ -230,12 +228,9 @@ class _OpenChunk:
         if self.headers is not None:
             self.headers += block.headers if block.headers is not None else [()] * count
         if block.lanes is not None and self.lanes is None:
-            self.lanes = [NO_LANE] * len(self.values)
-            self.places = [NO_TIMESTAMP] * len(self.values)
+            self.lanes = Lanes.none(len(self.values))
         if self.lanes is not None:
-            rows = Lanes.of(block)
-            self.lanes += rows.lanes
-            self.places += rows.places
+            self.lanes.extend(Lanes.of(block))
         self.keys += block.keys
         self.values += block.values
         self.timestamps += block.timestamps
@@ -255,14 +250,13 @@ class _OpenChunk:
             headers,
             range(base + first, base + stop),
             self.producer,
-            lanes=None if self.lanes is None else Lanes(self.lanes[first:stop], self.places[first:stop]),
+            lanes=None if self.lanes is None else self.lanes.slice(slice(first, stop)),
         )
 
     def whole(self) -> Block:
         """Return the chunk as a block without copying; the chunk must not be used afterwards."""
         offsets = range(self.base_offset, self.base_offset + len(self.values))
-        lanes = None if self.lanes is None else Lanes(self.lanes, self.places)
-        return Block(self.keys, self.values, self.timestamps, self.headers, offsets, self.producer, lanes=lanes)
+        return Block(self.keys, self.values, self.timestamps, self.headers, offsets, self.producer, lanes=self.lanes)
 
 
 def numbered(block: Block, base_offset: int) -> Block:

@@ -27,6 +27,7 @@ from streams.broker.storage import (
     stamps_of,
 )
 from streams.core.errors import BrokerError, DamagedLogError, OffsetOutOfRangeError, RecordTooLargeError
+from streams.core.loops import longest_in
 from streams.core.records import NO_TIMESTAMP, Block, TopicPartition
 from streams.protocol.batch import HEADER_SIZE, CorruptBatchError, InvalidBatchError, batch_size
 from streams.protocol.error_codes import ErrorCode
@@ -344,7 +345,7 @@ class PartitionLog:
             expiry.check_ttl(block, self.partition)
         limit = self.config.max_message_bytes
         # Check an upper bound first: usually two passes at C speed are enough.
-        if headers is None and _longest(keys) + _longest(values) + _FRAME_BYTES <= limit:
+        if headers is None and longest_in(keys) + longest_in(values) + _FRAME_BYTES <= limit:
             return
         for index, (key, value) in enumerate(zip(keys, values, strict=True)):
             size = batch_size(key, value, () if headers is None else headers[index])
@@ -468,13 +469,6 @@ class PartitionLog:
             fresh = (extent.base_offset for extent in storage.extents() if extent.max_timestamp > youngest)
             end = min(end, next(fresh, end))
         return end
-
-
-def _longest(column: Sequence[bytes | None]) -> int:
-    try:
-        return max(map(len, column), default=0)  # type: ignore[arg-type]
-    except TypeError:
-        return max((len(item) for item in column if item is not None), default=0)
 
 
 def _blocks_between(storage: LogStorage, offset: int, upto: int) -> Iterator[Block]:

@@ -4,6 +4,7 @@ All stages of the data path pass blocks, which are columns of equal length, inst
 This module imports no other module of the package.
 """
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -167,6 +168,8 @@ class Lanes:
     A lane contains the records that one task has written to a partition.  The place of a record is the highest place
     among the inputs that the task had processed when it wrote the record, in epoch milliseconds; the place of a record
     from a source topic is the highest timestamp of its partition so far.  The places of a lane never descend.
+
+    Both columns are usually arrays of 64-bit numbers, whose slices cost almost nothing.
     """
 
     lanes: Sequence[int]
@@ -179,7 +182,15 @@ class Lanes:
     def pick(self, indexes: Iterable[int]) -> "Lanes":
         """Return the rows at these indexes."""
         rows = list(indexes)
-        return Lanes(list(map(self.lanes.__getitem__, rows)), list(map(self.places.__getitem__, rows)))
+        return Lanes(
+            array("q", map(self.lanes.__getitem__, rows)),
+            array("q", map(self.places.__getitem__, rows)),
+        )
+
+    @classmethod
+    def of_one(cls, lane: int, places: Sequence[int]) -> "Lanes":
+        """Return the rows of records of one lane."""
+        return cls(array("q", [lane]) * len(places), places)
 
     @classmethod
     def of(cls, records: "LanedRecords") -> "Lanes":
@@ -189,20 +200,22 @@ class Lanes:
     @classmethod
     def none(cls, count: int) -> "Lanes":
         """Return the rows of ``count`` records that belong to no lane; their place is before all others."""
-        return cls([NO_LANE] * count, [NO_TIMESTAMP] * count)
+        return cls.of_one(NO_LANE, array("q", [NO_TIMESTAMP]) * count)
+
+    def extend(self, rows: "Lanes") -> None:
+        """Append rows; both columns must be arrays."""
+        self.lanes.extend(rows.lanes)  # type: ignore[attr-defined]
+        self.places.extend(rows.places)  # type: ignore[attr-defined]
 
     @classmethod
     def joined(cls, parts: "Sequence[LanedRecords]") -> "Lanes | None":
         """Return the lanes of several parts one after the other, or None if no part has lanes."""
         if all(part.lanes is None for part in parts):
             return None
-        lanes: list[int] = []
-        places: list[int] = []
+        joined = cls.none(0)
         for part in parts:
-            rows = cls.of(part)
-            lanes += rows.lanes
-            places += rows.places
-        return cls(lanes, places)
+            joined.extend(cls.of(part))
+        return joined
 
 
 @define(eq=False)

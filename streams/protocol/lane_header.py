@@ -8,11 +8,12 @@ from what is expected: the higher one of the place before it in the run and the 
 places, all are as expected.  The module is pure.
 """
 
-from collections.abc import Iterable, Sequence
-from itertools import groupby
+from array import array
+from collections.abc import Sequence
 
 from attrs import evolve
 
+from streams.core.loops import decoded_places, encoded_places, runs_of
 from streams.core.records import Block, Headers, Lanes
 from streams.core.varints import read_varint, varint
 
@@ -51,29 +52,17 @@ def without_lanes(
 def _encoded(rows: Lanes, timestamps: Sequence[int]) -> bytes:
     out = bytearray([_VERSION])
     start = 0
-    for lane, run in groupby(rows.lanes):
-        count = sum(1 for _ in run)
+    for lane, count in runs_of(rows.lanes):
         stop = start + count
-        differences = _differences(rows.places[start:stop], timestamps[start:stop])
-        differing = differences if any(differences) else []
-        out += b"".join(map(varint, (count, lane, len(differing), *differing)))
+        differences = encoded_places(rows.places[start:stop], timestamps[start:stop])
+        out += b"".join(map(varint, (count, lane, count if differences else 0))) + differences
         start = stop
     return bytes(out)
 
 
-def _differences(places: Iterable[int], timestamps: Iterable[int]) -> list[int]:
-    differences = []
-    before = -1
-    for place, timestamp in zip(places, timestamps, strict=True):
-        differences.append(place - max(before, timestamp))
-        before = place
-    return differences
-
-
 def _decoded(content: bytes, timestamps: Sequence[int]) -> Lanes | None:
     """Return the lanes of records with these timestamps, or None if ``content`` is not about them."""
-    lanes: list[int] = []
-    places: list[int] = []
+    lanes, places = array("q"), array("q")
     try:
         if content[0] != _VERSION:
             return None
@@ -84,14 +73,10 @@ def _decoded(content: bytes, timestamps: Sequence[int]) -> Lanes | None:
             size, position = read_varint(content, position)
             if size not in (0, count) or not 0 < count <= len(timestamps) - len(lanes):
                 return None
-            place = -1
-            for timestamp in timestamps[len(lanes) : len(lanes) + count]:
-                place = max(place, timestamp)
-                if size:
-                    difference, position = read_varint(content, position)
-                    place += difference
-                places.append(place)
-            lanes += [lane] * count
-    except IndexError:
+            times = timestamps[len(lanes) : len(lanes) + count]
+            own, position = decoded_places(content, position, times, size > 0)
+            places += own
+            lanes += array("q", [lane]) * count
+    except (IndexError, OverflowError):
         return None
     return Lanes(lanes, places) if len(lanes) == len(timestamps) else None

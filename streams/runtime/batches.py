@@ -1,7 +1,6 @@
 """Deserialized records of one input partition, as columns.  The module is pure and imports only ``core``."""
 
 from collections.abc import Callable, Sequence
-from operator import itemgetter
 from typing import Any
 
 from attrs import define, frozen
@@ -41,30 +40,3 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.timestamps)
-
-    def slice(self, start: int, stop: int, drops: Sequence[Drop] = ()) -> "Batch":
-        """Return the records from index ``start`` up to ``stop``, exclusive."""
-        part = slice(start, stop)
-        return Batch(
-            self.keys[part],
-            self.values[part],
-            self.timestamps[part],
-            None if self.headers is None else self.headers[part],
-            self.offsets[part],
-            drops,
-            None if self.lanes is None else self.lanes.slice(part),
-        )
-
-    def pick(self, indexes: Sequence[int], drops: Sequence[Drop] = ()) -> "Batch":
-        """Return the records at these indexes, of which there must be one."""
-        # An additional index, so that the result is a tuple for a single record too.
-        pick = itemgetter(*indexes, indexes[0])
-        return Batch(
-            pick(self.keys)[:-1],
-            pick(self.values)[:-1],
-            pick(self.timestamps)[:-1],
-            None if self.headers is None else pick(self.headers)[:-1],
-            pick(self.offsets)[:-1],
-            drops,
-            None if self.lanes is None else self.lanes.pick(indexes),
-        )

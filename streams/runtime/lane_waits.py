@@ -38,6 +38,8 @@ class _Reading:
     #: Version of the board when ``marks`` were taken.
     version: int = -1
     marks: Mapping[int, LaneProgress] = field(factory=dict)
+    #: Lanes whose tasks are behind by what the board says now; it may be newer than ``marks``.
+    behind: frozenset[int] = frozenset()
     #: The marks count when everything below this offset is read; None when they do.
     end_offset: int | None = None
 
@@ -109,11 +111,12 @@ class LaneWaits:
 
     def _look(self, reading: _Reading, version: int, marks: Mapping[int, LaneProgress]) -> bool:
         """Take the marks of the board; return whether the end of the partition is needed before they count."""
+        reading.behind = frozenset(number for number, progress in marks.items() if progress.state.is_awaited)
         for number, progress in marks.items():
             if reading.lanes.passed_over.get(number) == progress.moved_ms:
                 continue
             reading.lanes.passed_over.pop(number, None)
-            if progress.state.is_awaited:
+            if number in reading.behind:
                 # Records may follow: this needs no proof.
                 reading.lanes.note(number, reading.lanes.lanes[number].reached_ms, is_open=True)
         if reading.end_offset is not None:
@@ -131,8 +134,8 @@ class LaneWaits:
         if reading.end_offset is not None and queue.fetched is not None and queue.fetched >= reading.end_offset:
             reading.end_offset = lanes.held_by = None
             for number, progress in reading.marks.items():
-                is_open = progress.state.is_awaited and number not in lanes.passed_over
-                lanes.note(number, progress.place_ms, is_open=is_open)
+                is_open = progress.state.is_awaited or number in reading.behind
+                lanes.note(number, progress.place_ms, is_open=is_open and number not in lanes.passed_over)
             queue.merge()
             return True
         awaited = lanes.awaited

@@ -8,9 +8,9 @@ lanes, not on the speed of tasks.  The module is pure and imports only ``core`` 
 
 from collections.abc import Iterator, Sequence
 
-from attrs import define, field
+from attrs import define
 
-from streams.core.loops import head_places
+from streams.core.loops import running_max
 from streams.core.records import Block, places_of
 from streams.runtime.order import Span, certain, merge
 
@@ -25,7 +25,7 @@ def merge_lanes(lanes: Sequence[Iterator[Block]]) -> Iterator[Block]:
     if len(lanes) == 1:
         yield from map(_without_lanes, lanes[0])
         return
-    heads = [_Head(index, lane, len(lanes)) for index, lane in enumerate(lanes)]
+    heads = [_Head(index, lane) for index, lane in enumerate(lanes)]
     offset = 0
     while heads := [head for head in heads if head.is_filled()]:
         spans = certain([head.span for head in heads])
@@ -41,11 +41,10 @@ class _Head:
 
     index: int
     lane: Iterator[Block]
-    width: int
     block: Block | None = None
     start: int = 0
-    #: Places of the remaining rows in the order of all lanes.
-    places: list[int] = field(factory=list)
+    #: Places of the remaining rows.
+    places: Sequence[int] = ()
 
     def is_filled(self) -> bool:
         """Read the next block if the current block is exhausted; return whether the lane has more records."""
@@ -53,19 +52,19 @@ class _Head:
             self.block, self.start = next(self.lane, None), 0
             if self.block is None:
                 return False
-            self.places = head_places(places_of(self.block), self.width, self.index)
+            self.places = running_max(places_of(self.block))
         return True
 
     @property
     def span(self) -> "Span[_Head, Block]":
         """The remaining records of the current block."""
         assert self.block is not None
-        return Span(self, self.block, self.start, self.places)
+        return Span(self, self.block, self.index, self.start, self.places)
 
     def advance(self, count: int) -> None:
         """Remove the first ``count`` records, which have been yielded."""
         self.start += count
-        del self.places[:count]
+        self.places = self.places[count:]
 
 
 def _without_lanes(block: Block) -> Block:

@@ -5,15 +5,15 @@ returned to the task's driver as blocks.  Records of a topic keep the order in w
 module imports only ``core`` and ``topology``.
 """
 
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import itemgetter
 from typing import Any, TypeAlias
 
 from attrs import define, field
 
 from streams.core.errors import ProcessingError, TopologyError
 from streams.core.handlers import FailureOrigin, ProducerRecord
-from streams.core.loops import PlacedRows, bytes_in, rows_by_number
+from streams.core.loops import PlacedRows, bytes_in, split_by_number
 from streams.core.partitioning import partitions_for
 from streams.core.records import NO_TIMESTAMP, Block, Headers, Lanes, RecordContext, TopicPartition
 from streams.core.serde_pinned import KEY_TYPE_HEADER, VALUE_TYPE_HEADER
@@ -38,7 +38,7 @@ class TopicColumns:
     headers: dict[int, Headers] = field(factory=dict)
     partitions: dict[int, int] = field(factory=dict)
     #: The place of each record, if the records of the topic are merged by place, otherwise empty.
-    places: list[int] = field(factory=list)
+    places: "array[int]" = field(factory=lambda: array("q"))
 
 
 @define(eq=False)
@@ -52,7 +52,7 @@ class Drained:
     headers: list[Headers] | None
     partitions: list[int]
     #: The place of each record, or None if the records of the topic are not merged by place.
-    places: list[int] | None = None
+    places: Sequence[int] | None = None
 
 
 #: A function that returns the partition count of each topic, by their names in the topology.  What it does not know it
@@ -98,7 +98,7 @@ class Outbox:
         self._is_merged = is_merged
         self._topics: dict[str, TopicColumns] = {}
         #: The topics with places: a column that grows with their records, and the column of their places.
-        self._placed: list[tuple[list[int], list[int]]] = []
+        self._placed: list[tuple[list[int], array[int]]] = []
         #: Notes the places of records as they are written.
         self._rows = PlacedRows(NO_TIMESTAMP, self._placed)
         self.sent = 0
@@ -269,7 +269,7 @@ class Outbox:
                 )
             )
             for column in (columns.keys, columns.values, columns.timestamps, columns.places):
-                column.clear()
+                del column[:]
             columns.headers.clear()
             columns.partitions.clear()
         return result
@@ -281,37 +281,16 @@ class Outbox:
 
     def joined(self, drained: Drained) -> Block:
         """Return records of a topic as one block, whatever their partitions."""
-        return Block(
-            drained.keys,
-            drained.values,
-            drained.timestamps,
-            drained.headers,
-            range(len(drained.keys)),
-            lanes=None if drained.places is None else self._lanes(drained.places),
-        )
+        return self._block(drained.keys, drained.values, drained.timestamps, drained.headers, drained.places)
 
     def split(self, drained: Drained) -> list[tuple[TopicPartition, Block]]:
         """Return records of a topic as blocks by partition."""
         physical, topic, chosen = self.physical, drained.topic, drained.partitions
-        keys, values, timestamps, headers = drained.keys, drained.values, drained.timestamps, drained.headers
-        places = drained.places
-        if chosen.count(chosen[0]) == len(chosen):
-            # All records belong to one partition; this is usual if the key is unchanged.
-            return [(physical(topic, chosen[0]), self.joined(drained))]
-        blocks = []
-        for partition, indexes in rows_by_number(chosen).items():
-            # An additional index, so that the result is a tuple for a single record too.
-            pick = itemgetter(*indexes, 0)
-            block = Block(
-                pick(keys)[:-1],
-                pick(values)[:-1],
-                pick(timestamps)[:-1],
-                None if headers is None else pick(headers)[:-1],
-                range(len(indexes)),
-                lanes=None if places is None else self._lanes(pick(places)[:-1]),
-            )
-            blocks.append((physical(topic, partition), block))
-        return blocks
+        columns = (drained.keys, drained.values, drained.timestamps, drained.headers, drained.places)
+        return [
+            (physical(topic, partition), self._block(*rows))
+            for partition, rows in split_by_number(chosen, columns).items()
+        ]
 
     def _partitions(self, columns: TopicColumns, count: int) -> list[int]:
         suffix = columns.key_serde.key_suffix
@@ -342,6 +321,13 @@ class Outbox:
         some: Mapping[int, Headers] = columns.headers
         return [some.get(index, ()) + types if index in some else types for index in range(len(columns.keys))]
 
-    def _lanes(self, places: Sequence[int]) -> Lanes:
-        assert self._lane is not None
-        return Lanes([self._lane] * len(places), places)
+    def _block(
+        self,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        headers: Sequence[Headers] | None,
+        places: Sequence[int] | None,
+    ) -> Block:
+        lanes = None if places is None or self._lane is None else Lanes.of_one(self._lane, places)
+        return Block(keys, values, timestamps, headers, range(len(keys)), lanes=lanes)

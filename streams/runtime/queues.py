@@ -14,7 +14,7 @@ from typing import Any
 
 from attrs import define, field
 
-from streams.core.loops import head_places, rows_by_number
+from streams.core.loops import running_max, split_by_number
 from streams.core.metrics import Counter
 from streams.core.records import NO_TIMESTAMP, Headers, Lanes, TopicPartition, places_of
 from streams.runtime.batches import Batch, Drop
@@ -386,9 +386,9 @@ class TaskQueues:
         indices = [queue.index for queue in run.queues[:count]]
         if self.recorder is not None:
             self.recorder.took_mixed(indices, len(self._ordered))
-        for index, rows in rows_by_number(indices).items():
-            queue, times = self._ordered[index], [timestamps[row] for row in rows]
-            queue.advance(len(rows), times)
+        for index, (times,) in split_by_number(indices, [timestamps]).items():
+            queue = self._ordered[index]
+            queue.advance(len(times), times)
             result.append((queue, times))
         return result
 
@@ -498,17 +498,16 @@ class TaskQueues:
 
         The run has at most ``limit`` records.  It is None if the lanes of another queue may have an earlier record.
         """
-        width = len(self._ordered)
         look = min(limit, _LOOK_AHEAD)
         spans = []
         for queue in filled:
             batch, start = queue.batches[0], queue.start
             stop = min(len(batch), start + look)
             is_whole = stop == len(batch) and len(queue.batches) == 1 and not batch.drops
-            places = head_places(places_of(batch)[start:stop], width, queue.index)
-            spans.append(Span(queue, batch, start, places, not is_whole or self._must_wait(queue)))
+            places = running_max(places_of(batch)[start:stop])
+            spans.append(Span(queue, batch, queue.index, start, places, not is_whole or self._must_wait(queue)))
         bounds = (
-            bound_ms * width + queue.index
+            (bound_ms, queue.index)
             for queue in self._ordered
             if not queue.size and queue.lanes is not None and (bound_ms := queue.lanes.bound_ms) is not None
         )
@@ -518,22 +517,14 @@ class TaskQueues:
         if len(spans) == 1:
             return self._single(spans[0].input, len(spans[0].places))
         merged = merge(spans)
-        queues: list[PartitionQueue] = []
-        offsets: list[int] = []
-        row_places: list[int] = []
-        for span in spans:
-            queues += [span.input] * len(span.places)
-            offsets += span.columns.offsets[span.start : span.stop]
-            row_places += places_of(span.columns)[span.start : span.stop]
-        pick = merged.pick
         run = Run(
-            list(pick(queues)),
+            list(map([span.input for span in spans].__getitem__, merged.order)),
             merged.keys,
             merged.values,
             merged.timestamps,
             merged.headers,
-            pick(offsets),
-            pick(row_places),
+            merged.offsets,
+            merged.places,
         )
         return run if len(run) <= limit else run.head(limit)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from attrs import define, field
 
-from streams.core.loops import rows_by_number
+from streams.core.loops import split_by_number
 from streams.core.records import Block
 from streams.state.chains import Chain, ChainCache, TimeIndex
 from streams.state.entries import Columns, EntryForm, keyed
@@ -280,9 +280,9 @@ class WindowedLayout(Layout):
         if lowest >= bounds.first_live and lowest == bounds.segment(max(times)):
             write(lowest, keys, values)
             return
-        for number, rows in rows_by_number(bounds.segments(times)).items():
+        for number, columns in split_by_number(bounds.segments(times), (keys, values)).items():
             if number >= bounds.first_live:
-                write(number, [keys[row] for row in rows], [values[row] for row in rows])
+                write(number, *columns)
 
     def restore(self, block: Block) -> None:
         """Stage the changelog records in a block for the next commit."""

@@ -297,13 +297,7 @@ def _in_lanes(question: Question, task_id: TaskId, task: Task, queue: PartitionQ
     if queue.lanes is None:
         return
     source, wait = task.inputs[queue.partition].source, wait_of(task)
-    held = [
-        offset
-        for lane in queue.lanes.lanes.values()
-        for index, (batch, _) in enumerate(lane.batches)
-        for key, offset in list(zip(batch.keys, batch.offsets, strict=True))[lane.start if index == 0 else 0 :]
-        if question.follows(key)
-    ]
+    held = [offset for key, offset in queue.lanes.uncertain() if question.follows(key)]
     if held and wait is not None and wait.partition == queue.partition and wait.task_id is not None:
         yield End(
             "waiting for task",

@@ -1,4 +1,4 @@
-"""How long a thread waits for tasks that do not move, and what it says then."""
+"""Which marks count for a thread that reads lanes, how long it waits for tasks, and what it says then."""
 
 import logging
 from types import SimpleNamespace
@@ -105,3 +105,24 @@ def test_a_task_that_has_come_to_its_end_is_passed_over_no_more() -> None:
 
     assert not lanes.passed_over
     assert lanes.ever_passed_over == {0}
+
+
+def test_an_end_that_counts_late_does_not_close_the_lane_of_a_task_that_is_behind_again() -> None:
+    """The end is proved when everything is read that was in the log; meanwhile the task has more to write."""
+    board, reader = ProgressBoard(), reader_of(0, 1)
+    waits, _ = waits_of(board, reader)
+    (queue,) = reader.queues
+    queue.lanes.note(1, 5, is_open=False)
+    queue.fetched = 0
+
+    board.note("other", 1, {0: TaskMark(10, MarkState.AT_END)}, 0)
+    waits.step(0)
+    board.note("other", 1, {0: TaskMark(10, MarkState.BEHIND)}, 1)
+    queue.fetched = 1
+    waits.step(1)
+
+    assert queue.lanes.bound_ms == 10
+    board.note("other", 1, {0: TaskMark(20, MarkState.AT_END)}, 2)
+    waits.step(2)
+    waits.step(3)
+    assert not queue.awaits_lanes

@@ -57,7 +57,7 @@ def block_of(table: Any) -> Block:
     if "place" in table.column_names:
         places = places_in(table)
         # The lane is where the records are stored; only their places decide their order among those of other lanes.
-        lanes = Lanes([NO_LANE] * size, timestamps if places is None else places.to_pylist())
+        lanes = Lanes.of_one(NO_LANE, timestamps if places is None else places.to_pylist())
     return Block(
         [None] * size if keys.null_count == size else keys.to_pylist(),
         table.column("value").to_pylist(),

@@ -93,11 +93,9 @@ def ties_by_arrival():
     """Of records with equal places, the one that has come first is processed first."""
 
     def take(self):
-        for lane in self.lanes.values():
-            lane.index = 0
-            lane.batches = type(lane.batches)((batch, self._keys(lane, batch)) for batch, _ in lane.batches)
-        arrived = sorted(self.lanes.values(), key=lambda lane: lane.first_offset if lane.batches else 0)
-        self.lanes = {lane.number: lane for lane in arrived}
+        waiting = [lane for lane in self.lanes.values() if lane.size]
+        offset = {lane.number: self._records.offsets[lane.rows[lane.start]] for lane in waiting}
+        self.lanes = dict(sorted(self.lanes.items(), key=lambda item: offset.get(item[0], 0)))
         return original(self)
 
     original = PartitionLanes.take
