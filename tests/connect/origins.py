@@ -51,11 +51,21 @@ def row(number: int) -> Row:
 
 
 @contextmanager
-def origin(name: str, folder: Path, *, rotated_from: int = 15) -> Iterator[Origin]:
-    """An empty system; a file is rotated from this number on: what was rotated before the first start is not read."""
+def origin(name: str, folder: Path, *, rotated_after: int = 3) -> Iterator[Origin]:
+    """An empty system; a file is rotated once so many sources were made.
+
+    What is rotated before the first source has read is not read.  The kit makes one that is not opened, and one that
+    may fail before it has read.
+    """
     if name == "file":
         path = folder / "rows.jsonl"
-        yield Origin(lambda: GrowingFileSource(str(path), interval_ms=5), partial(_line, path, rotated_from), NAMED)
+        sources: list[str] = []
+
+        def make() -> GrowingFileSource:
+            sources.append(str(path))
+            return GrowingFileSource(str(path), interval_ms=5)
+
+        yield Origin(make, lambda number: _line(path, number, is_rotated=len(sources) >= rotated_after), NAMED)
     elif name == "folder":
         make = partial(FolderSource, str(folder), settle_ms=0, interval_ms=5)
         yield Origin(make, partial(_file, folder), NAMED)
@@ -68,9 +78,9 @@ def origin(name: str, folder: Path, *, rotated_from: int = 15) -> Iterator[Origi
                 connection.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots")
 
 
-def _line(path: Path, rotated_from: int, number: int) -> list[tuple[Any, Any]]:
+def _line(path: Path, number: int, *, is_rotated: bool) -> list[tuple[Any, Any]]:
     """Append a line; now and then the file is rotated before."""
-    if number % 17 == 0 and number >= rotated_from:
+    if number % 17 == 0 and is_rotated:
         older = sorted(path.parent.glob("rows.jsonl.*"), key=lambda it: -int(it.suffix[1:]))
         for old in older:
             old.rename(path.with_name(f"rows.jsonl.{int(old.suffix[1:]) + 1}"))
@@ -96,7 +106,7 @@ def _row(connection: "psycopg.Connection[Any]", number: int) -> list[tuple[Any, 
 
 def main(name: str, kills: str, *ways: str) -> None:
     for by in ways or ("exception", "process"):
-        with tempfile.TemporaryDirectory() as folder, origin(name, Path(folder), rotated_from=1_000) as found:
+        with tempfile.TemporaryDirectory() as folder, origin(name, Path(folder), rotated_after=1_000) as found:
             began = SystemClock().monotonic_ms()
             report = source_kit.check(found.make, found.add, topic=found.topic, kills=int(kills), by=by)  # type: ignore[arg-type]
             took = (SystemClock().monotonic_ms() - began) / 1000

@@ -245,7 +245,7 @@ def test_examples_have_every_operator() -> None:
     """What the tests above generate is all that there is."""
     seen: Counter[str] = Counter()
 
-    @settings(examples(1000), suppress_health_check=list(settings().suppress_health_check))
+    @settings(examples(2000), suppress_health_check=list(settings().suppress_health_check))
     @given(_ANY)
     def look(example: Example) -> None:
         seen.update(step.verb for step in example.plan.steps)

@@ -17,7 +17,7 @@ BUGS = {
     "open_windows_are_not_loaded": 0,
     "numbers_are_not_restored": 5,
     "windows_of_a_windower_are_not_loaded": 0,
-    "restored_rows_do_not_expire": 9,
+    "restored_rows_do_not_expire": 10,
     "batches_do_not_end_with_a_commit": 0,
     "records_that_wait_are_not_loaded": 0,
     "calls_in_flight_are_not_stored": 0,
