@@ -142,10 +142,16 @@ class ConsumerSessions:
             session = FetchSession(is_kept=len(sessions) < _SESSIONS)
             if session.is_kept:
                 sessions.append(session)
+        before = session.asked
         changes = session.begin(wanted)
         for partition in changes.forgotten:
             if self._last.get(partition) is session:
                 del self._last[partition]
+        for partition in before.keys() - wanted.keys():
+            last = self._last.get(partition)
+            if last is not None and last is not session and partition in last.asked:
+                # This session may have told the end last; the other one goes on reading the partition, and confirms it.
+                last.asked[partition].state.confirm_by(last.confirmation)
         self._last.update(dict.fromkeys(wanted, session))
         return session, changes
 

@@ -7,7 +7,7 @@ import pytest
 from streams.broker import EmbeddedBroker
 from streams.broker.fetch_sessions import FetchSessions
 from streams.clients import Consumer, Producer
-from streams.clients.fetch_session import Asked, FetchSession
+from streams.clients.fetch_session import Asked, ConsumerSessions, FetchSession
 from streams.clients.subscription import PartitionState
 from streams.core.records import TopicPartition
 from streams.protocol.messages import Fetch, FetchResponse
@@ -147,6 +147,23 @@ def test_end_is_confirmed_by_the_session_that_reads_now():
 
     assert first.begin(wanted).positions == {}
     first.on_response(FetchResponse({}, session_id=10), 30)
+
+    assert state.end_known_ms == 30
+
+
+def test_end_that_a_session_told_which_gives_the_partition_up_is_confirmed_by_the_one_that_reads_it():
+    """The end was never known again, so that windows that idle inputs close stayed open."""
+    state, (partition, other, *_) = PartitionState(position=0), PARTITIONS
+    sessions, wanted = ConsumerSessions(), {partition: Asked(state, 0)}
+    old, _ = sessions.begin(0, wanted)
+    reading, _ = sessions.begin(0, wanted)
+    for session, now_ms in ((reading, 10), (old, 20)):
+        state.know_end(0, now_ms, session.confirmation)
+        session.on_response(FetchResponse({}, session_id=now_ms), now_ms)
+    reading.again()
+
+    assert sessions.begin(0, {other: Asked(PartitionState(position=0), 0)})[0] is old
+    reading.on_response(FetchResponse({}, session_id=10), 30)
 
     assert state.end_known_ms == 30
 
