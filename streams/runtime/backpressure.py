@@ -13,7 +13,7 @@ from collections import deque
 from attrs import define, field
 
 from streams.core.records import NO_TIMESTAMP, TaskId
-from streams.runtime.progress import LaneProgress, MarkState, ProgressBoard
+from streams.runtime.progress import Hold, LaneProgress, MarkState, ProgressBoard
 
 #: Parts into which the share of a task is divided, at whose borders its place is noted.
 _PARTS = 16
@@ -33,8 +33,8 @@ class _Output:
     passed: int = 0
     #: Places of the task, each with the bytes written before the task went on from it; ascending.
     places: deque[tuple[int, int]] = field(factory=deque)
-    #: The lane of the slowest task, and since when the task is held for it (monotonic milliseconds), or None.
-    held_by: tuple[int, int] | None = None
+    #: The slowest task, if this one is over its share because of it.
+    held_by: Hold | None = None
     #: Whether the task is held; not when the slowest one has not moved for ``patience_ms``.
     is_held: bool = False
 
@@ -97,12 +97,11 @@ class Backpressure:
             output.held_by = None
             return False
         progress, lane = slowest
-        since_ms = now_ms if output.held_by is None else output.held_by[1]
-        output.held_by = (lane, since_ms)
-        return now_ms - max(since_ms, progress.moved_ms) < output.patience_ms
+        output.held_by = Hold.after(output.held_by, lane, now_ms)
+        return not output.held_by.is_over(progress.moved_ms, output.patience_ms, now_ms)
 
-    def held_by(self, task_id: TaskId) -> tuple[int, int] | None:
-        """Return the lane for which a task is held, and since when in monotonic time, or None; for any thread."""
+    def held_by(self, task_id: TaskId) -> Hold | None:
+        """Return the task for which a task is held, or None; for any thread."""
         output = self._outputs.get(task_id)
         return output.held_by if output is not None and output.is_held else None
 

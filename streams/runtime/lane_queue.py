@@ -23,6 +23,7 @@ from streams.core.loops import int64, interleaved, last_by_number, look_up, merg
 from streams.core.records import NO_LANE, NO_TIMESTAMP, Headers, Lanes
 from streams.runtime.batches import Batch, Drop
 from streams.runtime.order import count_certain
+from streams.runtime.progress import Hold
 
 
 @define(eq=False)
@@ -142,8 +143,8 @@ class PartitionLanes:
     _whole: Batch | None = None
     #: Whether records may come again that were processed before a restart.
     _resumes: bool = False
-    #: The lane that holds back others, and since when (monotonic milliseconds), or None: for other threads to look at.
-    held_by: tuple[int, int] | None = None
+    #: The task that holds back the records of others, or None: for other threads to look at.
+    held_by: Hold | None = None
     #: Lanes that are not waited for any more, each with the time of the last movement of its task.
     passed_over: dict[int, int] = field(factory=dict)
     #: Lanes that were passed over at any time: records of theirs may have come too late.

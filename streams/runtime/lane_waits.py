@@ -19,7 +19,7 @@ from attrs import define, field
 from streams.core.metrics import Counter
 from streams.core.records import TaskId, TopicPartition, task_of
 from streams.runtime.lane_queue import Lane, PartitionLanes
-from streams.runtime.progress import LaneProgress, ProgressBoard
+from streams.runtime.progress import Hold, LaneProgress, ProgressBoard
 from streams.runtime.queues import PartitionQueue
 from streams.runtime.task import Task
 
@@ -143,13 +143,12 @@ class LaneWaits:
             # Nothing waits; or there are records on the broker, which are read, however long that takes.
             lanes.held_by = None
             return False
-        since_ms = now_ms if lanes.held_by is None else lanes.held_by[1]
-        lanes.held_by = (awaited.number, since_ms)
+        lanes.held_by = Hold.after(lanes.held_by, awaited.number, now_ms)
         mark = reading.marks.get(awaited.number)
-        moved_ms = since_ms if mark is None else max(since_ms, mark.moved_ms)
-        if now_ms - moved_ms < reading.patience_ms:
+        moved_ms = -1 if mark is None else mark.moved_ms
+        if not lanes.held_by.is_over(moved_ms, reading.patience_ms, now_ms):
             return False
-        self._pass_over(reading, awaited, -1 if mark is None else mark.moved_ms, now_ms)
+        self._pass_over(reading, awaited, moved_ms, now_ms)
         queue.merge()
         return True
 

@@ -21,7 +21,7 @@ from streams.protocol.group_messages import OffsetAndMetadata
 from streams.runtime.fitting import misfit
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.restore import Restorer, changelog_position
-from streams.runtime.task import CHANGELOG_POSITION
+from streams.runtime.task import CHANGELOG_POSITION, number_in
 from streams.state import Store
 
 log = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ def lost_changelogs(
 
 def rebuilt_end(store: Store) -> int:
     """Return the end offset of the changelog after it was rebuilt from a store; 0 if it never was."""
-    return int(store.metadata().get(_REBUILT, b"0"))
+    return number_in(store, _REBUILT)
 
 
 @frozen

@@ -54,6 +54,22 @@ class TaskMark(NamedTuple):
         return self.state.is_awaited and self != other
 
 
+class Hold(NamedTuple):
+    """A task for which others wait, by its lane, and since when, in monotonic milliseconds."""
+
+    lane: int
+    since_ms: int
+
+    @classmethod
+    def after(cls, before: "Hold | None", lane: int, now_ms: int) -> "Hold":
+        """Return the hold by a lane; others that waited before, whichever task it was for, have waited since then."""
+        return cls(lane, now_ms if before is None else before.since_ms)
+
+    def is_over(self, moved_ms: int, patience_ms: int, now_ms: int) -> bool:
+        """Whether the task, which moved last at ``moved_ms``, has not done so for the patience of those that wait."""
+        return now_ms - max(self.since_ms, moved_ms) >= patience_ms
+
+
 class LaneProgress(NamedTuple):
     """What a reader may rely on for a lane; a lane without it is unknown, and its records may have any place.
 

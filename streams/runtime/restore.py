@@ -20,7 +20,7 @@ from streams.core.metrics import Metrics, table
 from streams.core.records import Block, TaskId, TopicPartition
 from streams.core.user_code import refuse_result
 from streams.protocol.messages import READ_COMMITTED, READ_UNCOMMITTED
-from streams.runtime.task import CHANGELOG_POSITION
+from streams.runtime.task import CHANGELOG_POSITION, number_in
 from streams.state import Store, entries_with_headers
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ RestoreListener = Callable[[TaskId, str, int, int], None]
 
 def changelog_position(store: Store) -> int:
     """Return the first changelog offset that is not contained in the committed state of a store."""
-    return int(store.metadata().get(CHANGELOG_POSITION, b"0"))
+    return number_in(store, CHANGELOG_POSITION)
 
 
 @define(eq=False)

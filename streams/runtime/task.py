@@ -44,9 +44,14 @@ CHANGELOG_POSITION = "changelog_position"
 _COMMITS = "commits"
 
 
+def number_in(store: Store, entry: str) -> int:
+    """Return the number that a store has in an entry of its metadata; 0 without the entry."""
+    return int(store.metadata().get(entry, b"0"))
+
+
 def commits_of(store: Store) -> int:
     """Return the number of the commit of its task after which a store was last written; 0 if it never was."""
-    return int(store.metadata().get(_COMMITS, b"0"))
+    return number_in(store, _COMMITS)
 
 
 class Task:

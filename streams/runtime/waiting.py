@@ -7,6 +7,7 @@ They may be other threads, so only single attributes are read.  The module impor
 from attrs import frozen
 
 from streams.core.records import TaskId, TopicPartition, task_of
+from streams.runtime.progress import Hold
 from streams.runtime.queues import PartitionQueue
 from streams.runtime.task import Task
 
@@ -22,20 +23,16 @@ class Wait:
     task_id: TaskId | None = None
 
 
-def wait_of(task: Task, held_by: tuple[int, int] | None = None) -> Wait | None:
+def wait_of(task: Task, output_hold: Hold | None = None) -> Wait | None:
     """Return what a task waits for, or None if it processes what it has.
 
-    ``held_by`` is the lane for which its outputs are held back, and since when (``Backpressure.held_by``).
+    ``output_hold`` is the task for which its outputs are held back (``Backpressure.held_by``).
     """
     clock = task.sensors.metrics.clock
-    if held_by is not None:
-        lane, since_ms = held_by
-        return Wait(None, max(0, clock.monotonic_ms() - since_ms), task_of(lane))
-    for queue in task.queues:
-        held_by = None if queue.lanes is None else queue.lanes.held_by
-        if held_by is not None:
-            lane, since_ms = held_by
-            return Wait(queue.partition, max(0, clock.monotonic_ms() - since_ms), task_of(lane))
+    inputs = ((queue.partition, queue.lanes.held_by) for queue in task.queues if queue.lanes is not None)
+    for partition, hold in ((None, output_hold), *inputs):
+        if hold is not None:
+            return Wait(partition, max(0, clock.monotonic_ms() - hold.since_ms), task_of(hold.lane))
     awaited = task.queues.awaited
     if awaited is None:
         return None
