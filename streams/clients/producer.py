@@ -281,9 +281,8 @@ class Producer:
         return [len(described.leaders) for described in self._described(topics)]
 
     def _described(self, topics: Sequence[str]) -> list[TopicMetadata]:
-        cached = self._sender.metadata.topics
-        missing = [topic for topic in topics if topic not in cached or self._is_old(topic)]
-        while missing:
+        described = {topic: cached for topic in topics if (cached := self._cached(topic)) and not self._is_old(topic)}
+        while missing := [topic for topic in topics if topic not in described]:
             answers: list[BrokerError | None] = []
             for topic in missing:
                 self._sender.look_up(topic, answers.append)
@@ -296,10 +295,12 @@ class Producer:
             for error in answers:
                 if error is not None:
                     raise error
-            # A topic may have become unknown again, if its leader was lost in the meantime.
-            cached = self._sender.metadata.topics
-            missing = [topic for topic in topics if topic not in cached]
-        return [cached[topic] for topic in topics]
+            described |= {topic: cached for topic in missing if (cached := self._cached(topic))}
+        return [described[topic] for topic in topics]
+
+    def _cached(self, topic: str) -> TopicMetadata | None:
+        # The sender's thread forgets a topic whenever its leader is lost, so it is read once, not tested first.
+        return self._sender.metadata.topics.get(topic)
 
     @staticmethod
     def _has_all(answers: Sequence[object], count: int) -> bool:

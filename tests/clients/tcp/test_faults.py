@@ -19,6 +19,7 @@ from streams.core.errors import BrokerError, ConfigError, UnreadableBatchError
 from streams.core.records import Block, TopicPartition
 from streams.protocol import batch
 from streams.protocol.error_codes import ErrorCode
+from streams.protocol.messages import TopicMetadata
 from streams.protocol.wire import APIS, EncodedBlock
 from tests.kafka.proxy import Proxy
 from tests.ports import free_ports
@@ -292,3 +293,23 @@ def test_records_that_nobody_can_read_are_named_and_can_be_passed_over(broker: E
             assert (error.partition, error.offset, error.next_offset) == (partition, 1, 4)
         consumer.seek(partition, error.next_offset)
         until(lambda: seen == [b"before", b"behind"], lambda: poll(consumer))
+
+
+class _Forgotten(dict[str, TopicMetadata]):
+    """Cached topics of which the sender's thread takes each out right after it was looked for."""
+
+    def __contains__(self, topic: object) -> bool:
+        return self.pop(cast(str, topic), None) is not None
+
+
+def test_topic_that_is_forgotten_while_a_record_is_sent_is_looked_up_again(broker: EmbeddedBroker):
+    """Another thread forgets a topic whenever its leader is lost, also between two lines of ``send``."""
+    with (
+        broker.serve("127.0.0.1:0") as server,
+        Producer(TcpCluster(server.bootstrap_servers), delivery_timeout_ms=WATCHDOG_MS) as producer,
+    ):
+        producer._sender.metadata.topics = _Forgotten()
+        for number in range(20):
+            producer.send("t", b"%d" % number, partition=number % 2)
+        producer.flush()
+    assert [len(values(broker, number)) for number in (0, 1)] == [10, 10]
