@@ -31,7 +31,9 @@ class LiveTable:
             raise ConfigError(f"LiveTable: every_ms must be at least 1, not {every_ms}")
         display, html = _displayed()
         threads = threads or SystemThreads()
-        self._shown, self._every_ms, self._html = shown, every_ms, html
+        self._shown = shown
+        self._every_ms = every_ms
+        self._html = html
         self._stop = threads.signal()
         self._last = shown._repr_html_()
         self._handle = display(html(self._last), display_id=True)

@@ -241,7 +241,8 @@ def _altered(
     named = Counter((asked.resource_type, asked.resource_name) for asked in request.resources)
     distinct = {(asked.resource_type, asked.resource_name): asked for asked in request.resources}
     for (kind, name), asked in distinct.items():
-        code, reason = ErrorCode.NONE, ""
+        code = ErrorCode.NONE
+        reason = ""
         try:
             if machine.is_ending:
                 raise BrokerError("the broker is closing: nothing was done", code=ErrorCode.REQUEST_TIMED_OUT)

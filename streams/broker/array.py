@@ -44,7 +44,8 @@ class ArrayStorage:
 
     def append(self, block: Block) -> int:
         """Append a block of records; see ``LogStorage.append``."""
-        base, count = self.end_offset, len(block)
+        base = self.end_offset
+        count = len(block)
         if count >= KEEP_RECORDS or (count and isinstance(block, EncodedBlock)):
             self._seal()
             self._bases.append(base)
@@ -160,7 +161,8 @@ class ArrayStorage:
 
     def close(self) -> None:
         """Free the records."""
-        self._blocks, self._bases = [], []
+        self._blocks = []
+        self._bases = []
         self._extents.clear()
         self._open = _OpenChunk(self.end_offset)
 
@@ -335,7 +337,8 @@ def joined(blocks: Iterable[Block]) -> Iterable[Block]:
         is_large = len(block) >= KEEP_RECORDS
         if pending and (is_large or count + len(block) > CHUNK_RECORDS or not _may_join(pending[0], block)):
             yield concatenate(pending)
-            pending, count = [], 0
+            pending = []
+            count = 0
         if is_large:
             yield block
         else:

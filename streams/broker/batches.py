@@ -25,7 +25,9 @@ _MAX_TIMESTAMP = Struct(">q")
 _CRC = Struct(">I")
 # Maximum number of offsets in one batch.
 _MOST_OFFSETS = 2**31 - 1
-_CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 17, 21, 35
+_CRC_AT = 17
+_ATTRIBUTES_AT = 21
+_MAX_TIMESTAMP_AT = 35
 
 
 class EncodedRun(NamedTuple):
@@ -55,7 +57,8 @@ class EncodedStorage(LogStorage, Protocol):
 def run_of(blocks: Iterable[EncodedBlock], offset: int, max_bytes: int, upto: int, *, is_first: bool) -> EncodedRun:
     """Return the first batches that fit into ``max_bytes``; see ``EncodedStorage.read_encoded``."""
     chunks: list[bytes] = []
-    size, next_offset = 0, offset
+    size = 0
+    next_offset = offset
     for block in blocks:
         header = block.header
         if header.next_offset <= offset:
@@ -80,13 +83,15 @@ def encoded_blocks(blocks: Iterable[Block]) -> Iterator[EncodedBlock]:
 
 def pieces(block: Block) -> list[Block]:
     """Split a block of records into pieces with equal record counts, each of about ``BATCH_BYTES`` bytes at most."""
-    size, length = payload_size(block) + RECORD_OVERHEAD * len(block), len(block)
+    size = payload_size(block) + RECORD_OVERHEAD * len(block)
+    length = len(block)
     count = min(-(-size // BATCH_BYTES), length)
     if count <= 1:
         return [block]
     found = []
     for number in range(count):
-        start, stop = number * length // count, (number + 1) * length // count
+        start = number * length // count
+        stop = (number + 1) * length // count
         piece = block.slice(start, stop)
         if block.producer is not None:
             piece.producer = advanced(block.producer, block.offsets[start] - block.offsets[0])

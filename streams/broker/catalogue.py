@@ -119,7 +119,8 @@ class Catalogue:
                     errors[spec.name] = self.attempt(make, spec)
         except (BrokerError, OSError) as error:
             # None of the topics was created: all get the same error.
-            errors, made = {spec.name: error_of(error) for spec in request.topics}, {}
+            errors = {spec.name: error_of(error) for spec in request.topics}
+            made = {}
         answer(CreateTopicsResponse(errors, made))
 
     def create_partitions(self, request: CreatePartitions, now_ms: int, answer: Answer) -> None:

@@ -74,7 +74,8 @@ class Driver:
         """Register a server, which can run the timers from now on."""
         with self.lock:
             self._servers.append(server)
-            self._keeper, self._armed_ms = self._servers[0], None
+            self._keeper = self._servers[0]
+            self._armed_ms = None
 
     def release(self, server: TimeKeeper) -> None:
         """Unregister a server that is closing."""
@@ -262,7 +263,8 @@ class LocalConnection:
         Raises:
             ClientClosedError: the connection is closed.
         """
-        driver, clock = self._driver, self._driver.clock
+        driver = self._driver
+        clock = self._driver.clock
         answers = self._take()
         if answers is not None:
             return answers
@@ -341,7 +343,8 @@ class LocalConnection:
     def disown(self) -> None:
         """Refuse all further use in a forked process."""
         self._condition = threading.Condition(threading.Lock())
-        self._is_closed, self._why_closed = True, f"{DISOWNED}: open another one here"
+        self._is_closed = True
+        self._why_closed = f"{DISOWNED}: open another one here"
 
     def _closed_error(self) -> ClientClosedError:
         return ClientClosedError(f"connection of client {self.client_id!r} {self._why_closed}")

@@ -106,7 +106,8 @@ class EmbeddedBroker:
         self._config = BrokerConfig(**options)
         for topic, function in (partitioners or {}).items():
             refuse_unawaited(function, f"partitioner of topic {topic!r}", error=ConfigError)
-        kind, fsync = storage or ("array" if directory is None else "file"), self._config.fsync
+        kind = storage or ("array" if directory is None else "file")
+        fsync = self._config.fsync
         topics = Topics(
             Storages(kind, dict(storages or {}), directory, fsync, serializations or {}, partitioners or {})
         )

@@ -90,7 +90,8 @@ class FileStorage:
 
     def append(self, block: Block) -> int:
         """Write a block of records to the active segment; see ``LogStorage.append``."""
-        base, count = self.end_offset, len(block)
+        base = self.end_offset
+        count = len(block)
         if not count:
             return base
         # The offsets in the block are ignored: the log assigns consecutive ones.
@@ -99,7 +100,8 @@ class FileStorage:
         if isinstance(block, EncodedBlock) and self.compression not in ("producer", block.compression):
             block = block.slice(0)
         if isinstance(block, EncodedBlock):
-            data, headers = block.data, (block.header,)
+            data = block.data
+            headers = (block.header,)
         else:
             data = self._encoded(block, base)
             headers = [header for _, header in batch.headers(data)]
@@ -169,7 +171,8 @@ class FileStorage:
         # Store the new start first: after a crash the files below it are deleted later.
         write_checkpoint(self.directory / START_FILE, offset, is_durable=self.fsync != "never")
         is_beyond = offset > self.end_offset
-        self.start_offset, self.end_offset = offset, max(offset, self.end_offset)
+        self.start_offset = offset
+        self.end_offset = max(offset, self.end_offset)
         if is_beyond or (offset == self.end_offset and self._segments[-1].size):
             self._roll()
         self._delete_below(offset)

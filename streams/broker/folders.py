@@ -81,7 +81,8 @@ def stored_topics(path: Path) -> tuple[dict[str, Entry], set[str]]:
         document: dict[str, Any] = json.loads(path.read_bytes())
         if document["version"] != _TOPICS_VERSION:
             raise ValueError(f"format version {document['version']}, this program reads {_TOPICS_VERSION}")
-        entries, deleting = dict(document["topics"].items()), set(document.get("deleting", ()))
+        entries = dict(document["topics"].items())
+        deleting = set(document.get("deleting", ()))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"topics' file {path} cannot be read: {error}; restore it, or move it away: topics are then found again by "
@@ -196,7 +197,8 @@ class Adoption:
             if match is None or not folder.is_dir() or str(int(match[2])) != match[2]:
                 _LOGGER.warning("%s: not the folder of a partition; it is left alone", folder)
                 continue
-            topic, number = match[1], int(match[2])
+            topic = match[1]
+            number = int(match[2])
             entry = self.entries.get(topic)
             if entry is None or entry["storage"] != "file" or number >= entry["partitions"]:
                 unknown.setdefault(topic, []).append(number)
@@ -210,7 +212,8 @@ class Adoption:
 
         The result is None if partitions are missing or their metadata differs.
         """
-        entry, known = self.entries.get(topic), [metadata for metadata in found.values() if metadata is not None]
+        entry = self.entries.get(topic)
+        known = [metadata for metadata in found.values() if metadata is not None]
         present = set(found)
         if entry is not None:
             known = [*known, entry]

@@ -46,7 +46,8 @@ class LinkedStorage:
 
     def append(self, block: Block) -> int:
         """Append a block of records; see ``LogStorage.append``."""
-        base, count = self.end_offset, len(block)
+        base = self.end_offset
+        count = len(block)
         if count:
             self._link(numbered(block, base))
             self.end_offset = base + count

@@ -205,7 +205,8 @@ class PartitionLog:
         Unlike ``read``, this method leaves out expired records; those at the end are replaced by a control record (see
         ``expiry``).
         """
-        blocks, ttl_ms = self.read(offset, max_records), self.config.record_ttl_ms
+        blocks = self.read(offset, max_records)
+        ttl_ms = self.config.record_ttl_ms
         return blocks if ttl_ms is None else expiry.without_expired(blocks, ttl_ms, now_ms)
 
     def fetch_encoded(

@@ -36,7 +36,8 @@ def fetched(logs: Mapping[TopicPartition, PartitionLog], request: Fetch, now_ms:
     is_committed_only = isolation_level == READ_COMMITTED
     room, limits, most = request.max_bytes, request.limits, request.partition_max_bytes
     partitions: dict[TopicPartition, FetchedPartition] = {}
-    is_ready, size = False, 0
+    is_ready = False
+    size = 0
     for partition, offset in request.positions.items():
         log = logs.get(partition)
         if log is None:

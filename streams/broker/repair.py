@@ -95,7 +95,8 @@ class _Repair:
         ``following`` is the base offset of the next segment, or None for the last one.
         """
         length = path.stat().st_size
-        expected, position = _base(path), 0
+        expected = _base(path)
+        position = 0
         parts: list[tuple[str, int, int]] = []
         before = len(self.losses)
         with mapped(path) as data:
@@ -111,7 +112,8 @@ class _Repair:
                     parts.append(("moved", at, base))
                 else:
                     parts.append(("bytes", at, header.size))
-                position, expected = at + header.size, next_offset
+                position = at + header.size
+                expected = next_offset
         end = following if following is not None else max(expected, self.recovery_point)
         if position < length or end > expected:
             if end > expected:
@@ -194,14 +196,16 @@ def _batches(data: bytes | mmap.mmap, expected: int, end: int) -> Iterator[tuple
                 header = None
         if header is not None:
             yield position, header, expected
-            position, expected = position + header.size, expected + header.next_offset - header.base_offset
+            position = position + header.size
+            expected = expected + header.next_offset - header.base_offset
             continue
         resumed = _resumed(data, position, expected, end)
         if resumed is None:
             return
         position, header = resumed
         yield position, header, header.base_offset
-        position, expected = position + header.size, header.next_offset
+        position = position + header.size
+        expected = header.next_offset
 
 
 def _resumed(data: bytes | mmap.mmap, start: int, expected: int, end: int) -> tuple[int, BatchHeader] | None:

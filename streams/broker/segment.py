@@ -133,7 +133,9 @@ class Segment:
         index = max(bisect_right(self._offsets, offset) - 1, 0)
         place = self._positions[index] if self._positions else 0
         window = self._bytes(place, min(INDEX_INTERVAL + max(0, min(max_bytes, WINDOW)), self.size - place))
-        start, at, next_offset = -1, 0, offset
+        start = -1
+        at = 0
+        next_offset = offset
         while at + _SPAN.size <= len(window):
             base, length, delta = _SPAN.unpack_from(window, at)
             if length < batch.HEADER_SIZE - batch.LENGTH_PREFIX or base < self.base_offset:
@@ -150,10 +152,14 @@ class Segment:
                 break
             if end > len(window):
                 if is_alone:
-                    window, start, end = self._bytes(place + at, end - at), 0, end - at
-                    at, next_offset = end, base + delta + 1
+                    window = self._bytes(place + at, end - at)
+                    start = 0
+                    end = end - at
+                    at = end
+                    next_offset = base + delta + 1
                 break
-            at, next_offset = end, base + delta + 1
+            at = end
+            next_offset = base + delta + 1
         if start < 0 or at == start:
             return EncodedRun([], 0, offset)
         data = window[start:at]
@@ -195,16 +201,19 @@ class Segment:
 
     def _scan(self, position: int, end: int) -> Iterator[tuple[BatchHeader, bytes]]:
         """Yield the header and bytes of each whole batch between two positions; the file is read in large pieces."""
-        window, base = b"", position
+        window = b""
+        base = position
         while end - position >= batch.HEADER_SIZE:
             if position - base + batch.HEADER_SIZE > len(window):
-                window, base = self._bytes(position, min(WINDOW, end - position)), position
+                window = self._bytes(position, min(WINDOW, end - position))
+                base = position
             header = batch.read_header(window, position - base)
             if position + header.size > end:
                 return
             if position - base + header.size > len(window):
                 wanted = min(max(WINDOW, header.size), end - position)
-                window, base = self._bytes(position, wanted), position
+                window = self._bytes(position, wanted)
+                base = position
             first = position - base
             data = window[first : first + header.size]
             if len(data) < header.size:

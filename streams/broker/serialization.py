@@ -25,7 +25,10 @@ _READ_ENVELOPES: Final = 32
 
 # Base offset, number of offsets, start of the log (marks only), producer ID, epoch, sequence, flags.
 _HEADER: Final = Struct(">qqqqhib")
-_HAS_PRODUCER, _IS_TRANSACTIONAL, _IS_CONTROL, _IS_MARK = 1, 2, 4, 8
+_HAS_PRODUCER = 1
+_IS_TRANSACTIONAL = 2
+_IS_CONTROL = 4
+_IS_MARK = 8
 
 
 class Serialization(Protocol):
@@ -61,7 +64,8 @@ class SerializedStorage(Generic[S]):
 
     def append(self, block: Block) -> int:
         """Append a block of records, encoded by the codec; see ``LogStorage.append``."""
-        base, count = self.end_offset, len(block)
+        base = self.end_offset
+        count = len(block)
         if count:
             key = _key(base, count, block.producer, range(count))
             number = self.inner.append(self._envelope(key, block))
@@ -138,12 +142,14 @@ class SerializedStorage(Generic[S]):
         """Delete the records of the inner storage."""
         self.inner.delete()
         self.start_offset = self.end_offset = 0
-        self._bases, self._numbers = [], []
+        self._bases = []
+        self._numbers = []
 
     # --- internal -------------------------------------------------------------------------
 
     def _index(self) -> None:
-        self._bases, self._numbers = [], []
+        self._bases = []
+        self._numbers = []
         for number, key, _, _ in self._envelopes(self.inner.start_offset):
             base, span, start, *_, flags = _HEADER.unpack_from(key)
             self.end_offset = max(self.end_offset, base + span)
@@ -251,7 +257,8 @@ class CompactableSerializedStorage(SerializedStorage[CompactableStorage]):
         self.inner.compact(self._numbers[below] if below < len(self._numbers) else self.inner.end_offset, thinned)
         end, start = self.end_offset, self.start_offset
         self._index()
-        self.end_offset, self.start_offset = max(end, self.end_offset), start
+        self.end_offset = max(end, self.end_offset)
+        self.start_offset = start
         return count
 
     def _reencoded(self, key: bytes, block: Block) -> Block:

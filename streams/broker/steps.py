@@ -38,7 +38,8 @@ def portions(blocks: Iterable[Block]) -> Iterator[list[Block]]:
         count += len(block)
         if count >= STEP_RECORDS:
             yield portion
-            portion, count = [], 0
+            portion = []
+            count = 0
     if portion:
         yield portion
 

@@ -261,7 +261,8 @@ class Topics:
                 f"topic {name!r} with {partitions!r} partitions: at least 1 is needed",
                 code=ErrorCode.INVALID_PARTITIONS,
             )
-        storages, given = self.storages, dict(config or {})
+        storages = self.storages
+        given = dict(config or {})
         partitioner = partitioner or storages.partitioners.get(name)
         if partitioner is not None:
             given.setdefault(PARTITIONER, "custom")
@@ -316,7 +317,8 @@ class Topics:
             BrokerError: a setting is invalid or cannot be altered.
         """
         topic = self.topic(name)
-        before, parsed = topic.config, parse_config(config)
+        before = topic.config
+        parsed = parse_config(config)
         for setting in (PARTITIONER, STORAGE):
             if parsed.described()[setting] != before.described()[setting]:
                 raise BrokerError(
@@ -386,7 +388,8 @@ class Topics:
         Raises:
             ConfigError: the topics file cannot be read, or a user-defined storage was not passed.
         """
-        path, data_dir = self._path(), self.storages.data_dir
+        path = self._path()
+        data_dir = self.storages.data_dir
         if path is None or data_dir is None:
             return
         entries, deleting = stored_topics(path)

@@ -72,7 +72,8 @@ def read_transaction(key: bytes, value: bytes | None) -> tuple[str, TransactionM
     reader = Reader(value)
     reader.int16()
     producer_id, epoch, timeout_ms = reader.int64(), reader.int16(), reader.int32()
-    state, partitions = _STATES[reader.int8()], reader.partitions()
+    state = _STATES[reader.int8()]
+    partitions = reader.partitions()
     updated_ms, started_ms = reader.int64(), reader.int64()
     previous_producer_id = -1 if reader.is_at_end else reader.int64()
     return transactional_id, TransactionMetadata(

@@ -409,7 +409,8 @@ class TransactionCoordinator:
         # have its previous ID.
         producer_id, epoch = known.producer_id, known.epoch
         if known.previous_producer_id >= 0:
-            producer_id, epoch = known.previous_producer_id, _LAST_EPOCH + 1
+            producer_id = known.previous_producer_id
+            epoch = _LAST_EPOCH + 1
         is_commit = known.state is _S.PREPARE_COMMIT
         self._effects.append(WriteMarkers(known.transactional_id, producer_id, epoch, known.partitions, is_commit))
 
@@ -443,7 +444,8 @@ class TransactionCoordinator:
         self._effects.append(AnswerRequest(token, response))
 
     def _take_effects(self) -> list[TransactionEffect]:
-        effects, self._effects = self._effects, []
+        effects = self._effects
+        self._effects = []
         return effects
 
 

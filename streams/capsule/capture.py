@@ -108,7 +108,8 @@ def _span(chain: FrameChain, since_ms: int | None, until_ms: int | None, notes: 
 def captured_settings(config: StreamsConfig) -> tuple[dict[str, Any], list[str]]:
     """Return the settings that differ from their defaults, and the names of the settings that are left out."""
     private = table_of(Security).keys() | table_of(ConnectionSettings).keys()
-    kept, left_out = {}, []
+    kept = {}
+    left_out = []
     for name, setting in SETTINGS.items():
         value = _value(config, name)
         if value == setting.default:

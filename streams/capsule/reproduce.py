@@ -343,7 +343,8 @@ class Reproduction:
             before = [row for written in frame.changes.get(store, ()) for row in self._written(written)]
             self._same(task, frame, f"changelog of store {store!r}", before, changes.get(store, []))
             into.changes += len(before)
-        now, then = Checkpoint.from_json(frame.checkpoint), task.checkpoint()
+        now = Checkpoint.from_json(frame.checkpoint)
+        then = task.checkpoint()
         if (now.stream_time_ms, now.operator_times) != (then.stream_time_ms, then.operator_times):
             times = [f"stream time {item.stream_time_ms}, {item.operator_times}" for item in (now, then)]
             raise _Differs(Difference(task.task_id, frame, "times", *times))

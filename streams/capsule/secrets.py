@@ -26,7 +26,8 @@ def without_secrets(source: str) -> tuple[str, list[tuple[int, str]]]:
     found = {(it.lineno, it.col_offset): (it, name) for it, name in _literals(ast.parse(source)) if it.value}
     for place in sorted(found, reverse=True):
         literal, _ = found[place]
-        first, last = literal.lineno - 1, (literal.end_lineno or literal.lineno) - 1
+        first = literal.lineno - 1
+        last = (literal.end_lineno or literal.lineno) - 1
         text = repr(_LEFT_OUT.encode() if isinstance(literal.value, bytes) else _LEFT_OUT)
         if last > first:
             text = f"({text}" + "\n" * (last - first) + ")"

@@ -89,7 +89,8 @@ class Stepper:
         while self._commits[-1][0] > place:
             self._commits.pop()
         self._place, self._committed = self._commits[-1]
-        self._trace, self._current = Trace(_any, _any), None
+        self._trace = Trace(_any, _any)
+        self._current = None
         again = evolve(self._reproduction, watch=Recorder(self._trace))
         self._moments = again.moments(self._task_id, self._committed)
 

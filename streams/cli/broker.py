@@ -157,7 +157,8 @@ def _repair(options: argparse.Namespace) -> int:
     count = records = 0
     for loss in repair_data(Path(options.data), is_trial=is_trial):
         print(loss)
-        count, records = count + 1, records + loss.records
+        count = count + 1
+        records = records + loss.records
     if not count:
         print(f"streams: no log in {options.data} is damaged", file=sys.stderr)
         return 0

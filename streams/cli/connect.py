@@ -139,7 +139,8 @@ def _create_topics(found: Connectors, cluster: "Cluster") -> None:
 def _watch(workers: Sequence[tuple[Connector, _Worker]], interrupt: Interrupt, progress_ms: int) -> None:
     from streams.core.clock import SystemClock
 
-    clock, shown = SystemClock(), [0] * len(workers)
+    clock = SystemClock()
+    shown = [0] * len(workers)
     next_ms = clock.monotonic_ms() + progress_ms
     while not interrupt.is_asked:
         for connector, worker in workers:

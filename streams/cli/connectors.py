@@ -82,7 +82,8 @@ class Secrets:
         message = record.getMessage()
         hidden = self.hide(message)
         if hidden != message:
-            record.msg, record.args = hidden, ()
+            record.msg = hidden
+            record.args = ()
         return True
 
 

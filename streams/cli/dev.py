@@ -86,7 +86,8 @@ def execute(options: argparse.Namespace) -> int:
         return 0
     watch = _watch()
     # A later run must not load the bytecode of an earlier one: a file's time may be the same to the second.
-    writes_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    writes_bytecode = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
     try:
         with development:
             development.repeat(watch)
@@ -219,7 +220,8 @@ class _Development:
                 say_drops(version.result.drops())
             sys.stdout.flush()
             self._kept.close()
-            self._kept, self.last = stack.pop_all(), version
+            self._kept = stack.pop_all()
+            self.last = version
 
     def _version(self, world: "ScriptModules", stack: ExitStack) -> "Version":
         from streams.cli.scripts import built, source

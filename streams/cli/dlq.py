@@ -108,7 +108,8 @@ def execute(options: argparse.Namespace) -> int:
 def _list(letters: "DeadLetters", options: argparse.Namespace) -> int:
     from streams.clients import grouped
 
-    wanted, redriven = _filter(options), letters.redriven()
+    wanted = _filter(options)
+    redriven = letters.redriven()
     found = [letter for letter in letters.letters() if wanted(letter)]
     groups = [(group, of) for group, of in grouped(found).items()]
     counts = [sum(letter.offset in redriven[letter.partition] for letter in of) for _, of in groups]
@@ -216,7 +217,8 @@ def _decoded(letter: "Letter", options: argparse.Namespace) -> tuple[str, str]:
 
 
 def _redrive(letters: "DeadLetters", options: argparse.Namespace) -> int:
-    wanted, test = _filter(options), None
+    wanted = _filter(options)
+    test = None
     if options.test:
         test = _Test(options)
         before = wanted

@@ -240,7 +240,8 @@ class _TypedRows:
         options = self.options
         for blocks in self.rows(partitions, options.skip_rows):
             for number, block in blocks:
-                first, count = block.offsets[0], len(block)
+                first = block.offsets[0]
+                count = len(block)
                 if options.timestamp_ms is not None:
                     block.timestamps = [options.timestamp_ms] * count
                 chosen = number if options.partition is None else options.partition
@@ -269,9 +270,11 @@ def _typed_input(topic: "Topic[Any, Any]", path: str, separator: bytes | None) -
         if separator is not None:
             raise UsageError("--key-separator is for lines of standard input; rows of files get keys from the topic")
         return open_input(topic, path, advice="fix the row")
-    chunks, kind = _chunks(sys.stdin.buffer), ".txt" if topic.value_serde is STRING else ".jsonl"
+    chunks = _chunks(sys.stdin.buffer)
+    kind = ".txt" if topic.value_serde is STRING else ".jsonl"
     if separator is not None:
-        chunks, kind = _keyed(topic, chunks, separator), ".records.jsonl"
+        chunks = _keyed(topic, chunks, separator)
+        kind = ".records.jsonl"
     return open_input(topic, FileSource(f"standard input{kind}", io.BytesIO, chunks), advice="fix the row")
 
 

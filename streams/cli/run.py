@@ -218,7 +218,8 @@ def _run_live(
     if folder is not None:
         settings = settings | {"state_dir": str(folder / "state")}
 
-    data, count = folder and folder / "broker", options.partitions or 1
+    data = folder and folder / "broker"
+    count = options.partitions or 1
     with ExitStack() as stack:
         is_private = options.listen is None
         broker = stack.enter_context(

@@ -41,7 +41,8 @@ def run_on_cluster(
 
     if options.workers > 1:
         # Missing topics are reported once, before the workers start.
-        clock, cluster = SystemClock(), TcpCluster.of(config)
+        clock = SystemClock()
+        cluster = TcpCluster.of(config)
         plans = Plans(topology, config, clock)
         provisioner = Provisioner(cluster, clock, config, topology, False)
         plans.of(plans.layout(provisioner.known(), provisioner.committed()))
@@ -75,7 +76,8 @@ def _run_worker(
     from streams.core.clock import SystemClock
     from streams.runtime import Notifier
 
-    stop, clock = threading.Event(), SystemClock()
+    stop = threading.Event()
+    clock = SystemClock()
     for kind in (signal.SIGINT, signal.SIGTERM):
         signal.signal(kind, lambda *_: stop.set())
     deadline_ms = clock.monotonic_ms() + config.task_timeout_ms

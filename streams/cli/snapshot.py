@@ -47,6 +47,7 @@ def execute(options: argparse.Namespace) -> int:
         for problem in problems:
             print(f"streams: {snapshot.root}: {problem}", file=sys.stderr)
         if not problems:
-            files, size = len(snapshot.files), sum(size for size, _ in snapshot.files.values())
+            files = len(snapshot.files)
+            size = sum(size for size, _ in snapshot.files.values())
             print(f"{snapshot.root}: whole: {files:,} files, {size:,} bytes")
     return 1 if damaged else 0

@@ -76,7 +76,9 @@ def _show(
     """Show the status in the whole terminal, whose size may change, until ``is_over`` returns true."""
     from rich.live import Live
 
-    clock, trouble, size = SystemClock(), "", console.size
+    clock = SystemClock()
+    trouble = ""
+    size = console.size
     next_ms = clock.monotonic_ms() + _EVERY_MS
     with Live(
         get_renderable=lambda: screen(status, console.width, trouble, console.height),
@@ -88,7 +90,8 @@ def _show(
         while not is_over():
             if clock.monotonic_ms() >= next_ms:
                 try:
-                    status, trouble = _status(options, token), ""
+                    status = _status(options, token)
+                    trouble = ""
                 except UsageError as error:
                     # The application may be restarting.
                     trouble = str(error)

@@ -196,7 +196,9 @@ class PartitionBatches:
 
     def adopt(self, identity: tuple[int, int]) -> None:
         """Set a new producer id and epoch, and restart the sequence at 0."""
-        self.identity, self.next_sequence, self.is_settled = identity, 0, False
+        self.identity = identity
+        self.next_sequence = 0
+        self.is_settled = False
 
     @property
     def has_waiting(self) -> bool:
@@ -259,7 +261,8 @@ class Accumulator:
         if pieces > 1:
             delivery.divide(pieces)
         for index in range(pieces):
-            start, stop = len(block) * index // pieces, len(block) * (index + 1) // pieces
+            start = len(block) * index // pieces
+            stop = len(block) * (index + 1) // pieces
             piece = block if pieces == 1 else block.slice(start, stop)
             batch = ProducerBatch(self._number, partition, now_ms, piece, [delivery], is_open=False)
             # The remainder of the division belongs to the last piece.
@@ -439,7 +442,8 @@ class Accumulator:
         """Remove and return all records; responses to in-flight parcels will be ignored."""
         taken: list[Parcel] = []
         for partition, queue in self._queues.items():
-            old, queue.parcels = queue.parcels, []
+            old = queue.parcels
+            queue.parcels = []
             queue.in_flight = 0
             for parcel in old:
                 parcel.is_abandoned = parcel.is_in_flight
@@ -472,11 +476,13 @@ class Accumulator:
     def _new_parcel(self, queue: PartitionBatches) -> Parcel:
         batches = [queue.batches.popleft()]
         batches[0].seal()
-        count, size = len(batches[0].block), batches[0].size_bytes
+        count = len(batches[0].block)
+        size = batches[0].size_bytes
         while queue.batches:
             batch = queue.batches[0]
             batch.seal()
-            count, size = count + len(batch.block), size + batch.size_bytes
+            count = count + len(batch.block)
+            size = size + batch.size_bytes
             if count > _MAX_PARCEL_RECORDS or size > self._max_parcel_bytes:
                 break
             batches.append(queue.batches.popleft())
@@ -578,7 +584,8 @@ def oversized(block: Block, limit_bytes: int) -> list[int]:
     if size_bytes <= limit_bytes:
         return []
     # No record in a piece within the limit exceeds the limit, so few pieces are checked record by record.
-    count, pieces = len(block), 2 * -(-size_bytes // limit_bytes)
+    count = len(block)
+    pieces = 2 * -(-size_bytes // limit_bytes)
     found: list[int] = []
     for piece in range(pieces):
         start = count * piece // pieces

@@ -82,7 +82,8 @@ class AdminRequests:
     def repeated(self, attempt: Callable[[], A], *, when_lost: bool = True) -> A:
         """Repeat an attempt until it succeeds, fails with a non-retriable error, or the timeout expires."""
         deadline = Deadline(self._clock, self._clock.monotonic_ms() + self.timeout_ms)
-        settling, failures = Settling(self.network), 0
+        settling = Settling(self.network)
+        failures = 0
         while True:
             try:
                 return attempt()

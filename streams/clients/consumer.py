@@ -85,13 +85,19 @@ class Consumer:
         broker = cluster_of(broker, bootstrap_servers, security, "a consumer")
         settings = changed(settings or ConsumerSettings(), options)
         parts = self._parts = ConsumerParts.of(broker, group_id, settings, clock or SystemClock())
-        self._settings, self._network, self._clock = settings, parts.network, parts.clock
-        self._state, self._metadata = parts.subscription, parts.metadata
+        self._settings = settings
+        self._network = parts.network
+        self._clock = parts.clock
+        self._state = parts.subscription
+        self._metadata = parts.metadata
         self._fetcher = Fetcher(parts)
         self._session = None if group_id is None else self._member_of_group(assignors)
-        self._positions, self._watch = Positions(parts, self._session), TopicWatch(parts, self._on_metadata)
-        self._topics, self._unconsumed = TopicSubscription(), Unconsumed()
-        self._threads, self._timeout_ms = threads or SystemThreads(), settings.default_api_timeout_ms
+        self._positions = Positions(parts, self._session)
+        self._watch = TopicWatch(parts, self._on_metadata)
+        self._topics = TopicSubscription()
+        self._unconsumed = Unconsumed()
+        self._threads = threads or SystemThreads()
+        self._timeout_ms = settings.default_api_timeout_ms
         self._lock = ConsumerLock(self._threads)
         self._auto_commit = AutoCommit(settings, self._clock.monotonic_ms())
         self._absent: list[TopicPartition] = []
@@ -371,7 +377,8 @@ class Consumer:
     def partitions_for(self, topic: str, timeout_ms: int | None = None) -> list[TopicPartition]:
         """Return the partitions of a topic; the list is empty if the topic does not exist."""
         self._check_open()
-        deadline, is_allowed = self._deadline(timeout_ms), self._settings.allow_auto_create_topics
+        deadline = self._deadline(timeout_ms)
+        is_allowed = self._settings.allow_auto_create_topics
         return partitions_of(self._network, self._metadata, topic, deadline, allow_auto_create=is_allowed)
 
     # --- commits ----------------------------------------------------------------------
@@ -497,7 +504,8 @@ class Consumer:
             self._watch.expedite()
         has_progress = self._watch.poll(self._topics_of_interest())
         if self._absent:
-            absent, self._absent = self._absent, []
+            absent = self._absent
+            self._absent = []
             names = ", ".join(str(p) for p in absent if p in self._state.partitions)
             if names:
                 raise error_for(self._metadata.why_unknown(absent[0].topic), f"assigned {names}")

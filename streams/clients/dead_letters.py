@@ -77,7 +77,8 @@ class Redriven:
         Raises:
             ConfigError: there are too many ranges for the metadata of an offset.
         """
-        numbers, last = [], self.base
+        numbers = []
+        last = self.base
         for bounds in self.ranges:
             for offset in bounds:
                 numbers.append(f"{offset - last:x}")
@@ -95,7 +96,8 @@ class Redriven:
         """Parse the committed offset and metadata of a partition; ``start`` is its log start offset."""
         if found is None:
             return cls(start)
-        result, last = cls(found.offset), found.offset
+        result = cls(found.offset)
+        last = found.offset
         text = zlib.decompress(b85decode(found.metadata)).decode() if found.metadata else ""
         bounds = []
         for number in text.split(",") if text else ():
@@ -244,7 +246,8 @@ class DeadLetters:
         """
         refuse_unawaited(selected, "selected of plan", error=ConfigError)
         sent, refused = dict[TopicPartition, int](), dict[str, int]()
-        redriven, refusal = self.redriven(), self.refusal(max_redrives)
+        redriven = self.redriven()
+        refusal = self.refusal(max_redrives)
         for letter in self.letters(redriven, is_over):
             if letter.offset in redriven[letter.partition] or not selected(letter):
                 continue
@@ -285,7 +288,8 @@ class DeadLetters:
         refuse_unawaited(selected, "selected of redrive", error=ConfigError)
         if max_redrives < 1 or batch < 1 or (rate is not None and rate < 1):
             raise ConfigError("redrive: max_redrives, batch and rate must be 1 or more")
-        why, size = self.refusal(max_redrives), min(batch, rate or batch)
+        why = self.refusal(max_redrives)
+        size = min(batch, rate or batch)
         with Producer(self.cluster, transactional_id=self.group, client_id=f"{self.group}-producer") as producer:
             on_step("initialize")
             producer.init_transactions()
@@ -294,7 +298,8 @@ class DeadLetters:
             #: Offset after the previous letter of each partition.
             after = {place: done.base for place, done in run.redriven.items()}
             for letter in self.letters(run.redriven, is_over):
-                first, after[letter.partition] = after[letter.partition], letter.offset + 1
+                first = after[letter.partition]
+                after[letter.partition] = letter.offset + 1
                 if letter.offset in run.redriven[letter.partition] or not selected(letter):
                     continue
                 refused = why(letter)

@@ -66,7 +66,8 @@ class FetchSession:
 
     def begin(self, wanted: Mapping[TopicPartition, Asked]) -> FetchChanges:
         """Return what the next request names, so that the broker reads the ``wanted`` partitions and no others."""
-        before, self.asked = self.asked, wanted
+        before = self.asked
+        self.asked = wanted
         gone = [partition for partition in before if partition not in wanted]
         for partition in gone:
             before[partition].state.release(self.confirmation)
@@ -86,12 +87,14 @@ class FetchSession:
                         asked.state.take_over(old.state)
                     # Another session may have told the end last, which this one confirms from now on.
                     asked.state.confirm_by(self.confirmation)
-        self.named, self.is_open = named, True
+        self.named = named
+        self.is_open = True
         return FetchChanges(named, tuple(gone), self._session_id, self._epoch)
 
     def again(self) -> FetchChanges:
         """Return the fields of a request that changes nothing."""
-        self.named, self.is_open = {}, True
+        self.named = {}
+        self.is_open = True
         return FetchChanges({}, (), self._session_id, self._epoch)
 
     def on_response(self, response: FetchResponse, now_ms: int) -> None:

@@ -82,7 +82,8 @@ class Fetcher:
 
     def take_news(self) -> set[TopicPartition]:
         """Return the partitions whose position or known end offset has changed since the last call."""
-        news, self._news = self._news, set()
+        news = self._news
+        self._news = set()
         return news
 
     def send(self) -> int:
@@ -216,7 +217,8 @@ class Fetcher:
 
     def _renew(self, max_wait_ms: int) -> int:
         """Repeat the fetches that brought nothing, without a look at their partitions, because nothing has changed."""
-        quiet, self._sessions.quiet = self._sessions.quiet, []
+        quiet = self._sessions.quiet
+        self._sessions.quiet = []
         for node, session in quiet:
             self._request(node, session, session.again(), max_wait_ms)
         return len(quiet)

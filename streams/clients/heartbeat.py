@@ -58,7 +58,8 @@ class ConsumerLock:
                         "only wakeup() may be called while another thread polls"
                     )
                 if not self.is_background:
-                    self._depth, self._owner = self._depth + 1, current
+                    self._depth = self._depth + 1
+                    self._owner = current
                     return
                 signal = self._freed = self._freed or self._threads.signal()
             signal.wait(_LOOK_MS)
@@ -71,7 +72,8 @@ class ConsumerLock:
     def disown(self) -> None:
         """Release this lock in a forked process, which has no thread that could."""
         self._lock = threading.Lock()
-        self._depth, self.is_background = 0, False
+        self._depth = 0
+        self.is_background = False
 
     def try_enter(self) -> bool:
         """Acquire this lock for the background thread if it is free, and return whether it was acquired."""
@@ -85,7 +87,8 @@ class ConsumerLock:
         """Release this lock, which the background thread holds."""
         with self._lock:
             self.is_background = False
-            signal, self._freed = self._freed, None
+            signal = self._freed
+            self._freed = None
         if signal is not None:
             signal.set()
 

@@ -60,7 +60,8 @@ class MembershipRequests:
         if self._fatal is not None:
             raise self._fatal
         if self._refused is not None:
-            refused, self._refused = self._refused, None
+            refused = self._refused
+            self._refused = None
             raise refused
 
     def forget_error(self) -> None:

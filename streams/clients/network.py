@@ -82,7 +82,8 @@ class Network:
 
     def poll(self, timeout_ms: int) -> int:
         """Run the callbacks of arrived responses, waiting up to the timeout for the first; return how many arrived."""
-        unsent, self._unsent = self._unsent, []
+        unsent = self._unsent
+        self._unsent = []
         if self._next_deadline_ms is not None and timeout_ms:
             timeout_ms = min(timeout_ms, max(0, self._next_deadline_ms - self._clock.monotonic_ms()))
         arrived = self._connection.poll(0 if unsent else max(0, timeout_ms))

@@ -102,10 +102,8 @@ def _split(
     options: Mapping[str, Any], topics: Topics, batch_handler: object
 ) -> tuple[ParallelSettings, dict[str, Any]]:
     """Separate the options into the settings of the worker pool, which are checked, and the options of the consumer."""
-    passed_on, own = (
-        _Options.__annotations__.keys() - ParallelOptions.__annotations__.keys(),
-        table_of(ParallelSettings),
-    )
+    passed_on = _Options.__annotations__.keys() - ParallelOptions.__annotations__.keys()
+    own = table_of(ParallelSettings)
     names = {
         given: given if given in passed_on else canonical_name(given, {**table_of(ConsumerSettings), **own})
         for given in options
@@ -126,7 +124,8 @@ def _check_handlers(handler: object, batch_handler: object) -> None:
 def _check_settings(settings: ParallelSettings, topics: Topics, batch_handler: object) -> None:
     if batch_handler is None and settings.batch_size != ParallelSettings().batch_size:
         raise ConfigError("batch_size is for batch_handler=: a handler= gets one record at a time")
-    dead, read = settings.dead_letter_topic, TopicSubscription()
+    dead = settings.dead_letter_topic
+    read = TopicSubscription()
     read.subscribe(topics, may_match_at_broker=True)
     is_read = dead in read.names or (read.pattern is not None and read.pattern.fullmatch(dead) is not None)
     if dead and is_read:
@@ -173,12 +172,14 @@ class ParallelConsumer:
     ) -> None:
         _check_handlers(handler, batch_handler)
         self._settings, others = _split(options, topics, batch_handler)
-        self._clock, self._threads = clock or SystemClock(), threads or SystemThreads()
+        self._clock = clock or SystemClock()
+        self._threads = threads or SystemThreads()
         self._consumer = Consumer(broker, group_id, enable_auto_commit=False, clock=self._clock, **others)
         self._producer = self._dead_letter_producer(broker, f"{group_id}-dead-letters")
         self._topics: Topics = (topics,) if isinstance(topics, (str, Topic)) else topics
         self._typed = _typed(self._topics) if isinstance(self._topics, Sequence) else {}
-        self._handler, self._batch_handler = handler, batch_handler
+        self._handler = handler
+        self._batch_handler = batch_handler
         self._backoff = Backoff(self._settings.retry_backoff_ms, self._settings.retry_backoff_max_ms)
         self._lock = threading.Lock()
         self._lanes: dict[TopicPartition, _Lane] = {}
@@ -323,7 +324,8 @@ class ParallelConsumer:
 
     def _wake_workers(self) -> None:
         with self._lock:
-            sleepers, self._idle_workers = self._idle_workers, []
+            sleepers = self._idle_workers
+            self._idle_workers = []
         for signal in sleepers:
             signal.set()
 
@@ -405,7 +407,8 @@ class ParallelConsumer:
             return False
         if len(block) > 1:
             # One of the records has failed: handle each one separately.
-            lane.attempts, lane.alone_through = 0, block.offsets[-1]
+            lane.attempts = 0
+            lane.alone_through = block.offsets[-1]
             return False
         topic, number = lane.partition
         offset = block.offsets[0]

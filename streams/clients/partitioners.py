@@ -60,7 +60,8 @@ class Partitioning:
             PartitionerError: the strategy requires an explicit partition, or the user's function failed or chose
                 a partition that does not exist.
         """
-        name, count = topic.name, len(topic.leaders)
+        name = topic.name
+        count = len(topic.leaders)
         function = self.own
         if function is None:
             strategy = topic.config.get(PARTITIONER_CONFIG, "default")

@@ -171,7 +171,8 @@ class Positions:
         Raises:
             NoOffsetError: no offset is committed, and the reset policy is "none".
         """
-        refused, self._refused = tuple(partition for partition, _ in self._waiting(self._refused)), {}
+        refused = tuple(partition for partition, _ in self._waiting(self._refused))
+        self._refused = {}
         if refused:
             raise NoOffsetError(
                 f"group {self._group_id!r} has no committed offset for {', '.join(map(str, refused))}, and "

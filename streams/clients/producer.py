@@ -98,10 +98,12 @@ class Producer:
         broker = cluster_of(broker, bootstrap_servers, security, "a producer")
         refuse_unawaited(partitioner, "partitioner of a producer", error=ConfigError)
         settings = self._settings = changed(settings or ProducerSettings(), options)
-        client_id, self._clock = settings.client_id, clock or SystemClock()
+        client_id = settings.client_id
+        self._clock = clock or SystemClock()
         network = Network(broker.connect(client_id), self._clock, request_timeout_ms=settings.client.request_timeout_ms)
         self._sender = Sender(network, self._clock, settings)
-        self._accumulator, self._lock = self._sender.accumulator, self._sender.lock
+        self._accumulator = self._sender.accumulator
+        self._lock = self._sender.lock
         self._driver = self._driver_of(threads)
         self._partitioning = Partitioning(partitioner, murmur2(client_id.encode()) & 0x7FFFFFFF)
         self._transaction = self._sender.transaction
@@ -186,10 +188,13 @@ class Producer:
         self._check_open()
         self._check_transaction()
         if isinstance(topic, Topic):
-            name, suffix = topic.name, topic.key_serde.key_suffix
-            key, value = topic.key_serde.serialize(topic.key_of(value, key)), topic.value_serde.serialize(value)
+            name = topic.name
+            suffix = topic.key_serde.key_suffix
+            key = topic.key_serde.serialize(topic.key_of(value, key))
+            value = topic.value_serde.serialize(value)
         else:
-            name, suffix = topic_name(topic, "send()", ConfigError), 0
+            name = topic_name(topic, "send()", ConfigError)
+            suffix = 0
             key = None if key is NOT_GIVEN else key
             if not isinstance(key, (bytes, type(None))) or not isinstance(value, (bytes, type(None))):
                 raise SerializationError(
@@ -380,7 +385,8 @@ class Producer:
 
     def disown(self) -> None:
         """Refuse all further use in a forked process: it would number its records as the parent does."""
-        self._is_closed, self._why_closed = True, f"{DISOWNED}; make a new one here"
+        self._is_closed = True
+        self._why_closed = f"{DISOWNED}; make a new one here"
 
     def __enter__(self) -> "Producer":
         """Return the producer, which is closed at the end of the ``with`` block."""

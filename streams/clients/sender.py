@@ -414,7 +414,8 @@ class Sender:
                     return
                 error = as_error(response, "metadata")
                 for topic in topics:
-                    callbacks, self._look_ups[topic] = self._look_ups[topic], []
+                    callbacks = self._look_ups[topic]
+                    self._look_ups[topic] = []
                     for callback in callbacks:
                         callback(error)
                 return

@@ -41,7 +41,9 @@ class SenderDriver:
     def __init__(self, sender: Sender, threads: Threads, *, has_thread: bool, may_start: bool) -> None:
         self._sender = sender
         self._threads = threads
-        self._network, self._clock, self._lock = sender.network, sender.clock, sender.lock
+        self._network = sender.network
+        self._clock = sender.clock
+        self._lock = sender.lock
         self._accumulator = sender.accumulator
         self._failure: BrokerError | None = None
         self._is_driven = False
@@ -73,7 +75,8 @@ class SenderDriver:
 
     def take_failure(self) -> BrokerError | None:
         """Return the error of the first record that has failed since the last call, or None if no record has failed."""
-        failure, self._failure = self._failure, None
+        failure = self._failure
+        self._failure = None
         return failure
 
     def close(self) -> None:
@@ -85,7 +88,8 @@ class SenderDriver:
             worker.join(2 * POLL_MS + self._sender.settings.client.request_timeout_ms)
         with self._lock:
             # Another thread that is in ``poll`` ends with an error, because the connection is closed.
-            is_mine, self._is_driven = not self._is_driven, True
+            is_mine = not self._is_driven
+            self._is_driven = True
         self._network.close()
         if is_mine:
             self._end_iteration()
@@ -115,7 +119,8 @@ class SenderDriver:
         """Let another thread drive the sender."""
         with self._lock:
             self._is_driven = False
-            waiters, self._waiters = self._waiters, []
+            waiters = self._waiters
+            self._waiters = []
         for waiter in waiters:
             waiter.set()
 

@@ -108,7 +108,9 @@ class GroupSession:
     def __init__(
         self, parts: ConsumerParts, fetcher: Fetcher, assignors: Sequence[Assignor], host: TaskHost | None = None
     ) -> None:
-        self._config, self._settings, self._host = _member_config(parts), parts.settings, host
+        self._config = _member_config(parts)
+        self._settings = parts.settings
+        self._host = host
         self.policy = ConsumerMembership(assignors, self._config.group_instance_id, self._settings.client_rack or None)
         self._metadata = parts.metadata
         self.member = self._new_member()
@@ -178,7 +180,9 @@ class GroupSession:
         needs the application's next ``poll``; until then heartbeats keep the session alive.
         """
         self._network.poll(0)
-        now, member, config = self._clock.monotonic_ms(), self.member, self._config
+        now = self._clock.monotonic_ms()
+        member = self.member
+        config = self._config
         interval_ms = max(1, config.heartbeat_interval_ms // 3)
         if self._requests.is_over or self.is_manual or member.generation_id < 0 or member.coordinator is None:
             return interval_ms
@@ -211,7 +215,8 @@ class GroupSession:
         """Set the subscribed topics; join or rejoin the group if they have changed."""
         self.is_manual = False
         if (tuple(topics), topic_regex) != (self.policy.topics, self.policy.topic_regex):
-            self.policy.topics, self.policy.topic_regex = tuple(topics), topic_regex
+            self.policy.topics = tuple(topics)
+            self.policy.topic_regex = topic_regex
             self.member.request_rejoin("the subscription has changed")
 
     def leave(self, deadline: Deadline) -> None:
@@ -223,10 +228,13 @@ class GroupSession:
             self._perform_leave(deadline)
         finally:
             coordinator = self.member.coordinator
-            self.policy.topics, self.policy.topic_regex = (), ""
+            self.policy.topics = ()
+            self.policy.topic_regex = ""
             self.member = self._new_member()
             self.member.coordinator = coordinator
-            self.wanted, self._snapshot, self._assignment_due = set(), None, None
+            self.wanted = set()
+            self._snapshot = None
+            self._assignment_due = None
             self._requests.forget_error()
             self.is_manual = True
 
@@ -390,7 +398,8 @@ class GroupSession:
                 if response.error is not ErrorCode.UNSTABLE_OFFSET_COMMIT and not is_moved:
                     raise failure
             except RequestTimeoutError as error:
-                failure, is_moved = error, True
+                failure = error
+                is_moved = True
             if is_moved:
                 self.member.on_commit_error(ErrorCode.NOT_COORDINATOR)
             remaining_ms = deadline.remaining_ms(has_progress=False)

@@ -71,22 +71,28 @@ class PartitionState:
 
     def know_end(self, end: int, now_ms: int, confirmation: Confirmation) -> None:
         """Set the known end, which ``confirmation`` keeps up to date."""
-        self.known_end, self._end_told_ms, self._confirmation = end, now_ms, confirmation
+        self.known_end = end
+        self._end_told_ms = now_ms
+        self._confirmation = confirmation
 
     def confirm_by(self, confirmation: Confirmation) -> None:
         """Let another fetch session confirm the known end from now on."""
         if self._confirmation is not confirmation:
-            self._end_told_ms, self._confirmation = self.end_known_ms, confirmation
+            self._end_told_ms = self.end_known_ms
+            self._confirmation = confirmation
 
     def release(self, confirmation: Confirmation) -> None:
         """Keep the known end as it is, if a fetch session that leaves this partition out confirmed it until now."""
         if self._confirmation is confirmation:
-            self._end_told_ms, self._confirmation = self.end_known_ms, None
+            self._end_told_ms = self.end_known_ms
+            self._confirmation = None
 
     def take_over(self, other: "PartitionState") -> None:
         """Take over what another state of the partition knows about the log."""
-        self.known_end, self.log_start_offset = other.known_end, other.log_start_offset
-        self._end_told_ms, self._confirmation = other._end_told_ms, other._confirmation
+        self.known_end = other.known_end
+        self.log_start_offset = other.log_start_offset
+        self._end_told_ms = other._end_told_ms
+        self._confirmation = other._confirmation
 
     def seek(self, position: int) -> None:
         """Set the position, and cancel any pending look-up of the position."""

@@ -67,7 +67,9 @@ class TopicSubscription:
             self.pattern, self.names, self.broker_pattern = None, (), topics.pattern
             return
         if isinstance(topics, re.Pattern):
-            self.pattern, self.names, self.broker_pattern = topics, (), ""
+            self.pattern = topics
+            self.names = ()
+            self.broker_pattern = ""
             return
         given = [topics] if not isinstance(topics, Iterable) or isinstance(topics, str) else list(topics)
         if not given:
@@ -76,11 +78,15 @@ class TopicSubscription:
         for name in names:
             _check_name(name)
         self.know(topic for topic in given if isinstance(topic, Topic))
-        self.pattern, self.names, self.broker_pattern = None, tuple(sorted(set(names))), ""
+        self.pattern = None
+        self.names = tuple(sorted(set(names)))
+        self.broker_pattern = ""
 
     def unsubscribe(self) -> None:
         """Clear the subscription; the types of topics are kept."""
-        self.pattern, self.names, self.broker_pattern = None, (), ""
+        self.pattern = None
+        self.names = ()
+        self.broker_pattern = ""
 
     def check_given(self, assigned: Collection[object]) -> None:
         """Check that there is something to poll: a topic, a pattern, or a partition that is assigned.

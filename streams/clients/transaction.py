@@ -65,7 +65,8 @@ class Identity:
 
     def set(self, producer_id: int, epoch: int) -> None:
         """Set the producer id and epoch that the broker has assigned."""
-        self.producer_id, self.epoch = producer_id, epoch
+        self.producer_id = producer_id
+        self.epoch = epoch
 
     def bump(self) -> bool:
         """Increment the epoch (KIP-360); return False after the last epoch, when a new producer id is needed."""

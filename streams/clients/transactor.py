@@ -112,7 +112,8 @@ class Transactor:
 
     def abort(self) -> None:
         """Abort the transaction."""
-        transaction, states = self.transaction, TransactionPhase
+        transaction = self.transaction
+        states = TransactionPhase
         transaction.require("abort_transaction", states.IN_TRANSACTION, states.ABORTABLE, states.ABORTING)
         if transaction.state is not states.ABORTING:
             # Requests may be in flight; only a new epoch keeps them out of the next transaction.

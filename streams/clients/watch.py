@@ -85,7 +85,8 @@ class TopicWatch:
             AuthenticationError, BrokerError: the last request failed and is not retriable; raised once per request.
         """
         if self._failure is not None:
-            failure, self._failure = self._failure, None
+            failure = self._failure
+            self._failure = None
             raise as_error(failure, "topics") from failure
         if self._is_asking or self._clock.monotonic_ms() < self._due_ms or topics == set():
             return False

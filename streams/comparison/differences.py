@@ -11,15 +11,13 @@ from attrs import field, frozen
 from streams.comparison.takeover import Evidence
 
 #: Kinds of differences of a key, the most severe first.
-LAST, ONLY_OLD, ONLY_NEW, UPDATES, TIMES, ORDER, RETYPED = (
-    "last value differs",
-    "only in OLD",
-    "only in NEW",
-    "updates differ",
-    "times differ",
-    "order differs",
-    "same value of another type",
-)
+LAST = "last value differs"
+ONLY_OLD = "only in OLD"
+ONLY_NEW = "only in NEW"
+UPDATES = "updates differ"
+TIMES = "times differ"
+ORDER = "order differs"
+RETYPED = "same value of another type"
 KINDS = (LAST, ONLY_OLD, ONLY_NEW, UPDATES, TIMES, ORDER, RETYPED)
 
 

@@ -163,7 +163,9 @@ def _tried(result: ReplayResult, name: str, spec: StoreSpec) -> tuple[int, int, 
 def _migrated(result: ReplayResult, name: str, specs: tuple[StoreSpec, StoreSpec]) -> tuple[int, int, str]:
     """Convert all entries of the old version; return the numbers of successes and failures, and the first error."""
     read = failed = 0
-    first, version, new = "", version_of(specs[0].migrations), specs[1]
+    first = ""
+    version = version_of(specs[0].migrations)
+    new = specs[1]
     for key, _, value, _ in _rows(result, name):
         if value is None:
             continue

@@ -341,7 +341,8 @@ class _Check:
 
     def _undeclared(self, name: str, what: str, was: SerdeForm, now: SerdeForm) -> None:
         """Report a change of types that can only be checked against stored data, and the result of this check."""
-        subject, found = f"store {name}", self.evidence.get(name)
+        subject = f"store {name}"
+        found = self.evidence.get(name)
         changed = f"{what} are {was.name} in OLD and {now.name} in NEW"
         if was.name == now.name:
             changed = f"{what}: {was.name} has other fields in NEW"
@@ -389,7 +390,8 @@ class _Check:
 
     def _folder(self, name: str, one: StoreSpec, two: StoreSpec) -> None:
         """Report state directories that the new version does not use."""
-        moved, otherwise = self._moved(name), self._layout_change(name, one, two)
+        moved = self._moved(name)
+        otherwise = self._layout_change(name, one, two)
         why = otherwise if moved is None else f"is state of {moved}"
         if why is not None:
             self._add(Level.NOTE, f"store {name}", f"{why}: restored from its changelog at the first start")
@@ -493,7 +495,8 @@ class _Check:
                 has_store = not StoreNaming.of(owner_of(self.old.topology, store)[1]).ends
                 do = f'give it name="{one}", store="{store}"' if has_store else f'give it name="{one}"'
             elif self._carrier_is_lost(one, two):
-                why, do = "its offsets are committed by another task in NEW", ""
+                why = "its offsets are committed by another task in NEW"
+                do = ""
             else:
                 continue
             says = f"{why}, so its stream time starts again: late records are accepted again"

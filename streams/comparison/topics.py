@@ -197,7 +197,9 @@ class KeyBuckets:
 
     def add(self, side: int, partition: int, block: Block) -> None:
         """Add the records of a block; ``side`` is 0 for the old version and 1 for the new version."""
-        rows, files, buckets = self._rows, self._files, len(self._rows)
+        rows = self._rows
+        files = self._files
+        buckets = len(self._rows)
         number = self._numbers.get((side, partition), 0)
         headers: Iterable[Any] = block.headers if block.headers is not None else repeat(())
         contents = zip(block.timestamps, block.values, headers, strict=False)

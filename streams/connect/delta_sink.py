@@ -35,7 +35,8 @@ class DeltaSink:
 
     def __init__(self, table: str, *, partition_by: str | list[str] = "") -> None:
         _deltalake()
-        self._uri, self._partition_by = str(table), names_of(partition_by)
+        self._uri = str(table)
+        self._partition_by = names_of(partition_by)
         self._connector = ""
         self._rows: LakeRows | None = None
         self._table: Any = None

@@ -103,7 +103,9 @@ class FileRows:
 
     def block(self, records: Records, partition: str, position: Position) -> SourceBlock[Any, Any]:
         """Return rows as a block, without bad ones, which are logged and counted."""
-        keys, values, times = as_list(records.keys), as_list(records.values), records.timestamps
+        keys = as_list(records.keys)
+        values = as_list(records.values)
+        times = records.timestamps
         headers = records.headers if any(records.headers or ()) else None
         bad = {index for index, found in enumerate(headers or ()) if any(name == ROW_HEADER for name, _ in found)}
         if not bad:

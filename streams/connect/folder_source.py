@@ -76,7 +76,8 @@ def _check(
 
 def _is_in_loop(root: str, folder: str) -> bool:
     """Whether a folder below the root is, by a link, one of those above it, whose files would be read again."""
-    places, at = {os.path.realpath(root)}, root
+    places = {os.path.realpath(root)}
+    at = root
     for part in folder.split("/") if folder else ():
         at = os.path.join(at, part)
         place = os.path.realpath(at)
@@ -145,9 +146,13 @@ class FolderSource:
         interval_ms: int = 1_000,
     ) -> None:
         self._name = f"FolderSource({folder!r})"
-        self._folder, self._pattern, self._format = folder.rstrip("/") or "/", pattern, file_format
+        self._folder = folder.rstrip("/") or "/"
+        self._pattern = pattern
+        self._format = file_format
         _check(self._name, file_format, bad_rows, changed_files, interval_ms, settle_ms or 0)
-        self._bad_rows, self._changed_files, self._interval_ms = bad_rows, changed_files, interval_ms
+        self._bad_rows = bad_rows
+        self._changed_files = changed_files
+        self._interval_ms = interval_ms
         self._settle_ms = settle_ms if settle_ms is not None else _SETTLE_MS if is_local(folder) else 0
         self._system: Any = None
         self._path = ""
@@ -162,7 +167,8 @@ class FolderSource:
         self._unknown: set[str] = set()
         #: An error that came after blocks, which are written first.
         self._error: Exception | None = None
-        self._clock, self._stop = SystemClock(), SystemThreads().signal()
+        self._clock = SystemClock()
+        self._stop = SystemThreads().signal()
 
     def __repr__(self) -> str:
         return self._name
@@ -183,7 +189,8 @@ class FolderSource:
         self._read = {name: _Progress.of(position) for name, position in positions.items()}
         self._queue.clear()
         self._since.clear()
-        self._blocks, self._error = iter(()), None
+        self._blocks = iter(())
+        self._error = None
         if is_local(self._folder):
             from pathlib import Path
 
@@ -269,7 +276,9 @@ class FolderSource:
         from pyarrow.fs import FileSelector, FileType
 
         selector = FileSelector(self._path, allow_not_found=True, recursive=True)
-        files, names, loops = {}, [], {"": False}
+        files = {}
+        names = []
+        loops = {"": False}
         for info in self._system.get_file_info(selector):
             try:
                 name = info.path.removeprefix(self._path).lstrip("/")
@@ -307,7 +316,8 @@ class FolderSource:
         Raises:
             ConnectError: ``changed_files`` is "fail".
         """
-        before, has = progress.version, "" if progress.is_whole else f" {progress.rows} rows of"
+        before = progress.version
+        has = "" if progress.is_whole else f" {progress.rows} rows of"
         message = (
             f"{self!r}: {name} has changed after{has} it was read: it had {before.size} bytes, and has {version.size}, "
             "or another time"
@@ -336,7 +346,8 @@ class FolderSource:
     def _blocks_of(self, name: str, version: _Version) -> Iterator[SourceBlock[Any, Any]]:
         """Yield the rows of a file that were not read yet; the last block says that it is whole."""
         assert self._rows is not None
-        path, begun = f"{self._path.rstrip('/')}/{name}", self._read.get(name)
+        path = f"{self._path.rstrip('/')}/{name}"
+        begun = self._read.get(name)
         if self._version(path) != version:
             return  # The next list of the folder shows what it is now.
         rows = 0 if begun is None else begun.rows

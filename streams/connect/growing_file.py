@@ -63,7 +63,8 @@ class GrowingFile:
         file = cls.begin(path, is_csv=is_csv)
         if file is None:
             return None
-        file.offset, file.line = position["offset"], position["line"]
+        file.offset = position["offset"]
+        file.line = position["line"]
         size = min(_COMPARED, file.offset)
         file._head = os.pread(file.stream.fileno(), size, 0)
         file._tail = os.pread(file.stream.fileno(), size, file.offset - size)
@@ -80,7 +81,8 @@ class GrowingFile:
     @property
     def is_unchanged(self) -> bool:
         """Whether the file still has what was read of it: it was neither truncated nor written over."""
-        descriptor, before = self.stream.fileno(), self.offset - len(self._tail)
+        descriptor = self.stream.fileno()
+        before = self.offset - len(self._tail)
         return (
             os.pread(descriptor, len(self._head), 0) == self._head
             and os.pread(descriptor, len(self._tail), before) == self._tail
@@ -164,19 +166,23 @@ def _is_quoted(line: bytes, is_quoted: bool) -> bool:
     """
     if _QUOTE not in line:
         return is_quoted
-    line, at = line.removeprefix(_BOM), 0
+    line = line.removeprefix(_BOM)
+    at = 0
     if not is_quoted and line.startswith(_QUOTE):
-        is_quoted, at = True, 1
+        is_quoted = True
+        at = 1
     while True:
         found = line.find(_QUOTE if is_quoted else b',"', at)
         if found < 0:
             return is_quoted
         if not is_quoted:
-            is_quoted, at = True, found + 2
+            is_quoted = True
+            at = found + 2
         elif line.startswith(b'""', found):
             at = found + 2
         else:
-            is_quoted, at = False, found + 1
+            is_quoted = False
+            at = found + 1
 
 
 def file_of_inode(folder: Path, inode: int) -> Iterator[Path]:

@@ -63,7 +63,10 @@ class GrowingFileSource:
             kinds = listed(tuple(kind for kind in Kind if kind is not Kind.PARQUET))
             raise ConfigError(f"{self._name}: only files of lines can grow: {kinds}; FolderSource reads whole files")
         check_settings(self._name, interval_ms, bad_rows=bad_rows, lost_lines=lost_lines)
-        self._kind, self._bad_rows, self._lost_lines, self._interval_ms = found, bad_rows, lost_lines, interval_ms
+        self._kind = found
+        self._bad_rows = bad_rows
+        self._lost_lines = lost_lines
+        self._interval_ms = interval_ms
         self._is_csv = found.kind is Kind.CSV
         self._rows: FileRows | None = None
         self._reader: FileInput | None = None
@@ -84,7 +87,8 @@ class GrowingFileSource:
         """
         if not self._path.parent.is_dir():
             raise ConfigError(f"{self!r}: there is no such file{nearby(self._path)}")
-        self._position, self._is_missing = positions.get(str(self._path)), False
+        self._position = positions.get(str(self._path))
+        self._is_missing = False
         self._rows = FileRows(topic, self._bad_rows)
         self._reader = self._rows.reader(FileSource(str(self._path), self._unopened, lines=(), kind=self._kind))
 
@@ -135,7 +139,9 @@ class GrowingFileSource:
                 return []
             self._lose(file, position)
             lost = 1
-        self._file, self._position, self._is_missing = file, file.position, False
+        self._file = file
+        self._position = file.position
+        self._is_missing = False
         if position is None or (file.inode == position["inode"] and not lost):
             return self._next(file)
         log.info("%r: goes on in %s at line %d", self, file.path, file.line)
@@ -143,7 +149,8 @@ class GrowingFileSource:
 
     def _found(self, position: dict[str, Any]) -> GrowingFile | None:
         """Return the file that has what was read: under its name, renamed, or copied by rotation."""
-        folder, inode = self._path.parent, position["inode"]
+        folder = self._path.parent
+        inode = position["inode"]
         paths: Iterator[Path] = file_of_inode(folder, inode)
         if position["offset"]:
             # The same beginning in another file is a copy, unless the file itself is still there.
@@ -170,10 +177,12 @@ class GrowingFileSource:
     def _taken(self, file: GrowingFile, data: bytes) -> list[SourceBlock[Any, Any]]:
         assert self._rows is not None
         assert self._reader is not None
-        lines, line = data.removesuffix(b"\n").split(b"\n"), file.line
+        lines = data.removesuffix(b"\n").split(b"\n")
+        line = file.line
         if self._is_csv and file.offset:
             heading = file.heading()
-            lines, line = [*heading, *lines], line - len(heading)
+            lines = [*heading, *lines]
+            line = line - len(heading)
         file.take(data)
         self._position = file.position
         return self._rows.read_lines(self._reader, lines, line, str(self._path), self._position)
@@ -197,7 +206,8 @@ class GrowingFileSource:
             return []
         log.info("%r: goes on in %s after line %d of the file before it", self, path, file.line - 1)
         file.close()
-        self._file, self._position = found, found.position
+        self._file = found
+        self._position = found.position
         # Its first lines at once: of a file of which nothing was read, nothing shows that it was replaced.
         return [SourceBlock(str(self._path), found.position, [], []), *self._next(found)]
 

@@ -67,8 +67,10 @@ class HttpSink:
             raise ConfigError(f"{self!r}: method is 'POST' or 'PUT', not {method!r}")
         if batch_records < 1 or timeout_ms < 1:
             raise ConfigError(f"{self!r}: batch_records and timeout_ms are at least 1")
-        self._method, self._headers = method, {**(headers or {}), "Content-Type": content_type}
-        self._batch_records, self._timeout_ms = batch_records, timeout_ms
+        self._method = method
+        self._headers = {**(headers or {}), "Content-Type": content_type}
+        self._batch_records = batch_records
+        self._timeout_ms = timeout_ms
         self._encode = encode or json_body
         self._connector = ""
         self._client: Client | None = None
@@ -153,7 +155,8 @@ def _parts(block: SinkBlock[Any, Any], size: int) -> Iterator[SinkBlock[Any, Any
 
 def json_body(block: SinkBlock[Any, Any]) -> bytes:
     """Return the records of a block as the JSON that ``HttpSink`` sends."""
-    topic, plain = block.topic, form_of(None).to_json
+    topic = block.topic
+    plain = form_of(None).to_json
     keys = _texts(topic.key_serde, block.keys)
     values = _texts(topic.value_serde, block.values)
     headers = [()] * len(block) if block.headers is None else block.headers

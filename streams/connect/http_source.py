@@ -91,7 +91,8 @@ class HttpSource:
     _stop: Signal = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._httpx, self._stop = httpx_for("HttpSource"), SystemThreads().signal()
+        self._httpx = httpx_for("HttpSource")
+        self._stop = SystemThreads().signal()
         url_of(self._httpx, self.url, "HttpSource")
         if bool(self.last) != bool(self.last_param):
             raise ConfigError(
@@ -181,7 +182,9 @@ class HttpSource:
             ConnectError: the answer is not one of success, or is too large.
         """
         assert self._client is not None, "open comes first"
-        url, headers, position = self._httpx.URL(self.url), {}, self._position
+        url = self._httpx.URL(self.url)
+        headers = {}
+        position = self._position
         if self.last and "last" in position:
             url = url.copy_set_param(self.last_param, position["last"])
         elif self.next and position.get("next") is not None:
@@ -242,12 +245,14 @@ class HttpSource:
         """Return the new items of an answer, and decide when to ask again."""
         items = [part_at(body, "") or b""] if self.items == _WHOLE else items_at(body, self.items)
         position: dict[str, Any] = {"by": self._kind}
-        skipped, is_over = 0, True
+        skipped = 0
+        is_over = True
         if self.last:
             if not items:
                 self._rest()
                 return []
-            position["last"], is_over = self._last_of(items), False
+            position["last"] = self._last_of(items)
+            is_over = False
         elif self.next:
             skipped, is_over = self._page_position(body, len(items), position)
         else:
@@ -261,7 +266,9 @@ class HttpSource:
         return [SourceBlock(_PARTITION, position, keys, values, times_ms, is_serialized=True)]
 
     def _last_of(self, items: Sequence[bytes]) -> Any:
-        first, found, before = value_at(items[0], self.last), value_at(items[-1], self.last), self._position.get("last")
+        first = value_at(items[0], self.last)
+        found = value_at(items[-1], self.last)
+        before = self._position.get("last")
         if not isinstance(found, str | int):
             raise DocumentError(f"item {len(items) - 1}: field {self.last!r} is {found!r:.50}, not a text or a number")
         if found == before:
@@ -277,7 +284,8 @@ class HttpSource:
 
     def _page_position(self, body: bytes, count: int, position: dict[str, Any]) -> tuple[int, bool]:
         """Note the next page, or how much of this one is written; return how much was, and whether it is the last."""
-        here, following = self._position.get("next"), value_at(body, self.next)
+        here = self._position.get("next")
+        following = value_at(body, self.next)
         done = self._position.get("done", 0)
         if done > count:
             raise DocumentError(f"has {count} items; before, the same page had {done}, and pages only grow")

@@ -37,7 +37,8 @@ class IcebergSink:
     guarantee: Final = Guarantee.EXACTLY_ONCE
 
     def __init__(self, table: str, *, partition_by: str | list[str] = "") -> None:
-        self._name, self._partition_by = table, names_of(partition_by)
+        self._name = table
+        self._partition_by = names_of(partition_by)
         _pyiceberg()
         self._catalog: Any = None
         self._within = ""
@@ -133,7 +134,8 @@ class IcebergSink:
     # --- inside -----------------------------------------------------------------------
 
     def _close_catalog(self) -> None:
-        catalog, self._catalog = self._catalog, None
+        catalog = self._catalog
+        self._catalog = None
         if catalog is not None:
             catalog.close()
 

@@ -97,7 +97,8 @@ class JsonRecords:
     _value_form: Form = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        is_given, is_declared = bool(self.key) or self.has_keys, self.topic.key_serde is not NULL
+        is_given = bool(self.key) or self.has_keys
+        is_declared = self.topic.key_serde is not NULL
         if is_declared and not is_given and self.topic.key_from is None:
             raise ConfigError(
                 f"{self.source}: topic {self.topic.name!r} declares keys: give key= the name of the field with the "
@@ -105,7 +106,8 @@ class JsonRecords:
             )
         if is_given and not is_declared:
             raise ConfigError(f"{self.source}: key= is given, but topic {self.topic.name!r} declares no keys")
-        self._key_form, self._value_form = form_of(self.topic.key_serde), form_of(self.topic.value_serde)
+        self._key_form = form_of(self.topic.key_serde)
+        self._value_form = form_of(self.topic.value_serde)
 
     def record(self, item: bytes, key: str | None = None) -> tuple[bytes | None, bytes, int | None]:
         """Return key and value of an item, serialized, and its time if the topic declares one.
@@ -135,7 +137,8 @@ class JsonRecords:
         """Return the key of an item that is ``key`` or in a field; ``NOT_GIVEN`` if the topic says which it is."""
         if key is None and not self.key:
             return NOT_GIVEN
-        said, text = "the key" if key is not None else f"field {self.key!r}", None
+        said = "the key" if key is not None else f"field {self.key!r}"
+        text = None
         if key is None:
             text = part_at(item, self.key)
             if text is None:

@@ -79,7 +79,8 @@ class LakeRows:
         """Return the records of a block and the partition columns as an Arrow batch."""
         import pyarrow as pa
 
-        batch, schema = self.batch(block), self.wide_schema
+        batch = self.batch(block)
+        schema = self.wide_schema
         added = {column.name: column.array(batch) for column in self.columns}
         arrays = [added[name] if name in added else batch.column(name) for name in schema.names]
         return pa.record_batch(arrays, schema=schema)

@@ -231,7 +231,8 @@ class Retries:
 
     def succeeded(self) -> None:
         """Reset the backoff after a successful attempt."""
-        self._next_ms, self._deadline_ms = 0, None
+        self._next_ms = 0
+        self._deadline_ms = None
 
     def after(self, error: Exception, what: str) -> int:
         """Return the pause in milliseconds before the next attempt.
@@ -241,7 +242,8 @@ class Retries:
         """
         now = self._clock.monotonic_ms()
         if self._deadline_ms is None:
-            self._deadline_ms, self._next_ms = now + self._timeout_ms, self._first_ms
+            self._deadline_ms = now + self._timeout_ms
+            self._next_ms = self._first_ms
         if now >= self._deadline_ms:
             raise ConnectError(
                 f"{what}: tried again for retry_timeout_ms={self._timeout_ms} without success: "

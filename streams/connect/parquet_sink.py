@@ -62,7 +62,9 @@ class ParquetSink:
         compression: Literal["snappy", "zstd", "gzip", "lz4", "none"] = "snappy",
         filesystem: Any = None,
     ) -> None:
-        self._name, self._partition_by, self._compression = str(folder), names_of(partition_by), compression
+        self._name = str(folder)
+        self._partition_by = names_of(partition_by)
+        self._compression = compression
         self._folder = Folder.of(self._name, filesystem)
         around = table_around(self._folder.path) if self._folder.is_local else None
         if around is not None:
@@ -118,13 +120,15 @@ class ParquetSink:
         found = {partition: at for partition in partitions if (at := self._manifest.found(partition)) is not None}
         check_positions(repr(self), "the manifest", expected, found, partitions)
         # From here on an entry may be there, though its writing fails, so abort must not delete its files.
-        waiting, self._waiting = self._waiting, []
+        waiting = self._waiting
+        self._waiting = []
         for written in waiting:
             self._manifest.add(written.partition, written.first, written.next_offset, written.files)
 
     def abort(self) -> None:
         """Delete the written files that are not in the manifest."""
-        waiting, self._waiting = self._waiting, []
+        waiting = self._waiting
+        self._waiting = []
         for written in waiting:
             for path, _ in written.files:
                 with suppress(FileNotFoundError):  # Its writing has failed.

@@ -84,8 +84,11 @@ class PostgresPollingSource:
     ) -> None:
         self._name = f"PostgresPollingSource(table={table!r})"
         self._table = PostgresTable(self._name, dsn, table, ())
-        self._updated_at, self._given_id = updated_at, id
-        self._delay_ms, self._interval_ms, self._batch = delay_ms, interval_ms, batch_records
+        self._updated_at = updated_at
+        self._given_id = id
+        self._delay_ms = delay_ms
+        self._interval_ms = interval_ms
+        self._batch = batch_records
         #: The columns by which rows are read, and their types.
         self._order: tuple[str, ...] = ()
         self._types: tuple[str, ...] = ()
@@ -94,7 +97,8 @@ class PostgresPollingSource:
         self._at: tuple[str, ...] | None = None
         self._bound: _Bound | None = None
         self._has_times = False
-        self._clock, self._stop = SystemClock(), SystemThreads().signal()
+        self._clock = SystemClock()
+        self._stop = SystemThreads().signal()
 
     def __repr__(self) -> str:
         return self._name
@@ -116,7 +120,8 @@ class PostgresPollingSource:
         if not self._updated_at:
             self._check_sequence(connection)
         self._has_times = bool(self._updated_at) and topic.timestamp is None
-        self._bound, self._at = None, None
+        self._bound = None
+        self._at = None
         position = positions.get(table.name)
         if position is not None:
             if position.keys() != set(self._order):
@@ -241,7 +246,8 @@ class PostgresPollingSource:
 
     def _next_bound(self, connection: "Connection[Any]") -> _Bound | None:
         """Return the last values that are visible, if they are new, and the transactions that run after that."""
-        text, given = "SELECT {texts} FROM {table} AS t WHERE TRUE", list[Any]()
+        text = "SELECT {texts} FROM {table} AS t WHERE TRUE"
+        given = list[Any]()
         if self._at is not None:
             text += " AND ({order}) > ({values})"
             given += self._at
@@ -269,10 +275,8 @@ class PostgresPollingSource:
         return not bound.waits_for
 
     def _rows(self, connection: "Connection[Any]", bound: _Bound) -> list[tuple[Any, ...]]:
-        text, given = (
-            "SELECT {texts}, {columns} FROM {table} AS t WHERE ({order}) <= ({values})",
-            list[Any](bound.values),
-        )
+        text = "SELECT {texts}, {columns} FROM {table} AS t WHERE ({order}) <= ({values})"
+        given = list[Any](bound.values)
         if self._at is not None:
             text += " AND ({order}) > ({values})"
             given += self._at
@@ -280,7 +284,8 @@ class PostgresPollingSource:
         return connection.execute(query, [*given, self._batch]).fetchall()
 
     def _block(self, found: Sequence[tuple[Any, ...]]) -> SourceBlock[Any, Any]:
-        table, width = self._table, len(self._order)
+        table = self._table
+        width = len(self._order)
         self._at = tuple(found[-1][:width])
         rows = [dict(zip(table.columns, row[width:], strict=True)) for row in found]
         return SourceBlock(

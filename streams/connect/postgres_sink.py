@@ -78,14 +78,19 @@ class PostgresSink:
         self._psycopg = psycopg_for("PostgresSink")
         if mode not in ("upsert", "append"):
             raise ConfigError(f"PostgresSink: mode is 'upsert' or 'append', not {mode!r}")
-        self._dsn, self._table_name, self._is_upsert = dsn, table, mode == "upsert"
-        self._key, self._timestamp, self._creates = key, timestamp, create
+        self._dsn = dsn
+        self._table_name = table
+        self._is_upsert = mode == "upsert"
+        self._key = key
+        self._timestamp = timestamp
+        self._creates = create
         sql = self._psycopg.sql
         self._table: Composable = sql.Identifier(*table.split("."))
         self._positions: Composable = sql.Identifier(*positions_table.split("."))
         self._timeout_ms = transaction_timeout_ms
         self._connection: Connection[Any] | None = None
-        self._connector, self._topic = "", ""
+        self._connector = ""
+        self._topic = ""
         self._shape = TableShape((), (), (), None)
         #: Position of each partition in the database, None for none.
         self._stored: dict[int, int | None] = {}
@@ -104,7 +109,8 @@ class PostgresSink:
                 columns.
         """
         self.abort()
-        self._connector, self._topic = connector, topic.name
+        self._connector = connector
+        self._topic = topic.name
         self._shape = table_shape(topic, self._key, self._timestamp)
         if self._is_upsert and not self._shape.keys:
             raise ConfigError(f"{self!r}: topic {topic.name!r} has no keys: declare key=, or give mode='append'")
@@ -131,7 +137,8 @@ class PostgresSink:
             SinkFencedError: another worker has changed a stored position.
             ConnectError: the database rejects a row, or a record has no key.
         """
-        connection, stored = self._connected(), dict(self._stored)
+        connection = self._connected()
+        stored = dict(self._stored)
         try:
             with connection.transaction(), connection.cursor() as cursor:
                 for block in self._blocks:
@@ -267,7 +274,8 @@ class PostgresSink:
         """Update a stored position if it has the expected value; waits for another worker that is updating it."""
         place = [self._connector, self._topic, partition]
         if expected is None:
-            query, values = "INSERT INTO {positions} VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING", [*place, to]
+            query = "INSERT INTO {positions} VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING"
+            values = [*place, to]
         else:
             query = (
                 "UPDATE {positions} SET next_offset = %s "
@@ -282,7 +290,8 @@ class PostgresSink:
             )
 
     def _write(self, cursor: "Cursor[Any]", block: SinkBlock[Any, Any]) -> None:
-        columns, shape = self._shape.rows(block), self._shape
+        columns = self._shape.rows(block)
+        shape = self._shape
         if not self._is_upsert:
             self._copy(cursor, self._table, shape.columns, columns, range(len(block)))
             return

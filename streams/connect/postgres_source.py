@@ -95,8 +95,12 @@ class PostgresSource:
         _check(self._name, snapshot, slot)
         self._given_key = names_of(key)
         self._table = PostgresTable(self._name, dsn, table, self._given_key)
-        self._copies, self._interval_ms, self._batch = snapshot == "initial", interval_ms, batch_records
-        self._connector, self._slot, self._publication = "", slot, publication
+        self._copies = snapshot == "initial"
+        self._interval_ms = interval_ms
+        self._batch = batch_records
+        self._connector = ""
+        self._slot = slot
+        self._publication = publication
         self._connection: Connection[Any] | None = None
         #: Connections of a snapshot: the one that keeps it, and the one that reads.
         self._others: list[Connection[Any]] = []
@@ -120,7 +124,9 @@ class PostgresSource:
             ConfigError: the server or the table is not ready for logical replication.
             ConnectError: the slot is gone, or has gone on without this source.
         """
-        self._connector, self._has_times, self._lsn = connector, topic.timestamp is None, None
+        self._connector = connector
+        self._has_times = topic.timestamp is None
+        self._lsn = None
         self._slot = self._slot or f"streams_{re.sub('[^a-z0-9_]', '_', connector.lower())}"[:63]
         self._publication = self._publication or self._slot
         connection = self._connection = self._table.connect(connector)
@@ -176,7 +182,8 @@ class PostgresSource:
         for connection in (*self._others, self._connection):
             if connection is not None:
                 connection.close()
-        self._others, self._connection = [], None
+        self._others = []
+        self._connection = None
 
     # --- start ------------------------------------------------------------------------
 
@@ -256,7 +263,8 @@ class PostgresSource:
         if found is None or found[1] == "lost":
             what = "does not exist any more" if found is None else "has lost its log (max_slot_wal_keep_size)"
             raise ConnectError(f"{self!r}: slot {self._slot!r} {what}: changes after {lsn_text(lsn)} are lost; {again}")
-        self._confirmed, self._lsn = found[0], lsn
+        self._confirmed = found[0]
+        self._lsn = lsn
         if self._confirmed > lsn:
             raise ConnectError(
                 f"{self!r}: slot {self._slot!r} is at {lsn_text(self._confirmed)}, but {self._connector!r} at "
@@ -354,7 +362,9 @@ class PostgresSource:
         """Return the changes read so far as a block."""
         self._lsn = changes.lsn
         keys, values, times_ms = changes.keys, changes.values, changes.times_ms
-        changes.keys, changes.values, changes.times_ms = [], [], []
+        changes.keys = []
+        changes.values = []
+        changes.times_ms = []
         return self._block(keys, values, times_ms if self._has_times else None, has_more=changes.is_open)
 
     def _block(
@@ -390,13 +400,15 @@ class _Transactions:
             case Change(number) if number == self.table.number and not self._is_known:
                 self._change(message)
             case TransactionBegin(commit_lsn, time_ms):
-                self._is_known, self._time_ms = commit_lsn < self.lsn, time_ms
+                self._is_known = commit_lsn < self.lsn
+                self._time_ms = time_ms
                 self.is_open = not self._is_known
             case TransactionEnd(end_lsn):
                 self.lsn = max(self.lsn, end_lsn)
                 self._is_known = self.is_open = False
             case Relation(number, _, _, columns, types) if number == self.table.number:
-                self._columns, self._loads = columns, _loaders(self.connection, types)
+                self._columns = columns
+                self._loads = _loaders(self.connection, types)
             case Truncate(numbers) if self.table.number in numbers and not self._is_known:
                 log.warning("%s: the table was truncated: the topic has no tombstones for its rows", self.table.source)
 

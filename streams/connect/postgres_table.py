@@ -92,7 +92,8 @@ class PostgresTable:
         for name in self.key:
             if name not in self.columns:
                 raise ConfigError(f"{self.source}: key={name!r} is none of the columns: {', '.join(self.columns)}")
-        self._topic, self._value_form = topic, form_of(topic.value_serde)
+        self._topic = topic
+        self._value_form = form_of(topic.value_serde)
         self._key_form = None if topic.key_serde is NULL else form_of(topic.key_serde)
         if self._key_form is None:
             return

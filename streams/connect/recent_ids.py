@@ -30,7 +30,8 @@ class RecentIds:
 
     def load(self, positions: Mapping[str, Position]) -> list[str]:
         """Start with stored entries; return all ids."""
-        self._entries, self._count = {}, 0
+        self._entries = {}
+        self._count = 0
         for name, position in sorted(positions.items(), key=lambda item: int(item[1]["at_ms"])):
             self._add(name, position)
         return [found for _, ids in self._entries.values() for found in ids]
@@ -41,7 +42,8 @@ class RecentIds:
 
     def outdated(self, now_ms: int, added: int) -> list[str]:
         """Return the names of the entries to forget, if ``added`` ids come to them."""
-        names, left = [], self._count + added
+        names = []
+        left = self._count + added
         for name, (at_ms, ids) in self._entries.items():
             if left <= self.limit and at_ms > now_ms - self.remember_ms:
                 break

@@ -76,7 +76,9 @@ class SinkWorker(ConnectWorker, Generic[K, V]):
         **options: Any,
     ) -> None:
         super().__init__(check_topic_name(name), threads or SystemThreads())
-        self._cluster, self._topic, self._sink = cluster, typed_topic(topic, "SinkWorker"), sink
+        self._cluster = cluster
+        self._topic = typed_topic(topic, "SinkWorker")
+        self._sink = sink
         self._settings = changed(settings or SinkSettings(), options)
         self._clock = clock or SystemClock()
         self._run: _SinkRun[K, V] | None = None
@@ -105,8 +107,12 @@ class _SinkRun(RebalanceListener, Generic[K, V]):
         settings: SinkSettings,
         clock: Clock,
     ) -> None:
-        self._life, self._cluster, self._topic, self._sink = life, cluster, topic, sink
-        self._settings, self._clock = settings, clock
+        self._life = life
+        self._cluster = cluster
+        self._topic = topic
+        self._sink = sink
+        self._settings = settings
+        self._clock = clock
         self._retries = Retries(
             clock, settings.retry_backoff_ms, settings.retry_backoff_max_ms, settings.retry_timeout_ms
         )
@@ -130,7 +136,8 @@ class _SinkRun(RebalanceListener, Generic[K, V]):
 
     def work(self, threads: Threads) -> None:
         """Read and write until the worker is told to stop."""
-        settings, name = self._settings, self._life.name
+        settings = self._settings
+        name = self._life.name
         consumer = Consumer(
             self._cluster,
             name,
@@ -180,7 +187,8 @@ class _SinkRun(RebalanceListener, Generic[K, V]):
 
     def _turn(self, consumer: Consumer) -> None:
         if self._failure is not None:
-            failure, self._failure = self._failure, None
+            failure = self._failure
+            self._failure = None
             raise failure
         pause_ms = self._resume_at_ms - self._clock.monotonic_ms()
         if pause_ms > 0:
@@ -372,7 +380,8 @@ class _SinkRun(RebalanceListener, Generic[K, V]):
         consumer = self._consumer
         assert consumer is not None, "the consumer calls"
         self._guarded(partial(self._flush, consumer))
-        self._is_open, self._is_assigned = False, True
+        self._is_open = False
+        self._is_assigned = True
         consumer.pause(consumer.assignment())
         consumer.wakeup()
 

@@ -68,7 +68,9 @@ class SourceWorker(ConnectWorker, Generic[K, V]):
         **options: Any,
     ) -> None:
         super().__init__(check_topic_name(name), threads or SystemThreads())
-        self._cluster, self._topic, self._source = cluster, typed_topic(topic, "SourceWorker"), source
+        self._cluster = cluster
+        self._topic = typed_topic(topic, "SourceWorker")
+        self._source = source
         self._settings = changed(settings or SourceSettings(), options)
         self._clock = clock or SystemClock()
 
@@ -98,8 +100,12 @@ class _SourceRun(Generic[K, V]):
         settings: SourceSettings,
         clock: Clock,
     ) -> None:
-        self._life, self._cluster, self._topic, self._source = life, cluster, topic, source
-        self._settings, self._clock = settings, clock
+        self._life = life
+        self._cluster = cluster
+        self._topic = topic
+        self._source = source
+        self._settings = settings
+        self._clock = clock
         self._positions_topic = TopicPartition(life.name + _POSITIONS, 0)
         self._retries = Retries(
             clock, settings.retry_backoff_ms, settings.retry_backoff_max_ms, settings.retry_timeout_ms
@@ -134,7 +140,8 @@ class _SourceRun(Generic[K, V]):
 
     def _session(self) -> None:
         """Fence the previous worker, start after the stored positions, and write blocks until told to stop."""
-        settings, name = self._settings, self._life.name
+        settings = self._settings
+        name = self._life.name
         self._create_positions()
         with Producer(
             self._cluster,
@@ -263,7 +270,8 @@ class _SourceRun(Generic[K, V]):
     def _timestamps(self, block: SourceBlock[K, V]) -> Sequence[int]:
         if block.timestamps_ms is not None:
             return block.timestamps_ms
-        now_ms, time_of = self._clock.now_ms(), self._topic.timestamp
+        now_ms = self._clock.now_ms()
+        time_of = self._topic.timestamp
         if time_of is None:
             return [now_ms] * len(block)
         values: Sequence[Any] = block.values

@@ -52,14 +52,18 @@ class SqlSink:
         self._sql = _sqlalchemy()
         if mode not in ("upsert", "append"):
             raise ConfigError(f"SqlSink: mode is 'upsert' or 'append', not {mode!r}")
-        self._table_name, self._is_upsert = table, mode == "upsert"
-        self._key, self._timestamp, self._creates = key, timestamp, create
+        self._table_name = table
+        self._is_upsert = mode == "upsert"
+        self._key = key
+        self._timestamp = timestamp
+        self._creates = create
         self._positions_name = positions_table
         self._owns_engine = isinstance(target, str)
         self._engine: Any = self._engine_of(target) if isinstance(target, str) else target
         if not hasattr(self._engine, "dialect") or hasattr(self._engine, "sync_engine"):
             raise ConfigError(f"{self!r}: the target is the address of a database, or an engine that is not async")
-        self._connector, self._topic = "", ""
+        self._connector = ""
+        self._topic = ""
         self._shape = TableShape((), (), (), None)
         self._table: Any = None
         self._positions: Any = None
@@ -80,7 +84,8 @@ class SqlSink:
             ConfigError: the table does not exist, or is lost, has no such columns, or no unique key of the key columns.
         """
         self.abort()
-        self._connector, self._topic = connector, topic.name
+        self._connector = connector
+        self._topic = topic.name
         self._shape = table_shape(topic, self._key, self._timestamp)
         if self._is_upsert and not self._shape.keys:
             raise ConfigError(f"{self!r}: topic {topic.name!r} has no keys: declare key=, or give mode='append'")
@@ -115,7 +120,8 @@ class SqlSink:
             SinkFencedError: another worker has changed a stored position.
             ConnectError: the database rejects a row, or a record has no key.
         """
-        stored, errors = dict(self._stored), self._sql.exc
+        stored = dict(self._stored)
+        errors = self._sql.exc
         try:
             with self._engine.begin() as connection:
                 for block in self._blocks:
@@ -176,7 +182,8 @@ class SqlSink:
 
     def _created(self) -> Any:
         """Return the table with the columns that the types of the topic define."""
-        sql, keys = self._sql, self._shape.keys if self._is_upsert else ()
+        sql = self._sql
+        keys = self._shape.keys if self._is_upsert else ()
         types: dict[ColumnType, Any] = {
             ColumnType.TEXT: sql.Text(),
             ColumnType.INTEGER: sql.BigInteger(),
@@ -212,7 +219,8 @@ class SqlSink:
 
     def _reflected(self) -> Any:
         """Return the table as reflected from the database, after checking its columns and key."""
-        sql, (schema, name) = self._sql, _split(self._table_name)
+        sql = self._sql
+        (schema, name) = _split(self._table_name)
         try:
             table = sql.Table(name, sql.MetaData(), autoload_with=self._engine, schema=schema)
         except sql.exc.NoSuchTableError:
@@ -285,7 +293,8 @@ class SqlSink:
         return self._engine.dialect.name in _WITH_CONFLICT
 
     def _delete(self, connection: Any, columns: Sequence[Sequence[Any]], indexes: Sequence[int]) -> None:
-        keys, sql = self._shape.keys, self._sql
+        keys = self._shape.keys
+        sql = self._sql
         same = [self._table.c[column.name] == sql.bindparam(f"key_{number}") for number, column in enumerate(keys)]
         rows = [{f"key_{number}": columns[number][index] for number in range(len(keys))} for index in indexes]
         connection.execute(self._table.delete().where(*same), rows)

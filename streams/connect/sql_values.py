@@ -35,7 +35,8 @@ def _conversion(kind: ColumnType, column: Any, dialect: str, where: str) -> _Con
     from sqlalchemy import Float, Numeric, String
     from sqlalchemy.types import NullType
 
-    is_text, is_sqlite = isinstance(column.type, (String, NullType)), dialect == "sqlite"
+    is_text = isinstance(column.type, (String, NullType))
+    is_sqlite = dialect == "sqlite"
     match kind:
         case ColumnType.UUID if is_text:
             return _hex if getattr(column.type, "length", None) == _HEX_DIGITS else str

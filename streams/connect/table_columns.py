@@ -140,7 +140,8 @@ def table_shape(topic: Topic[Any, Any], key: str | Sequence[str] = (), timestamp
             f"{', '.join(column.name for column in keys) or 'none, since the topic declares no key'}"
         )
     keys = tuple(evolve(column, name=name) for column, name in zip(keys, names or _names(keys), strict=True))
-    fields, taken = _columns(topic.value_serde, "value"), set(_names(keys))
+    fields = _columns(topic.value_serde, "value")
+    taken = set(_names(keys))
     times = TableColumn(timestamp, ColumnType.TIMESTAMP, _times) if timestamp else None
     shape = TableShape(
         keys,

@@ -23,7 +23,8 @@ class RequestRefusal(Exception):
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
-        self.status, self.reason = status, reason
+        self.status = status
+        self.reason = reason
 
 
 @define(eq=False)

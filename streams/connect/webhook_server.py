@@ -74,7 +74,10 @@ class _Waiting:
     def __init__(
         self, reader: RequestReader, limits: WebhookLimits, accepted: Callable[[Post], None], ids: set[str]
     ) -> None:
-        self._reader, self._limits, self._accepted, self._ids = reader, limits, accepted, ids
+        self._reader = reader
+        self._limits = limits
+        self._accepted = accepted
+        self._ids = ids
         #: Requests that wait, each with the future of its end: whether it was written.
         self._posts: dict[Post, asyncio.Future[bool]] = {}
         self._by_id: dict[str, Post] = {}
@@ -139,7 +142,8 @@ class _Waiting:
         Raises:
             RequestRefusal: it is too large, too slow, or there is no room.
         """
-        limits, body = self._limits, bytearray()
+        limits = self._limits
+        body = bytearray()
         if int(request.headers.get("content-length", "0")) > limits.max_bytes:
             raise RequestRefusal(413, f"the body is larger than {limits.max_bytes} bytes")
         self._check_room(0)

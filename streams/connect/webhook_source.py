@@ -148,7 +148,8 @@ class WebhookSource:
             self._clock,
         )
         limits = WebhookLimits(self.max_bytes, self.max_waiting, self.max_waiting_bytes, self.answer_timeout_ms)
-        self._posts, self._taken = SimpleQueue(), []
+        self._posts = SimpleQueue()
+        self._taken = []
         self._server = WebhookServer(self._address, self.path, reader, limits, self._posts.put, ids)
         # A free port stays the same if the source is opened again.
         self._address = self._server.address
@@ -156,7 +157,8 @@ class WebhookSource:
 
     def poll(self, timeout_ms: int) -> Sequence[SourceBlock[Any, Any]]:
         """Take the requests that wait; each of them is written as a whole."""
-        posts, count = self._taken, 0
+        posts = self._taken
+        count = 0
         try:
             post = self._posts.get(timeout=timeout_ms / 1_000)
             while True:
@@ -179,7 +181,8 @@ class WebhookSource:
     def committed(self, positions: Mapping[str, Position]) -> None:
         """Answer the requests with 200."""
         assert self._server is not None, "open comes first"
-        posts, self._taken = self._taken, []
+        posts = self._taken
+        self._taken = []
         self._server.written(posts, self._ids.committed(positions))
 
     def is_retriable(self, error: Exception) -> bool:

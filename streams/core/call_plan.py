@@ -86,7 +86,8 @@ class _Timeouts:
         return entry
 
     def _check(self) -> None:
-        calls, now = self._calls, self.loop.time()
+        calls = self._calls
+        now = self.loop.time()
         while calls and (not calls[0][2] or calls[0][0] <= now):
             entry = calls.popleft()
             if entry[2]:

@@ -60,7 +60,8 @@ class CallThreads:
 def _work(jobs: "SimpleQueue[_Job | None]", loop: "asyncio.AbstractEventLoop", settle: Callable[..., None]) -> None:
     while (job := jobs.get()) is not None:
         function, argument, future = job
-        result, raised = None, None
+        result = None
+        raised = None
         try:
             result = function(argument)
         except BaseException as error:  # noqa: BLE001 - the task raises or handles it, as any failure of user code.

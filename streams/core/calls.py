@@ -76,7 +76,8 @@ class CallGate:
 
         if plan.in_threads and not isinstance(loop, VirtualLoop):
             self._threads = CallThreads(loop, plan.concurrency)
-        self._is_serial, self._function = plan.order == "key", plan.bind(loop, self._threads)
+        self._is_serial = plan.order == "key"
+        self._function = plan.bind(loop, self._threads)
 
     def age_ms(self, call: Call) -> int:
         """Return the time in milliseconds for which a started call has been in flight; may be called by any thread."""
@@ -253,7 +254,9 @@ class _Gates:
 
     def abandon(self) -> None:
         """Drop all pending calls without waiting for their results, and close the event loop."""
-        loop, self.loop, finalizer = self.loop, None, self._finalizer
+        loop = self.loop
+        self.loop = None
+        finalizer = self._finalizer
         if loop is not None and finalizer is not None and not loop.is_closed():
             self._ending.has_begun = True
             finalizer.detach()
@@ -335,7 +338,9 @@ class ThreadedLoop:
 
     def take_news(self) -> bool:
         """Return whether calls have finished since the last ``take_news``."""
-        had_news, self._has_news, self._is_awaited = self._has_news, False, False
+        had_news = self._has_news
+        self._has_news = False
+        self._is_awaited = False
         return had_news
 
     def wait_ms(self, timeout_ms: int) -> int:
@@ -348,7 +353,8 @@ class ThreadedLoop:
 
     def close(self) -> None:
         """Stop the second thread, and close its event loop."""
-        loop, thread = self._gates.loop, self._thread
+        loop = self._gates.loop
+        thread = self._thread
         if loop is not None and thread is not None:
             loop.call_soon_threadsafe(loop.stop)
             thread.join(_CLOSE_S)
@@ -486,7 +492,8 @@ class SteppedLoop:
 
     def take_news(self) -> bool:
         """Return whether calls have finished since the last ``take_news``."""
-        had_news, self._has_news = self._has_news, False
+        had_news = self._has_news
+        self._has_news = False
         return had_news
 
     def wait_ms(self, timeout_ms: int) -> int:

@@ -20,7 +20,8 @@ def chunks_by_size(items: Iterable[T], size_of: Callable[[T], int], limit: int) 
     for item in items:
         if chunk and size + size_of(item) > limit:
             yield chunk
-            chunk, size = [], 0
+            chunk = []
+            size = 0
         chunk.append(item)
         size += size_of(item)
     if chunk:

@@ -150,10 +150,12 @@ class Security:
         if not self.has_tokens:
             if not self.sasl_username:
                 raise ConfigError(f"security_protocol={self.security_protocol!r} needs sasl_username and sasl_password")
-            unused, usual = [name for name in given if name.startswith("sasl_oauthbearer_")], "OAUTHBEARER"
+            unused = [name for name in given if name.startswith("sasl_oauthbearer_")]
+            usual = "OAUTHBEARER"
         else:
             self._check_tokens(given)
-            unused, usual = [name for name in given if name in _OF_PASSWORDS], "PLAIN or SCRAM-SHA-512"
+            unused = [name for name in given if name in _OF_PASSWORDS]
+            usual = "PLAIN or SCRAM-SHA-512"
         if unused:
             raise ConfigError(
                 f"{', '.join(unused)} would not be used: sasl_mechanism is {self.sasl_mechanism!r}; set it to {usual}"

@@ -90,7 +90,8 @@ class Letter:
     @property
     def source(self) -> TopicPartition | None:
         """The partition from which the source record was read; None if the failure was in a punctuation."""
-        topic, number = self.errors.get(TOPIC_HEADER), self.errors.get(PARTITION_HEADER, "-1")
+        topic = self.errors.get(TOPIC_HEADER)
+        number = self.errors.get(PARTITION_HEADER, "-1")
         return TopicPartition(topic, int(number)) if topic and number.isdecimal() else None
 
     @property
@@ -141,8 +142,11 @@ class LetterFilter:
     def __call__(self, letter: Letter) -> bool:
         """Return whether a letter is selected."""
         errors, source = letter.errors, letter.source
-        names, message = (letter.reason, errors.get(EXCEPTION_HEADER)), errors.get(MESSAGE_HEADER, "")
-        number, offset, time_ms = letter.partition.partition, letter.offset, letter.timestamp_ms
+        names = (letter.reason, errors.get(EXCEPTION_HEADER))
+        message = errors.get(MESSAGE_HEADER, "")
+        number = letter.partition.partition
+        offset = letter.offset
+        time_ms = letter.timestamp_ms
         return (
             _any(self.reasons, lambda text: text in names or text in message)
             and _any(self.nodes, lambda name: name == errors.get(NODE_HEADER))

@@ -8,9 +8,12 @@ from attrs import frozen
 from streams.core.metrics import DropReason
 from streams.core.records import Headers, Window
 
-REASON, NODE = "__streams.dropped.reason", "__streams.dropped.node"
-LATE_MS, STREAM_TIME_MS = "__streams.late.ms", "__streams.late.stream_time_ms"
-WINDOW_START_MS, WINDOW_END_MS = "__streams.late.window_start_ms", "__streams.late.window_end_ms"
+REASON = "__streams.dropped.reason"
+NODE = "__streams.dropped.node"
+LATE_MS = "__streams.late.ms"
+STREAM_TIME_MS = "__streams.late.stream_time_ms"
+WINDOW_START_MS = "__streams.late.window_start_ms"
+WINDOW_END_MS = "__streams.late.window_end_ms"
 
 
 @frozen

@@ -19,7 +19,8 @@ class LimitedConnection(H11Protocol):
 
     def __init__(self, *given: Any, max_connections: int, idle_s: float, **more: Any) -> None:
         super().__init__(*given, **more)
-        self._max_connections, self._idle_s = max_connections, idle_s
+        self._max_connections = max_connections
+        self._idle_s = idle_s
         self._seen: object = None
         self._timer: asyncio.TimerHandle | None = None
         #: Whether the connection is beyond the maximum, so that its requests are not served.

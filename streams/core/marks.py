@@ -143,7 +143,8 @@ def marked(
     Raises:
         ForeignFormatError: ``deserialize`` was called with bytes without the mark.
     """
-    mark, start = own.mark, len(own.mark)
+    mark = own.mark
+    start = len(own.mark)
     serde: FormattedSerde[T] = _serde(
         own, parts, lambda value: mark + write(value), lambda data: read(data, start), is_immutable
     )
@@ -176,7 +177,8 @@ def _serde(
     read: Callable[[bytes], T],
     is_immutable: bool,
 ) -> FormattedSerde[T]:
-    check, name = own.check, f"{own.name}:{parts}"
+    check = own.check
+    name = f"{own.name}:{parts}"
 
     def decode(data: bytes) -> T:
         check(data)

@@ -71,7 +71,8 @@ def migrate(store: str, from_version: int, to_version: int) -> Callable[[Callabl
         first = next(iter(signature(function).parameters), "")
         if not first:
             raise TopologyError(f"migration of store {store!r}: the function takes no value; give it one parameter")
-        reads, writes = serde_for(hints.get(first, Any)), serde_for(hints.get("return", Any))
+        reads = serde_for(hints.get(first, Any))
+        writes = serde_for(hints.get("return", Any))
         return Migration(store, from_version, to_version, function, reads, writes)
 
     return decorate

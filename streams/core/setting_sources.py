@@ -95,7 +95,8 @@ def environment_settings(environment: Mapping[str, str], load: FunctionLoader) -
         ours = _known(name.removeprefix(PREFIX), where, variable)
         if ours in found:
             raise ConfigError(f"{where}: {ours!r} is already given by {named[ours]}; leave one of them out")
-        found[ours], named[ours] = _value(ours, value, where, load), name
+        found[ours] = _value(ours, value, where, load)
+        named[ours] = name
     return found
 
 

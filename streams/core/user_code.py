@@ -174,11 +174,14 @@ def refuse_not_async(function: Any, what: str, *, instead: str) -> None:
     if is_async(inner) or getattr(inner, "__name__", "") == "<lambda>":
         return
     if inspect.isasyncgenfunction(inner):
-        kind, remedy = "an async generator", "give an async def that returns its results as a list"
+        kind = "an async generator"
+        remedy = "give an async def that returns its results as a list"
     elif inspect.isgeneratorfunction(inner):
-        kind, remedy = "a generator", f"use {instead}"
+        kind = "a generator"
+        remedy = f"use {instead}"
     else:
-        kind, remedy = "not async", f"use {instead}, or give an async def"
+        kind = "not async"
+        remedy = f"use {instead}, or give an async def"
     raise TopologyError(f"{what}: {located(function)} is {kind}; {remedy}")
 
 

@@ -52,7 +52,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                     self.run_forever()
                     is_stopped = True
         finally:
-            self._now, self._until = self._until, None
+            self._now = self._until
+            self._until = None
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
         """Run a function in a thread; the function takes real time, not virtual time."""

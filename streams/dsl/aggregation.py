@@ -84,7 +84,8 @@ class StreamAggregation:
         self, name: str | None, prefix: str, fold: Fold, value: SerdeVariable, arguments: StoreArguments
     ) -> TableRef:
         group, windowing = self.group, self.windowing
-        key, wanted = overridden(group.key, arguments.key, group.name), arguments.store_name(name)
+        key = overridden(group.key, arguments.key, group.name)
+        wanted = arguments.store_name(name)
         materialized = windowing.store(group.graph, wanted, prefix, key, value, arguments.options)
         full_name = value.node = group.graph.names.given(name, prefix)
         parent = group.partitioned_by_key(materialized.store)
@@ -136,8 +137,10 @@ class TableAggregation:
         self, name: str | None, prefix: str, fold: TableFold, value: SerdeVariable, arguments: StoreArguments
     ) -> TableRef:
         """Add the repartition topic of an aggregation, and the aggregation downstream of it."""
-        group, names = self.group, self.group.graph.names
-        key, wanted = overridden(group.key, arguments.key, group.name), arguments.store_name(name)
+        group = self.group
+        names = self.group.graph.names
+        key = overridden(group.key, arguments.key, group.name)
+        wanted = arguments.store_name(name)
         materialized = key_value(group.graph, wanted, TABLE_AGGREGATE, key, value, arguments.options, can_expire=True)
         sink = names.suffixed(name, "-sink", "KSTREAM-SINK-")
         source = names.suffixed(name, "-source", "KSTREAM-SOURCE-")

@@ -69,20 +69,25 @@ def join_latest(
     with_key = matching_form(joiner, verb, _JOINER_FORMS) == 1
     arguments = JoinArguments(verb, dict(options))
     name, tolerance = arguments.take("name"), arguments.take("tolerance")
-    direction, store = arguments.take("direction", "backward"), arguments.take("store")
-    grace, logging = arguments.take("grace", timedelta(0)), arguments.flag("logging")
+    direction = arguments.take("direction", "backward")
+    store = arguments.take("store")
+    grace = arguments.take("grace", timedelta(0))
+    logging = arguments.flag("logging")
     forms = [arguments.take(form, NOT_GIVEN) for form in ("key", "value", "other_value")]
     arguments.finish()
     if direction not in ("backward", "forward"):
         raise TopologyError(f"{verb} of {stream!r}: direction must be 'backward' or 'forward', not {direction!r}")
     tolerance_ms = to_ms(tolerance, f"tolerance= of {verb} of {stream!r}")
     grace_ms = to_ms(grace, f"grace= of {verb} of {stream!r}")
-    graph, names = stream.graph, stream.graph.names
+    graph = stream.graph
+    names = stream.graph.names
     key, other_key = overridden(stream.key, forms[0], stream.name), overridden(other.key, forms[0], other.name)
     value = overridden(stream.value, forms[1], stream.name)
     other_value = overridden(other.value, forms[2], other.name)
     key.unify(other_key)
-    base, left, right = None if name is None else check_name(name), stream, other
+    base = None if name is None else check_name(name)
+    left = stream
+    right = other
     if stream.needs_repartition:
         left = stream.repartitioned_for_join(stream.name if base is None else f"{base}-left", key, value)
     if other.needs_repartition:
@@ -95,7 +100,8 @@ def join_latest(
     lefts = f"{prefix}-left-store"
     graph.claim_store(rights.store)
     graph.claim_store(lefts)
-    is_left, is_forward = kind is JoinKind.LEFT, direction == "forward"
+    is_left = kind is JoinKind.LEFT
+    is_forward = direction == "forward"
     join = once(
         lambda: AsOf(
             merge_name,

@@ -103,7 +103,8 @@ def call_plan(
     if strange := options.keys() - CallPolicy.__annotations__.keys():
         known = ", ".join(sorted(CallPolicy.__annotations__))
         raise TopologyError(f"{operator}: unknown option {min(strange)!r}; there are {known}")
-    order, timeout = options.get("order", "key"), options.get("timeout", timedelta(minutes=1))
+    order = options.get("order", "key")
+    timeout = options.get("timeout", timedelta(minutes=1))
     if order not in _ORDERS:
         raise TopologyError(f"{operator}: order must be one of {', '.join(map(repr, _ORDERS))}, not {order!r}")
     retry_on = options.get("retry_on", Exception)
@@ -131,7 +132,9 @@ def _seconds(operator: str, name: str, value: Any) -> float:
 
 
 def _content(stream: StreamRef, name: str, plan: CallPlan) -> LogicalOperator:
-    store, key, value = f"{name}-calls", stream.key, stream.value
+    store = f"{name}-calls"
+    key = stream.key
+    value = stream.value
     return LogicalOperator(
         lambda: AsyncMap(store, key.resolve(), plan, is_flat=plan.check is not None),
         lambda: (in_flight_spec(store, key.resolve(), value.resolve()),),

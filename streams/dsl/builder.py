@@ -199,7 +199,8 @@ class StreamsBuilder:
         """
         source = _Source.of("table", (topic,), key, value, timestamp, offset_reset)
         wanted = store_name(name, store)
-        names, topic_name = self._graph.names, source.single("table")
+        names = self._graph.names
+        topic_name = source.single("table")
         topics = source.logical(topic_name)
         materialized = key_value(
             self._graph, wanted, f"{topic_name}-", topics.key, topics.value, options, can_expire=True
@@ -272,7 +273,8 @@ class StreamsBuilder:
         source = _Source.of("global_table", (topic,), key, value, timestamp, None)
         if "history" in options:
             raise TopologyError("a global table cannot be versioned; leave out history=")
-        names, topic_name = self._graph.names, source.single("global_table")
+        names = self._graph.names
+        topic_name = source.single("global_table")
         topics = source.logical(topic_name)
         types = topics.key, topics.value
         materialized = key_value(self._graph, store_name(name, store), f"{topic_name}-", *types, options)

@@ -68,7 +68,8 @@ def deduplicate(
     grace_ms = within_ms if grace is None else to_ms(grace, f"grace= of deduplicate of {stream!r}")
     if by is not None:
         check_function(by, "deduplicate", "(key, value)")
-    graph, names = stream.graph, stream.graph.names
+    graph = stream.graph
+    names = stream.graph.names
     full_name = names.given(name, _PREFIX)
     key = overridden(stream.key, options.get("key", NOT_GIVEN), full_name)
     value = overridden(stream.value, options.get("value", NOT_GIVEN), full_name)

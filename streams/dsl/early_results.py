@@ -40,18 +40,22 @@ def early_every(every: Any, owner: object) -> EarlyEvery:
 
 def with_early_results(table: TableRef, windowing: Windowing, name: str | None) -> TableRef:
     """Return the table of early and final results, given the table of all updates; ``name`` is the aggregation's."""
-    names, every = table.graph.names, windowing.early
+    names = table.graph.names
+    every = windowing.early
     assert every is not None, "the aggregation has early results"
     full_name = names.suffixed(name, "-early", _PREFIX)
     store = names.store(_PREFIX) if name is None else f"{name}-early-store"
-    key, value, has_changelog = table.key, table.value, all(spec.has_changelog for spec in table.state.specs())
+    key = table.key
+    value = table.value
+    has_changelog = all(spec.has_changelog for spec in table.state.specs())
     numbers = windowing.numbers(table.state.store or "")
     state = DerivedState(
         (table.state,), None, lambda parent: SuppressedValues(parent, store, key.resolve()), is_held=True
     )
 
     def operator() -> EarlyResults:
-        serdes, behind_ms = (key.resolve(), value.resolve()), windowing.final_behind_ms
+        serdes = (key.resolve(), value.resolve())
+        behind_ms = windowing.final_behind_ms
         return EarlyResults(store, *serdes, every, windowing.closes(), behind_ms, numbers, windowing.has_merges)
 
     def specs() -> Iterable[StoreSpec]:

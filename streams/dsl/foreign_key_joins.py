@@ -98,7 +98,9 @@ class _ForeignKeyJoin:
 
     def send_subscriptions(self, foreign_key: Callable[[Any, Any], Any], partitioner: Partitioner) -> LogicalNode:
         """Add the topic that carries subscriptions from the left table to the partitions of the right table."""
-        parts, key, foreign = self.parts, self.key, self.right.key
+        parts = self.parts
+        key = self.key
+        foreign = self.right.key
         versioned: set[str] = set()
         content = LogicalOperator(
             lambda: SubscriptionSend(
@@ -115,7 +117,9 @@ class _ForeignKeyJoin:
 
     def send_responses(self, subscriptions: LogicalNode, partitioner: Partitioner) -> LogicalNode:
         """Add the topic that carries responses from the right table to the partitions of the left table."""
-        parts, key, foreign = self.parts, self.key, self.right.key
+        parts = self.parts
+        key = self.key
+        foreign = self.right.key
         owned = LogicalOperator(
             lambda: SubscriptionReceive(parts.store, key.resolve(), foreign.resolve()),
             lambda: (self.subscriptions(),),
@@ -142,7 +146,8 @@ class _ForeignKeyJoin:
 
     def join_responses(self, responses: LogicalNode, joiner: Callable[..., Any], with_key: bool) -> LogicalNode:
         """Add the node that joins the responses with the current rows of the left table."""
-        rows, value = self.left.state.values(), self.left.value
+        rows = self.left.state.values()
+        value = self.left.value
         content = LogicalOperator(
             lambda: ResponseJoin(rows, value.resolve(), joiner, with_key, self.is_left),
             connected=lambda: rows.stores,

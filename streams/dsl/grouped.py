@@ -151,7 +151,8 @@ class KGroupedStream(Generic[K, V]):
         >>> play(amounts, ("ann", 5), ("ann", 2))
         [('ann', [5]), ('ann', [5, 2])]
         """
-        fold, arguments = Fold(initializer, aggregator), StoreArguments(store, key, value, options)
+        fold = Fold(initializer, aggregator)
+        arguments = StoreArguments(store, key, value, options)
         return KTable(self._plain.aggregate(fold, name, arguments))
 
     @overload

@@ -148,5 +148,6 @@ class KGroupedTable(Generic[K, V]):
         >>> play(longest, ("customers", "c1", "Ann"), ("customers", "c2", "Abel"))
         [('A', 3), ('A', 7)]
         """
-        fold, arguments = TableFold(initializer, adder, subtractor), StoreArguments(store, key, value, options)
+        fold = TableFold(initializer, adder, subtractor)
+        arguments = StoreArguments(store, key, value, options)
         return KTable(TableAggregation(self._ref).aggregate(fold, name, arguments))

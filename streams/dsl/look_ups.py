@@ -145,7 +145,10 @@ def _content(
     plan: LookUpPlan,
     options: LookUpOptions,
 ) -> LogicalOperator:
-    store, cache, key, value = f"{name}-calls", f"{name}-answers", stream.key, stream.value
+    store = f"{name}-calls"
+    cache = f"{name}-answers"
+    key = stream.key
+    value = stream.value
     asked, answer = asked_answer
     has_changelog = check_flag(options.get("logging", True), "logging= of look_up")
     return LogicalOperator(

@@ -177,7 +177,9 @@ class StoreArguments:
     @classmethod
     def of(cls, options: dict[str, Any]) -> "StoreArguments":
         """Split keyword arguments into ``store=``, ``key=``, ``value=`` and the store options, which are the rest."""
-        store, key, value = options.pop("store", None), options.pop("key", NOT_GIVEN), options.pop("value", NOT_GIVEN)
+        store = options.pop("store", None)
+        key = options.pop("key", NOT_GIVEN)
+        value = options.pop("value", NOT_GIVEN)
         return cls(store, key, value, options)
 
     @property

@@ -200,7 +200,8 @@ class LogicalTableSource:
 
     def _is_kept(self, topology: Topology, store: str) -> bool:
         """Return whether topic and store have the same serdes, so that the topic can be the changelog of the store."""
-        node, spec = topology.nodes[self.source], topology.stores[store]
+        node = topology.nodes[self.source]
+        spec = topology.stores[store]
         assert isinstance(node, SourceNode)
         return (node.key_serde.name, node.value_serde.name) == (spec.key_serde.name, spec.value_serde.name)
 

@@ -92,7 +92,8 @@ def _join_table(
         base = stream.name if name is None else check_name(name)
         left = stream.repartitioned_for_join(base, key, value)
     full_name = graph.names.given(name, "KSTREAM-LEFTJOIN-" if is_left else "KSTREAM-JOIN-")
-    grace_ms, buffer = None, None
+    grace_ms = None
+    buffer = None
     if grace is not None:
         grace_ms = to_ms(grace, f"grace of {arguments.verb} {full_name!r}")
         if table.node.is_output_versioned is False:

@@ -235,7 +235,8 @@ def to_topic(
     stream: StreamRef, topic: Any, name: str | None, key: Any, value: Any, partitioner: Partitioner | None
 ) -> None:
     """Add the sink of ``to`` to the logical graph."""
-    fixed, topic_for = None, None
+    fixed = None
+    topic_for = None
     keys, values = overridden(stream.key, key, stream.name), overridden(stream.value, value, stream.name)
     if isinstance(topic, Sink):
         given = [name for name, form in (("key=", key), ("value=", value)) if form is not NOT_GIVEN]

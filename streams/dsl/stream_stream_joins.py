@@ -80,7 +80,8 @@ class _StreamJoin:
 
     def content(self) -> LogicalStreamStreamJoin:
         """Return the content of the join node."""
-        this_store, retention_ms = self.this_store, self.this_store.retention_ms
+        this_store = self.this_store
+        retention_ms = self.this_store.retention_ms
         self_join = LogicalOperator(
             lambda: StreamSelfJoin(this_store.store, self.windows, self.joiner, self.with_key, retention_ms),
             lambda: (this_store.spec(),),
@@ -133,7 +134,8 @@ def join_streams(
     """Add a join of two streams to the logical graph."""
     graph = stream.graph
     windows, name, store = arguments.take("windows"), arguments.take("name"), arguments.take("store")
-    logging, key_form = arguments.flag("logging"), arguments.take("key", NOT_GIVEN)
+    logging = arguments.flag("logging")
+    key_form = arguments.take("key", NOT_GIVEN)
     this_form, other_form = arguments.take("value", NOT_GIVEN), arguments.take("other_value", NOT_GIVEN)
     arguments.finish()
     if not isinstance(windows, JoinWindows):
@@ -145,7 +147,8 @@ def join_streams(
     value = overridden(stream.value, this_form, stream.name)
     other_value = overridden(other.value, other_form, other.name)
     key.unify(other_key)
-    left, right = stream, other
+    left = stream
+    right = other
     if stream.needs_repartition:
         left = stream.repartitioned_for_join(stream.name if base is None else f"{base}-left", key, value)
     if other.needs_repartition:

@@ -257,7 +257,8 @@ def suppress(table: TableRef, suppressed: Any, name: str | None) -> TableRef:
         )
 
     def specs() -> Iterable[StoreSpec]:
-        serdes, has_changelog = (key.resolve(), value.resolve()), suppressed.has_changelog
+        serdes = (key.resolve(), value.resolve())
+        has_changelog = suppressed.has_changelog
         return (buffer_spec(store, SUPPRESSED_CHANGE, *serdes, has_changelog=has_changelog, upgrades=buffer_upgrades),)
 
     node = LogicalNode(full_name, LogicalOperator(operator, specs), is_output_versioned=False, is_suppress=True)

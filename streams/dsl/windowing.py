@@ -102,7 +102,8 @@ class Windowing:
             TopologyError: the retention is shorter than the window size plus the grace period, or is given for count
                 windows.
         """
-        windows, kind = self.windows, TIMESTAMPED_WINDOW
+        windows = self.windows
+        kind = TIMESTAMPED_WINDOW
         if windows is None:
             return key_value(graph, wanted, prefix, key, value, options, can_expire=True)
         if isinstance(windows, CountWindows):
@@ -117,13 +118,19 @@ class Windowing:
                 kept.has_caching = False
             return kept
         if isinstance(windows, SessionWindows):
-            kind, needed_ms, size_ms = SESSION, windows.gap_ms + windows.grace_ms, -1
+            kind = SESSION
+            needed_ms = windows.gap_ms + windows.grace_ms
+            size_ms = -1
         elif isinstance(windows, Windower):
-            kind, needed_ms, size_ms = SESSION, _retention_ms(windows), -1
+            kind = SESSION
+            needed_ms = _retention_ms(windows)
+            size_ms = -1
         elif isinstance(windows, SlidingWindows):
-            needed_ms, size_ms = 2 * windows.difference_ms + windows.grace_ms, windows.difference_ms
+            needed_ms = 2 * windows.difference_ms + windows.grace_ms
+            size_ms = windows.difference_ms
         else:
-            needed_ms, size_ms = windows.size_ms + windows.grace_ms, windows.size_ms
+            needed_ms = windows.size_ms + windows.grace_ms
+            size_ms = windows.size_ms
         kept = windowed(graph, wanted, prefix, kind, key, value, options, needed_ms)
         kept.window_size_ms = size_ms
         if self.early or (self.emits_on_close and isinstance(windows, SlidingWindows | SessionWindows | Windower)):
@@ -168,7 +175,8 @@ class Windowing:
 
     def operator(self, state: SourceState, fold: Fold) -> Operator:
         """Return the operator that folds records into the store of the state; called when the graph is complete."""
-        store, send_old = state.materialized.store, state.send_old
+        store = state.materialized.store
+        send_old = state.send_old
         # An aggregate of a sliding window is the start of the next window, too.
         if send_old or isinstance(self.windows, SlidingWindows):
             fold = on_copies(fold, state.materialized.value.resolve())
@@ -211,7 +219,8 @@ def _is_windower_class(windows: Any) -> bool:
 
 def _check_windower(windower: Windower[Any, Any], owner: str) -> None:
     for name, form in _WINDOWER_METHODS.items():
-        method, what = getattr(windower, name), f"{owner}: {name} of {type(windower).__qualname__}"
+        method = getattr(windower, name)
+        what = f"{owner}: {name} of {type(windower).__qualname__}"
         # A class that derives from the protocol has its methods, which return nothing; only that of ``merge`` is used.
         if name != "merge" and getattr(method, "__func__", None) is getattr(Windower, name):
             raise TopologyError(f"{what} is not defined; a Windower needs the method {name}{form}")

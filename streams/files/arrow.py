@@ -102,7 +102,8 @@ def _json(serde: Serde[Any]) -> ArrowColumn:
 #: Types that msgspec leaves unchanged, because Arrow has them too.
 _KEPT = (datetime, date, time, bytes, bytearray, Decimal)
 #: Digits of a decimal column, in all and after the point, as in Spark; ``Meta(extra=...)`` overrides them.
-_PRECISION, _SCALE = 38, 18
+_PRECISION = 38
+_SCALE = 18
 
 
 def _objects(serde: Serde[Any], plain: Serde[Any], form: _ArrowForm) -> ArrowColumn:
@@ -212,7 +213,8 @@ def _kind_of_choices(info: inspect.Type) -> Any:
 def _decimal(precision: int, scale: int) -> _ArrowForm:
     import pyarrow as pa
 
-    context, unit = Context(precision, traps=[Inexact, InvalidOperation]), Decimal(1).scaleb(-scale)
+    context = Context(precision, traps=[Inexact, InvalidOperation])
+    unit = Decimal(1).scaleb(-scale)
 
     def convert(value: Any) -> Any:
         if value is None:

@@ -257,14 +257,17 @@ class Fields:
         """Return the column and type of the field at a path, or (None, None)."""
         import pyarrow as pa
 
-        info, columns, array = self.info, self.columns, None
+        info = self.info
+        columns = self.columns
+        array = None
         for name in path or ():
             part = next((part for part in getattr(info, "fields", ()) if part.name == name), None)
             if part is None or (array is not None and array.null_count) or _has_own_access(info.cls):
                 return None, None
             if array is not None:
                 columns = {kind.name: array.field(index) for index, kind in enumerate(array.type)}
-            array, kind = columns.get(part.encode_name), part.type
+            array = columns.get(part.encode_name)
+            kind = part.type
             if array is None:
                 return None, None
             info = plain_member(kind) if pa.types.is_struct(array.type) else kind

@@ -55,7 +55,8 @@ def guarded_path_read(function: Any) -> tuple[str, ...] | None:
 
 @cache
 def _guarded_codes(path: tuple[str, ...]) -> list[CodeType]:
-    given, whole = f"it.{path[0]}", f"it.{'.'.join(path)}"
+    given = f"it.{path[0]}"
+    whole = f"it.{'.'.join(path)}"
     texts = (f"None if {given} is None else {whole}", f"{whole} if {given} is not None else None")
     return [eval(f"lambda it: {text}").__code__ for text in texts]
 

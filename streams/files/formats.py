@@ -293,7 +293,8 @@ class CsvRows:
 
     def columns(self, rows: Sequence[tuple[list[str], str]]) -> RowColumns:
         """Return the rows as columns; CSV rows contain only values."""
-        header, convert = self._header, self.value.from_object
+        header = self._header
+        convert = self.value.from_object
         width = len(header)
         for cells, _ in rows:
             if len(cells) != width:
@@ -365,7 +366,8 @@ class ParquetRows:
                     row += file.metadata.row_group(groups.pop(0)).num_rows
                 names = self._names(file.schema_arrow.names)
                 for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=names) if groups else ():
-                    first, row = row, row + batch.num_rows
+                    first = row
+                    row = row + batch.num_rows
                     if row > skip_rows:
                         yield RowBatch(first, range(first + 1, row + 1), ArrowRows(batch)).from_row(skip_rows)
         except (pa.ArrowException, OSError, EOFError) as error:
@@ -455,7 +457,8 @@ class RecordReader:
         )
 
     def _keys(self, columns: dict[str, Any]) -> list[bytes | None]:
-        form, column = self.key, columns["key"]
+        form = self.key
+        column = columns["key"]
         if not isinstance(form.serde, WindowedSerde) or is_serialized(column.type):
             return _data(form, column)
         items = python_objects(column)

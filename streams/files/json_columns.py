@@ -248,7 +248,8 @@ class _Field:
             raise NotColumnarError("a column is missing")
         texts = pa.nulls(size, pa.string()) if array is None or pa.types.is_null(array.type) else self.write(array)
         if self.factory is not None and texts.null_count and (array is None or self.null is None):
-            made, rest = self.factory, texts.to_pylist()
+            made = self.factory
+            rest = texts.to_pylist()
             return pa.array([canonical_json(made()).decode() if text is None else text for text in rest], pa.string())
         return _complete(texts, self.null)
 

@@ -79,7 +79,8 @@ def table_around(
     known = {} if known is None else known
     scheme, separator, rest = path.partition("://")
     if not separator:
-        scheme, rest = "", os.path.abspath(path)
+        scheme = ""
+        rest = os.path.abspath(path)
     parts = rest.rstrip("/").split("/")
     for count in range(len(parts), 0, -1):
         folder = f"{scheme}{separator}{'/'.join(parts[:count])}"

@@ -91,7 +91,8 @@ def iceberg_catalog(name: str) -> tuple[Any, str]:
 
     catalog, _, rest = name.partition(".")
     if "." not in rest:
-        catalog, rest = "default", name
+        catalog = "default"
+        rest = name
     if "." not in rest:
         raise InputError(f"iceberg:{name}: give iceberg:[CATALOG.]NAMESPACE.TABLE")
     return load_catalog(catalog), rest

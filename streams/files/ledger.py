@@ -90,7 +90,9 @@ class Continued:
         digest = RowDigest()
         for batch in self.input.read(partitions, digest, skip_rows):
             if digest.rows > self.read.rows:
-                self.read.rows, self.read.digest, self.read.is_whole = digest.rows, digest.value, False
+                self.read.rows = digest.rows
+                self.read.digest = digest.value
+                self.read.is_whole = False
                 self.ledger.write(self.topic, self.read)
             yield batch
         if not self.read.is_whole:
@@ -235,7 +237,9 @@ class Ledger:
         if entry["is_new"]:
             files.append(ReadFile(entry["file"], int(entry["rows_before"]), [int(at) for at in entry["begins"]]))
         read = files[-1]
-        read.rows, read.digest, read.is_whole = int(entry["rows"]), str(entry["digest"]), bool(entry["is_whole"])
+        read.rows = int(entry["rows"])
+        read.digest = str(entry["digest"])
+        read.is_whole = bool(entry["is_whole"])
 
     def _known(self, files: Sequence[ReadFile], given: FileInput, *, by_name: bool = False) -> ReadFile | None:
         """Return the last entry of ``files`` for the given file, which may have grown, or None if there is none."""

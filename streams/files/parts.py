@@ -50,7 +50,10 @@ def _cut_row_groups(groups: list[tuple[int, int]], part_bytes: int) -> Iterator[
         rows, size = rows + count, size + size_bytes
         if size >= part_bytes or number == len(groups) - 1:
             yield Part(start, number + 1, row), rows, size
-            start, row, rows, size = number + 1, row + rows, 0, 0
+            start = number + 1
+            row = row + rows
+            rows = 0
+            size = 0
 
 
 def _line_end(source: FileSource, position: int, size_bytes: int) -> int:

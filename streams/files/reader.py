@@ -120,7 +120,8 @@ def open_table(
     """
     key, value = form_of(topic.key_serde), form_of(topic.value_serde)
     rows = TableRows(ValueReader(value), RecordReader(topic, key, value), batches)
-    source, kind = FileSource(name, _no_file), FileKind(Kind.PARQUET)
+    source = FileSource(name, _no_file)
+    kind = FileKind(Kind.PARQUET)
     return FileInput(source, kind, topic, rows, value, on_bad_row, clock, True, has_row_numbers=False)
 
 
@@ -219,7 +220,8 @@ class FileInput:
         for batch in declared.batches(self.source, self.kind, skip_rows, self.part):
             with collection_paused():
                 try:
-                    columns, failure = self._whole(batch, partitions), None
+                    columns = self._whole(batch, partitions)
+                    failure = None
                 except _BadRow:
                     if declared is not self.format:
                         # From here on read all columns, since a bad row is reported and kept with all of them.
@@ -380,7 +382,8 @@ class FileInput:
             raise _BadRow(str(error)) from error
 
     def _partitions(self, columns: RowColumns, first_row: int, partitions: int) -> list[int]:
-        given, keys = columns.partitions, as_list(columns.keys)
+        given = columns.partitions
+        keys = as_list(columns.keys)
         if given is not None:
             highest = max((partition for partition in given if partition is not None), default=0)
             if highest >= partitions:
@@ -467,7 +470,9 @@ def as_list(column: Any) -> list[Any]:
 
 def _blocks(records: Records, partitions: int) -> list[tuple[int, Block]]:
     headers = records.headers if any(records.headers or ()) else None
-    keys, values, first_row = as_list(records.keys), as_list(records.values), records.first_row
+    keys = as_list(records.keys)
+    values = as_list(records.values)
+    first_row = records.first_row
     if partitions == 1:
         return [(0, Block(keys, values, records.timestamps, headers, range(first_row, first_row + len(records))))]
     members: dict[int, list[int]] = {}

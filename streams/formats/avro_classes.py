@@ -94,7 +94,8 @@ class _Builder:
     """Builds the shapes of one schema; a record is defined at its first use, and referenced by name afterwards."""
 
     def __init__(self, root: str | None, namespace: str | None) -> None:
-        self._root, self._namespace = root, namespace
+        self._root = root
+        self._namespace = namespace
         self._records: dict[type, tuple[str, list[Convert]]] = {}
         self._enums: dict[type, Shape] = {}
 

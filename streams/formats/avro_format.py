@@ -147,7 +147,9 @@ class _AvroCodec:
         self._json = json_form(self._form)
         self.is_immutable = self._json.is_immutable
         self.encode = self._encoder(shape.to_datum)
-        self.from_json, self.from_row, self.to_json = self._json.from_json, self._json.from_row, self._json.to_json
+        self.from_json = self._json.from_json
+        self.from_row = self._json.from_row
+        self.to_json = self._json.to_json
 
     def _parse(self, schema: Any, named: dict[str, Any]) -> Any:
         try:
@@ -156,7 +158,8 @@ class _AvroCodec:
             raise TopologyError(f"{json.dumps(schema)[:200]} is no Avro schema: {error}") from error
 
     def _encoder(self, convert: Callable[[Any], Any] | None) -> Callable[[Any], bytes]:
-        write, parsed = self._fastavro.schemaless_writer, self._parsed
+        write = self._fastavro.schemaless_writer
+        parsed = self._parsed
         if _kind(parsed) == "bytes" and isinstance(parsed, str):
             # As Confluent's serializers: bytes alone have no length before them.
             return bytes

@@ -69,8 +69,10 @@ def _serde(form: Any, registry: str | RegistryAccess | None, side: str) -> Forma
     serde.name = name
     serde.is_immutable = rows.is_immutable
     serde.key_suffix = 0
-    serde.serialize, serde.deserialize = serialize, deserialize
-    serde.serialize_all, serde.deserialize_all = one_by_one(serialize), one_by_one(deserialize)
+    serde.serialize = serialize
+    serde.deserialize = deserialize
+    serde.serialize_all = one_by_one(serialize)
+    serde.deserialize_all = one_by_one(deserialize)
     serde.format = _Events(form, registry, rows, shape, row_of)
     serde._recipe = (_serde, (form, registry, side))
     return serde

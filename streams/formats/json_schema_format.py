@@ -85,7 +85,9 @@ class _JsonCodec:
         self.name = str(schema.get("title", "JSON"))
         self._json = json_form(Any if is_schema else form)
         self.is_immutable = self._json.is_immutable
-        self.from_json, self.from_row, self.to_json = self._json.from_json, self._json.from_row, self._json.to_json
+        self.from_json = self._json.from_json
+        self.from_row = self._json.from_row
+        self.to_json = self._json.to_json
         validate = _validator(schema) if is_schema else None
         self._decode = self._json.from_json if validate is None else _then(self._json.from_json, validate)
         encode = _finite(self._json)

@@ -280,7 +280,9 @@ def registered_serde(
 
 
 def _set_functions(serde: FormatSerde[T], wire: _Wire[T]) -> None:
-    codec, encode, has_header = wire.codec, wire.codec.encode, wire.readers is not None
+    codec = wire.codec
+    encode = wire.codec.encode
+    has_header = wire.readers is not None
     read = codec.decoder(codec.schema, codec.dependencies) if wire.readers is None else wire.readers.read
 
     def serialize(value: T | None) -> bytes | None:

@@ -64,10 +64,14 @@ class AssignmentById:
 
     def lose(self) -> list[Action]:
         """Forget the assignment, because the member was removed from its group."""
-        owned, self.owned, self._target = self.owned, (), None
+        owned = self.owned
+        self.owned = ()
+        self._target = None
         return [Lose(owned)] if owned else []
 
     def leaving(self) -> list[Action]:
         """Revoke all partitions, because the member is leaving the group."""
-        owned, self.owned, self._target = self.owned, (), None
+        owned = self.owned
+        self.owned = ()
+        self._target = None
         return [Revoke(owned)] if owned else []

@@ -94,11 +94,13 @@ class _Policy:
         return [_Assigned(assignment)], False
 
     def lost(self) -> list[object]:
-        had, self._has_assignment = self._has_assignment, False
+        had = self._has_assignment
+        self._has_assignment = False
         return [_Lost()] if had else []
 
     def leaving(self) -> list[object]:
-        had, self._has_assignment = self._has_assignment, False
+        had = self._has_assignment
+        self._has_assignment = False
         return [_Revoked()] if had else []
 
 
@@ -143,7 +145,8 @@ class GroupClient:
             raise ConfigError("a group member needs a broker; pass an EmbeddedBroker() or another cluster")
         refuse_unawaited_methods(listener, _LISTENER_METHODS, f"listener of group {group_id!r}", error=ConfigError)
         self._config = _member_config(group_id, changed(GroupClientSettings(), options))
-        self._clock, self._threads = clock or SystemClock(), threads or SystemThreads()
+        self._clock = clock or SystemClock()
+        self._threads = threads or SystemThreads()
         self._listener = listener
         self._member = Member(self._config, _Policy(protocol_type, protocol_name, listener))
         self._connection = broker.connect(self._config.client_id)

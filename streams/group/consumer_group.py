@@ -214,7 +214,8 @@ def _next(
     is_free: Callable[[Place], bool],
     reported: Set[Place] | None,
 ) -> ConsumerGroupMember:
-    kept, surplus = member.assigned & target, member.assigned - target
+    kept = member.assigned & target
+    surplus = member.assigned - target
     if surplus and _owns(reported, surplus):
         return evolve(
             member,

@@ -344,7 +344,8 @@ class ConsumerGroups:
 
         The members keep their assignments; the caller lets them join again, so that one of them leads the group.
         """
-        noted, self._noted = self._noted, {}
+        noted = self._noted
+        self._noted = {}
         found: list[Group] = []
         for shell in filter(None, map(self.groups.get, noted)):
             group = shell.consumer

@@ -18,7 +18,11 @@ from streams.group.consumer_group import (
 from streams.group.record_coding import decoded, encoded, key_of, key_parts, places_of, rows_of
 from streams.protocol.wire import BYTES, INT8, INT32, STRING, UUID, Field, Fields, Message, array, struct
 
-_GROUP, _MEMBER, _TARGET, _TARGET_MEMBER, _CURRENT = 3, 5, 6, 7, 8
+_GROUP = 3
+_MEMBER = 5
+_TARGET = 6
+_TARGET_MEMBER = 7
+_CURRENT = 8
 _VERSIONS: Final = frozenset({_GROUP, _MEMBER, _TARGET, _TARGET_MEMBER, _CURRENT})
 _OF_MEMBERS: Final = frozenset({_MEMBER, _TARGET_MEMBER, _CURRENT})
 

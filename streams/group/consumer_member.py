@@ -121,13 +121,15 @@ class ConsumerMembership:
 
     def lost(self) -> list[object]:
         """Clear the assignment, because the partitions are lost."""
-        owned, self.owned = self.owned, ()
+        owned = self.owned
+        self.owned = ()
         self._owned_generation = -1
         return [Lose(owned)] if owned else []
 
     def leaving(self) -> list[object]:
         """Revoke all partitions, because the member is leaving the group."""
-        owned, self.owned = self.owned, ()
+        owned = self.owned
+        self.owned = ()
         return [Revoke(owned)] if owned else []
 
     # --- leader -----------------------------------------------------------------------

@@ -263,7 +263,8 @@ class Coordinator:
         # Fence the pending requests of the old member id, because another process has this instance id now.
         self._dismiss(group, old, ErrorCode.FENCED_INSTANCE_ID)
         member = self._made_member(group, request, self._new_member_id(request))
-        member.assignment, member.has_synced = old.assignment, True
+        member.assignment = old.assignment
+        member.has_synced = True
         group.remove(old)
         group.add(member)
         if old_leader == old.member_id:
@@ -284,7 +285,8 @@ class Coordinator:
         group.update_protocols(member, tuple(request.protocols))
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
-        member.client_id, member.client_host = request.client_id, request.client_host
+        member.client_id = request.client_id
+        member.client_host = request.client_host
         if len(group.members) == 1:
             group.protocol_type = request.protocol_type
 
@@ -334,7 +336,8 @@ class Coordinator:
         group.generation_id += 1
         group.protocol_name = group.select_protocol()
         for member in group.members.values():
-            token, member.join_token = member.join_token, None
+            token = member.join_token
+            member.join_token = None
             # An absent static member may return within its session, and does not sync.
             member.has_synced = token is None
             if token is not None:
@@ -399,7 +402,8 @@ class Coordinator:
         group.become(GroupState.STABLE)
         self._groups.persist(group, now_ms)
         for member in group.members.values():
-            token, member.sync_token = member.sync_token, None
+            token = member.sync_token
+            member.sync_token = None
             if token is not None:
                 self._reply(token, self._synced(group, member))
                 self._touch(group, member, now_ms)
@@ -409,7 +413,8 @@ class Coordinator:
         self._timers.cancel(GroupTimer(TimerKind.SYNC, group.group_id))
         for member in group.members.values():
             member.assignment = b""
-            token, member.sync_token = member.sync_token, None
+            token = member.sync_token
+            member.sync_token = None
             if token is not None:
                 self._reply(token, SyncGroupResponse(ErrorCode.REBALANCE_IN_PROGRESS))
                 self._touch(group, member, now_ms)

@@ -145,7 +145,8 @@ class EpochMember:
         if by_application and (moves := self._heartbeats.move(now_ms)):
             self._todo += moves
             self._is_due = True
-        todo, self._todo = self._todo, []
+        todo = self._todo
+        self._todo = []
         if todo or self.state in (MemberState.LEFT, MemberState.FAILED):
             return todo
         if self.coordinator is None:
@@ -232,12 +233,15 @@ class EpochMember:
     # --- internal ---------------------------------------------------------------------
 
     def _heartbeat(self, epoch: int) -> GroupHeartbeat:
-        is_full, self._is_full, self._is_due = self._is_full or epoch == JOIN_EPOCH, False, False
+        is_full = self._is_full or epoch == JOIN_EPOCH
+        self._is_full = False
+        self._is_due = False
         return self._heartbeats.heartbeat(self.member_id, epoch, is_full=is_full)
 
     def _send(self, request: GroupHeartbeat, now_ms: int) -> Send:
         assert self.coordinator is not None
-        self._awaited, self._sent_ms = request, now_ms
+        self._awaited = request
+        self._sent_ms = now_ms
         return Send(self.coordinator, request)
 
     def _on_heartbeat(self, response: GroupHeartbeatResponse, now_ms: int) -> None:
@@ -263,7 +267,8 @@ class EpochMember:
                 config.group_id,
                 config.group_instance_id,
             )
-            self.state, self._retry_at_ms = MemberState.UNJOINED, now_ms + self.heartbeat_interval_ms
+            self.state = MemberState.UNJOINED
+            self._retry_at_ms = now_ms + self.heartbeat_interval_ms
         elif error is ErrorCode.FENCED_INSTANCE_ID:
             self._fail(fenced_error(config))
         else:
@@ -288,7 +293,9 @@ class EpochMember:
 
     def _lose(self) -> None:
         self._todo += self._heartbeats.lose()
-        self.generation_id, self.alive_until_ms, self._awaited = NO_GENERATION, 0, None
+        self.generation_id = NO_GENERATION
+        self.alive_until_ms = 0
+        self._awaited = None
 
     def _coordinator_lost(self, now_ms: int) -> None:
         self.coordinator = None

@@ -198,7 +198,8 @@ class Member:
         interval, the request to leave: a join calls the assignor, and is left to the application.
         """
         self._check_poll_interval(now_ms, by_application)
-        todo, self._todo = self._todo, []
+        todo = self._todo
+        self._todo = []
         if todo or self.state in (MemberState.LEFT, MemberState.FAILED):
             return todo
         if self.coordinator is None:

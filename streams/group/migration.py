@@ -151,7 +151,8 @@ def downgraded(group: Group, consumer: ConsumerGroup, names: Mapping[bytes, str]
                 client_host=member.client_host,
             )
         )
-    group.state, group.protocol_type = GroupState.STABLE, CONSUMER_PROTOCOL_TYPE
+    group.state = GroupState.STABLE
+    group.protocol_type = CONSUMER_PROTOCOL_TYPE
     group.protocol_name = group.select_protocol()
 
 

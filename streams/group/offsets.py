@@ -62,7 +62,8 @@ def read_settings(data: bytes) -> GroupSettings:
     version = reader.int16()
     if version != _SETTINGS_VALUE_VERSION:
         raise struct.error(f"settings of a group: version {version} is unknown, written by a later version")
-    is_ephemeral, timeout_ms = bool(reader.int8()), reader.int32()
+    is_ephemeral = bool(reader.int8())
+    timeout_ms = reader.int32()
     return GroupSettings(is_ephemeral, None if timeout_ms < 0 else timeout_ms)
 
 

@@ -57,7 +57,8 @@ class _Election(GroupListener):
             self._on_elected()
 
     def on_revoked(self) -> None:
-        was, self.is_elected = self.is_elected, False
+        was = self.is_elected
+        self.is_elected = False
         if was:
             self._on_deposed()
 
@@ -128,7 +129,8 @@ class _Distribution(GroupListener):
         self._on_assigned(self.tasks)
 
     def on_revoked(self) -> None:
-        revoked, self.tasks = self.tasks, ()
+        revoked = self.tasks
+        self.tasks = ()
         self._on_revoked(revoked)
 
     def on_lost(self) -> None:
@@ -157,7 +159,8 @@ def share_sticky(tasks: Sequence[str], owned: Mapping[str, Sequence[str]]) -> di
     for member in owned:
         count = each - len(kept[member])
         if count >= 0 and extra > 0 and len(kept[member]) <= each:
-            count, extra = count + 1, extra - 1
+            count = count + 1
+            extra = extra - 1
         given[member] = kept[member] + free[: max(0, count)]
         del free[: max(0, count)]
     return given

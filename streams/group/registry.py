@@ -124,7 +124,8 @@ class Groups:
         """Convert a consumer or streams group to a classic group without members; committed offsets are kept."""
         assert group.modern is not None
         self._forget_modern(group)
-        group.generation_id, group.modern = group.modern.epoch, None
+        group.generation_id = group.modern.epoch
+        group.modern = None
 
     def _forget_modern(self, group: Group) -> None:
         """Delete the records of a group whose coordinator assigns, if it is one; only a consumer group has members."""
@@ -234,7 +235,8 @@ class Groups:
         known = self.made(group_id)
         # Without a value, the group was deleted, or it became a consumer group.
         loaded = Group(group_id) if value is None else read_group(group_id, value)
-        loaded.offsets, loaded.settings = known.offsets, known.settings
+        loaded.offsets = known.offsets
+        loaded.settings = known.settings
         loaded.modern = known.modern
         self.by_id[group_id] = loaded
         self.discard(loaded)

@@ -135,7 +135,8 @@ class Group:
 
     def vacate(self) -> None:
         """Remove all members at once, because the group becomes a consumer group; it has no generation then."""
-        self.state, self.generation_id = GroupState.EMPTY, 0
+        self.state = GroupState.EMPTY
+        self.generation_id = 0
         self.protocol_type = self.protocol_name = self.leader = ""
         self.joined = 0
         self.members.clear()

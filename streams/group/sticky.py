@@ -169,7 +169,8 @@ class _Balance:
         while step is not None:
             giver, pool = step
             way.append((giver, pool, end))
-            end, step = giver, came[giver]
+            end = giver
+            step = came[giver]
         way.reverse()
         return way
 

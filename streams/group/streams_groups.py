@@ -194,8 +194,11 @@ class StreamsGroups:
         validated = group.topology.epoch if found.is_ready else -1
         settings = {_STANDBY_REPLICAS: str(self.configs.value(group_id, "streams.num.standby.replicas"))}
         before = group.topics_hash, group.validated_epoch, group.assignment_settings
-        group.configured, group.topics_version = found, self.topics.version
-        group.topics_hash, group.validated_epoch, group.assignment_settings = topics_hash, validated, settings
+        group.configured = found
+        group.topics_version = self.topics.version
+        group.topics_hash = topics_hash
+        group.validated_epoch = validated
+        group.assignment_settings = settings
         if found.problem is None or found.problem.code != StreamsStatus.MISSING_INTERNAL_TOPICS:
             group.creation_failures = {}
         return before != (topics_hash, validated, settings)
@@ -290,7 +293,8 @@ class StreamsGroups:
             if target != group.target.get(member_id):
                 group.target[member_id] = target
                 self._persist(target_member_record(group_id, member_id, target))
-        group.assignment_epoch, group.assigned_ms = group.epoch, now_ms
+        group.assignment_epoch = group.epoch
+        group.assigned_ms = now_ms
         self._persist(target_record(group_id, group))
 
     def _advance(self, group_id: str, group: StreamsGroup) -> None:
@@ -328,7 +332,8 @@ class StreamsGroups:
         self._advance(shell.group_id, group)
         if not group.members:
             self.timers.cancel(GroupTimer(TimerKind.FIRST_ASSIGNMENT, shell.group_id))
-            group.assignment_epoch, group.assigned_ms = group.epoch, None
+            group.assignment_epoch = group.epoch
+            group.assigned_ms = None
             self._persist(target_record(shell.group_id, group))
 
     def _drop(self, group_id: str, group: StreamsGroup, member: StreamsGroupMember) -> None:

@@ -142,7 +142,8 @@ class StreamsHeartbeats:
 
     def heartbeat(self, member_id: str, epoch: int, *, is_full: bool) -> StreamsGroupHeartbeat:
         """Return a heartbeat with what has changed, or with everything if an earlier one may have been lost."""
-        config, is_join = self._config, epoch == JOIN_EPOCH
+        config = self._config
+        is_join = epoch == JOIN_EPOCH
         roles = self._roles or TaskRoles()
         must_report = is_full or roles != self._reported
         self._reported = roles
@@ -200,7 +201,8 @@ class StreamsHeartbeats:
     def move(self, now_ms: int) -> list[Action]:
         """Tell the host of responses, and move to the assignment if its topics are known."""
         self._now_ms = now_ms
-        responses, self._responses = self._responses, []
+        responses = self._responses
+        self._responses = []
         for response in responses:
             if response.active_tasks is not None:
                 self._target = TaskRoles(
@@ -221,7 +223,10 @@ class StreamsHeartbeats:
             self._target = target
             return []
         is_same = target == self._roles and partitions == self._owned and not has_news
-        owned, self._owned, self._roles, self._target = self._owned, partitions, target, None
+        owned = self._owned
+        self._owned = partitions
+        self._roles = target
+        self._target = None
         if is_same:
             return []
         revoked = tuple(partition for partition in owned if partition not in set(partitions))
@@ -241,8 +246,12 @@ class StreamsHeartbeats:
         return [Revoke(owned)] if owned else []
 
     def _clear(self) -> tuple[TopicPartition, ...]:
-        owned, self._owned = self._owned, ()
-        self._roles, self._target, self._responses, self._endpoint_epoch = None, None, [], -1
+        owned = self._owned
+        self._owned = ()
+        self._roles = None
+        self._target = None
+        self._responses = []
+        self._endpoint_epoch = -1
         self.needs_metadata = False
         return owned
 

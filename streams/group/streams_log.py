@@ -37,7 +37,12 @@ from streams.protocol.wire import (
     struct,
 )
 
-_GROUP, _MEMBER, _TARGET, _TARGET_MEMBER, _CURRENT, _TOPOLOGY = 17, 19, 20, 21, 22, 23
+_GROUP = 17
+_MEMBER = 19
+_TARGET = 20
+_TARGET_MEMBER = 21
+_CURRENT = 22
+_TOPOLOGY = 23
 _VERSIONS: Final = frozenset({_GROUP, _MEMBER, _TARGET, _TARGET_MEMBER, _CURRENT, _TOPOLOGY})
 _OF_MEMBERS: Final = frozenset({_MEMBER, _TARGET_MEMBER, _CURRENT})
 
@@ -190,10 +195,14 @@ def load_streams_record(group: StreamsGroup, version: int, member_id: str, value
     elif version == _TARGET:
         group.assignment_epoch = 1 if value is None else decoded(_TARGET_VALUE, value)["assignment_epoch"]
     elif value is None:
-        group.epoch, group.topics_hash, group.validated_epoch, group.assignment_settings = 1, 0, -1, {}
+        group.epoch = 1
+        group.topics_hash = 0
+        group.validated_epoch = -1
+        group.assignment_settings = {}
     else:
         fields = decoded(_GROUP_VALUE, value)
-        group.epoch, group.topics_hash = fields["epoch"], fields["metadata_hash"]
+        group.epoch = fields["epoch"]
+        group.topics_hash = fields["metadata_hash"]
         group.validated_epoch = fields["validated_topology_epoch"]
         group.assignment_settings = _unpaired(fields["last_assignment_configs"] or ())
 

@@ -123,7 +123,8 @@ class _Round:
                 continue
             load = process.load, process.counts[member_id]
             if best is None or (load[0] < least[0] and load[1] < least[1]):
-                best, least = member_id, load
+                best = member_id
+                least = load
         return best
 
     def assign_active(self, tasks: Iterable[StreamsTask]) -> None:

@@ -58,5 +58,6 @@ class SubscribedTopics:
         names = sorted(set[str]().union(*wanted))
         found = {name: topic for name in names if (topic := directory.found(name)) is not None}
         is_changed = self.version < 0 or found != self.by_name
-        self.by_name, self.version = found, directory.version
+        self.by_name = found
+        self.version = directory.version
         return is_changed

@@ -136,7 +136,8 @@ class _Builder:
                 )
 
     def _branch(self, choices: Sequence[Any], flags: int) -> None:
-        fork, ends = self.add(_State()), []
+        fork = self.add(_State())
+        ends = []
         for choice in choices:
             fork.to.append(len(self.states))
             self.sequence(choice, flags)

@@ -144,7 +144,8 @@ class Reader:
         return value
 
     def _take(self, length: int) -> bytes:
-        start, self._position = self._position, self._position + length
+        start = self._position
+        self._position = self._position + length
         if length < 0 or self._position > len(self._data):
             raise struct.error(f"{length} bytes wanted at {start}, of {len(self._data)}")
         return self._data[start : self._position]

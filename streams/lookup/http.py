@@ -65,7 +65,9 @@ class HttpLookUp(Generic[L, A]):
             raise ConfigError(f"HttpLookUp: {_KEY} must be in the path or query of {url!r}")
         self._is_in_path = _KEY in parts.path
         self._arguments = (url, read, timeout, max_bytes, headers, client)
-        self._url, self._read, self._httpx = url, read, _httpx()
+        self._url = url
+        self._read = read
+        self._httpx = _httpx()
         # The operator limits the number of requests at a time.
         limits = self._httpx.Limits(max_connections=None)
         if not isinstance(timeout, timedelta) or timeout <= timedelta(0):
@@ -118,7 +120,8 @@ class HttpLookUp(Generic[L, A]):
 
     async def _body(self, response: Any, url: str) -> bytes:
         """Read the body of a response, decompressed, up to the maximum size."""
-        parts, size = [], 0
+        parts = []
+        size = 0
         async for part in response.aiter_bytes():
             size += len(part)
             if size > self._max_bytes:

@@ -72,7 +72,8 @@ class SqlLookUp(Generic[L, A]):
         parameters: Callable[[L], Parameters] | None = None,
     ) -> None:
         self._arguments = (query, source, row, parameters)
-        self._query, self._row = query, row
+        self._query = query
+        self._row = row
         self._source: Any = source
         self._is_engine = not callable(source)
         self._parameters = parameters or (_named if self._is_engine else _positional)

@@ -57,7 +57,9 @@ class FileLookUp(Generic[A]):
         clock: Clock | None = None,
     ) -> None:
         self._arguments = (path, key, row, text, check, clock)
-        self._path, self._key, self._row = Path(path), key, row
+        self._path = Path(path)
+        self._key = key
+        self._row = row
         self._text = (key,) if text is None else text
         self._clock: Clock = clock or SystemClock()
         if not isinstance(check, timedelta) or check < timedelta(0):
@@ -105,7 +107,8 @@ class FileLookUp(Generic[A]):
 
     def _check(self) -> None:
         version = self._version()
-        is_settled, self._seen = version == self._seen, version
+        is_settled = version == self._seen
+        self._seen = version
         if version == self._known or not is_settled:
             return
         self._known = version
@@ -116,7 +119,8 @@ class FileLookUp(Generic[A]):
         except (StreamsError, OSError) as error:
             log.warning("%r: the previous rows remain in use until the file changes again: %s", self, error)
             return
-        self._types, self._rows = _types(rows), rows
+        self._types = _types(rows)
+        self._rows = rows
 
     def _version(self) -> _Version | None:
         try:

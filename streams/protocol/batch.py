@@ -165,7 +165,8 @@ def encode(
 
 
 def _offset_deltas(block: Block) -> Sequence[int]:
-    offsets, count = block.offsets, len(block)
+    offsets = block.offsets
+    count = len(block)
     if len(offsets) != count or (isinstance(offsets, range) and offsets.step == 1):
         return range(count)
     first = offsets[0]

@@ -12,7 +12,8 @@ from streams.core.records import NO_TIMESTAMP, Block, ProducerStamp
 _KEY = struct.Struct(">hh")
 _VALUE = struct.Struct(">hi")
 _VERSION = 0
-_ABORT, _COMMIT = 0, 1
+_ABORT = 0
+_COMMIT = 1
 
 # A control record of an unknown type, which every reader skips (``ControlRecordType.UNKNOWN``).
 _GAP_KEY: Final = b"\x00\x00\x7f\xff"

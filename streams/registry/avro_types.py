@@ -92,7 +92,8 @@ class _Parser:
         if kind == "fixed":
             found.size = _part(given, "size")
         elif kind == "enum":
-            found.symbols, found.default = tuple(_part(given, "symbols")), given.get("default")
+            found.symbols = tuple(_part(given, "symbols"))
+            found.default = given.get("default")
             if found.default is not None and found.default not in found.symbols:
                 raise invalid_schema(f"enum {full}: the default {found.default!r} is none of its symbols")
         else:

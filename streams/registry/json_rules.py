@@ -219,7 +219,8 @@ def _values(new: Mapping[str, Any], old: Mapping[str, Any], path: str) -> Iterat
     """Compare bounds, patterns and enumerations, which may only become wider."""
     for name in (*_LOWER, *_UPPER):
         if name in new:
-            bound, held = new[name], old.get(name)
+            bound = new[name]
+            held = old.get(name)
             if held is None or (bound > held if name in _LOWER else bound < held):
                 change = "ADDED" if held is None else "INCREASED" if name in _LOWER else "DECREASED"
                 yield _problem(f"{_words(name)}_{change}", f"{path}/{name}")

@@ -151,7 +151,8 @@ class _Parser:
         self._block(member)
         # The presence of an optional field of proto3 is a oneof of its own, after those that are declared.
         for part in optional:
-            part.proto3_optional, part.oneof_index = True, len(message.oneof_decl)
+            part.proto3_optional = True
+            part.oneof_index = len(message.oneof_decl)
             message.oneof_decl.add(name=f"_{part.name}")
 
     def _field(self, message: DescriptorProto, word: str) -> FieldDescriptorProto:
@@ -172,12 +173,15 @@ class _Parser:
         self._expect(";")
 
     def _options(self, part: FieldDescriptorProto) -> None:
-        depth, name, is_name = 1, "", True
+        depth = 1
+        name = ""
+        is_name = True
         while depth:
             token = self._next()
             depth += (token in "[{") - (token in "]}")
             if depth == 1 and token == ",":
-                name, is_name = "", True
+                name = ""
+                is_name = True
             elif depth == 1 and token == "=":
                 is_name = False
             elif is_name:

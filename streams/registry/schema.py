@@ -15,7 +15,9 @@ from attrs.validators import instance_of
 
 from streams.registry.errors import invalid_schema
 
-AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
+AVRO = "AVRO"
+JSON = "JSON"
+PROTOBUF = "PROTOBUF"
 TYPES = (JSON, PROTOBUF, AVRO)
 
 
@@ -52,7 +54,8 @@ class Schema:
         Raises:
             RegistryError: a field has the wrong type.
         """
-        kind, text = given.get("schemaType") or AVRO, given.get("schema")
+        kind = given.get("schemaType") or AVRO
+        text = given.get("schema")
         if kind not in TYPES:
             raise invalid_schema(f"schemaType {kind!r} is none of {', '.join(TYPES)}")
         if not isinstance(text, str) or not text.strip():

@@ -134,7 +134,8 @@ def replay(
         closing = stack.pop_all()
         if keep:
             atexit.register(closing.close)
-        outputs, stores = Outputs(session, runner), Stores(session)
+        outputs = Outputs(session, runner)
+        stores = Stores(session)
         result = ReplayResult(session, outputs, stores, runner, _nothing if keep else closing.close)
     _check_late(result, limit, is_given=max_dropped is not None)
     return result

@@ -212,7 +212,8 @@ class ResetPlan:
 
     def _metadata(self) -> dict[TopicPartition, str]:
         """Return the metadata of the new offsets: the partition groups to which a grown topic's partitions belong."""
-        grown, result = self._grown(), {}
+        grown = self._grown()
+        result = {}
         for place in self.offsets:
             number = self.groups.get(place.topic)
             group = place.partition % number if number and place.topic in grown else None

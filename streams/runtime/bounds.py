@@ -43,7 +43,8 @@ class DerivedBounds:
         slot = inputs, bound.text()
         if (kept := self._kept.get(slot)) is not None:
             return kept, None
-        wanted, writes = dict(bound.offsets), upstream_of(plan, inputs)
+        wanted = dict(bound.offsets)
+        writes = upstream_of(plan, inputs)
         given = {topic for topic, _ in bound.offsets} - inputs
         for topic in _in_order(writes, given):
             if topic in inputs:

@@ -101,7 +101,8 @@ class BrokerAssignment:
 
     def host_facts(self) -> HostFacts:
         """Return the facts of the instance."""
-        facts, config = self.member.facts(), self._plan.config
+        facts = self.member.facts()
+        config = self._plan.config
         endpoint = None
         if facts.application_server:
             endpoint = Endpoint(*parse_address(facts.application_server))
@@ -109,7 +110,8 @@ class BrokerAssignment:
 
     def changelog_sums(self) -> ChangelogSums:
         """Return the positions of the local state of the instance."""
-        positions, restorer = self.member.facts().positions, self.member.restorer
+        positions = self.member.facts().positions
+        restorer = self.member.restorer
         ends = {task: at + lag for task, at in positions.items() if (lag := restorer.lag(task)) is not None}
         return ChangelogSums(positions, ends)
 

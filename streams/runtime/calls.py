@@ -65,7 +65,8 @@ class TaskCalls:
 
     def _forward(self) -> int:
         """Let each node forward as many results as the nodes before it can accept, and return the number of results."""
-        count, limit = 0, _NO_LIMIT
+        count = 0
+        limit = _NO_LIMIT
         for node in self.nodes:
             count += node.forward(limit)
             limit = min(limit, node.room)

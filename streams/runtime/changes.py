@@ -99,7 +99,9 @@ class StoreChanges:
                 yield StoreChange(self._entry(key, value, time_ms, kept), partition.partition, offset)
 
     def _entry(self, key: bytes, value: bytes | None, time_ms: int, headers: Headers | None) -> StoreEntry:
-        spec, start_ms, end_ms = self.spec, None, None
+        spec = self.spec
+        start_ms = None
+        end_ms = None
         if spec.kind.family is Family.WINDOWS:
             key, start_ms, _ = window_parts(key)
             end_ms = start_ms + spec.window_size_ms

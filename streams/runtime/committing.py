@@ -168,7 +168,8 @@ class Committer:
             pass  # Rejected records to be retried are reprocessed.
         if self.progress is not None:
             self.progress.aborted()
-        old, self.producer = self.producer, self._new_producer()
+        old = self.producer
+        self.producer = self._new_producer()
         self._is_initialized = self._has_begun = False
         old.abandon()
 

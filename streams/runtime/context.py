@@ -203,7 +203,8 @@ class TaskNodeContext:
 
     def side_output(self) -> Lost | None:
         """Return the function that forwards a dropped record to the side outputs, or None if there are none."""
-        nodes, node = self._task.topology.nodes, self.node
+        nodes = self._task.topology.nodes
+        node = self.node
         sides = [
             (operator.reasons, self.forward_to(child))
             for child in self.children

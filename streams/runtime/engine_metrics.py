@@ -33,7 +33,8 @@ class EngineMetrics:
             if hits + misses:
                 metrics.amounts(spec, **place).record(hits, hits + misses)
         for name, spec in table.TIME_STATISTICS.items():
-            sensor, grown = metrics.amounts(spec, **place), self._since(now, name)
+            sensor = metrics.amounts(spec, **place)
+            grown = self._since(now, name)
             if grown.count:
                 average = grown.total // grown.count
                 # The largest time is known only since the database was opened.
@@ -42,7 +43,8 @@ class EngineMetrics:
         self._last = now
 
     def _since(self, now: Mapping[str, Statistic], name: str) -> Statistic:
-        found, last = now.get(name, _NONE), self._last.get(name, _NONE)
+        found = now.get(name, _NONE)
+        last = self._last.get(name, _NONE)
         if found.count < last.count:
             return found
         return Statistic(found.count - last.count, found.total - last.total, found.highest)

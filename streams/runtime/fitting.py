@@ -19,7 +19,8 @@ def misfit(task_id: TaskId, store: Store) -> str | None:
     Raises:
         StoreError: the store's content has an unknown or incompatible format, or must be restored but has no changelog.
     """
-    found, wanted = store.found_format, store.own_format()
+    found = store.found_format
+    wanted = store.own_format()
     where = f"store {store.spec.name!r} of task {task_id}"
     if found is None:
         if store.is_empty:
@@ -62,13 +63,15 @@ def misfit(task_id: TaskId, store: Store) -> str | None:
 
 def loss_of_fields(store: Store) -> str | None:
     """Return a warning if the class of a store's values has lost fields whose content the store still has."""
-    found, wanted = store.found_format, store.own_format()
+    found = store.found_format
+    wanted = store.own_format()
     if found is None or found.version != wanted.version or store.is_empty:
         return None
     names = found.lost_fields(wanted)
     if not names:
         return None
-    listed, step = ", ".join(map(repr, names)), f"{wanted.version}, {wanted.version + 1}"
+    listed = ", ".join(map(repr, names))
+    step = f"{wanted.version}, {wanted.version + 1}"
     return (
         f"store {store.spec.name!r}: the class of its values has no field {listed} any more: its content in the "
         "entries is ignored, and gone after the next change of each; to keep it, give the class the field again, or "

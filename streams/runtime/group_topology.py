@@ -29,7 +29,8 @@ def group_topology(plan: ApplicationPlan) -> GroupTopology:
 
 
 def _sub_topology(plan: ApplicationPlan, sub: SubTopology, groups: Sequence[frozenset[str]]) -> GroupSubtopology:
-    topology, replicas = plan.topology, plan.config.replication_factor
+    topology = plan.topology
+    replicas = plan.config.replication_factor
     sources = tuple(sorted(topic for topic in sub.source_topics if not plan.is_internal(topic)))
     internal = sorted((topic for topic in sub.source_topics if plan.is_internal(topic)), key=plan.physical_topic)
     names = tuple(map(plan.physical_topic, internal))

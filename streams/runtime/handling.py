@@ -153,7 +153,8 @@ class Handlers:
                                context.node)  # fmt: skip
 
     def _drop(self, setting: Setting, context: ErrorHandlerContext, error: Exception) -> None:
-        place, reason = place_in_user_code(error), _FAILED[setting]
+        place = place_in_user_code(error)
+        reason = _FAILED[setting]
         where = "within a punctuation" if context.topic is None else f"{context.topic}-{context.partition}"
         if context.topic is not None:
             where += f" at offset {context.offset}"

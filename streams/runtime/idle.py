@@ -22,7 +22,8 @@ from streams.runtime.recording import OrderRecorder
 from streams.topology import SourceNode, StreamTime, Topology, sub_topologies
 
 #: Bounds in milliseconds for the time between two advances of an idle group; within them it is a tenth of the limit.
-_SHORTEST_STEP_MS, _LONGEST_STEP_MS = 10, 250
+_SHORTEST_STEP_MS = 10
+_LONGEST_STEP_MS = 250
 
 #: Advances an operator to a stream time; returns whether it has forwarded records or changed its state.
 Advance = Callable[[int], bool]
@@ -87,7 +88,8 @@ def step_ms(limit_ms: int) -> int:
 
 def _subs_above(topology: Topology, topics: Iterable[str]) -> frozenset[int]:
     """Return the ids of all sub-topologies upstream of the given repartition topics."""
-    subs, found = sub_topologies(topology), set[int]()
+    subs = sub_topologies(topology)
+    found = set[int]()
     waiting = [topic for topic in topics if topic in topology.internal_topics]
     while waiting:
         topic = waiting.pop()

@@ -95,7 +95,8 @@ class Instance:
         self.metrics.watch(partial(readings, self))
         self.endpoint = config.application_server
         self.supervisor = Supervisor(config, environment, self.listeners, self.metrics, self._make_thread)
-        self.life, self.pool = self.supervisor.life, self.supervisor.pool
+        self.life = self.supervisor.life
+        self.pool = self.supervisor.pool
         self._clients = InstanceClients(cluster, config, clock, environment.home, self.metrics)
         self._plans = Plans(self.topology, config, clock, self.grouper, self.bounds is not None)
         self._provisioner = Provisioner(cluster, clock, config, self.topology, environment.creates_topics)

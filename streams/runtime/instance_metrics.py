@@ -32,7 +32,8 @@ def metrics_of(config: StreamsConfig, clock: Clock) -> Metrics:
 
 def readings(instance: "Instance", now_ms: int) -> Iterator[Reading]:
     """Yield the current values of the metrics that are read from an instance."""
-    place, state = MetricPlace(client=instance.client_name), instance.state
+    place = MetricPlace(client=instance.client_name)
+    state = instance.state
     yield table.VERSION, place, _version()
     yield table.APPLICATION_ID, place, instance.config.application_id
     yield table.TOPOLOGY_DESCRIPTION, place, str(describe(instance.topology))

@@ -42,7 +42,8 @@ class KeySampler:
     def look(self, block: Block) -> tuple[int, Exception] | None:
         """Sample the next block of raw records; return the index of a record that fails the task, and the error."""
         keys = block.keys
-        count, skip = len(keys), self._skip
+        count = len(keys)
+        skip = self._skip
         if skip >= count:
             self._skip = skip - count
             return None

@@ -238,7 +238,8 @@ class PartitionLanes:
     def take(self) -> Batch | None:
         """Remove the next certain records, and return them in the order of processing; call it until there are none."""
         if self._whole is not None:
-            batch, self._whole = self._whole, None
+            batch = self._whole
+            self._whole = None
             return batch
         waiting = [lane for lane in self.lanes.values() if lane.drops or lane.size]
         if not waiting:
@@ -248,7 +249,8 @@ class PartitionLanes:
         dropping: Lane | None = None
         for lane in waiting:
             if lane.drops and (bound is None or (lane.drops[0][0], lane.number) <= bound):
-                bound, dropping = (lane.drops[0][0], lane.number), lane
+                bound = (lane.drops[0][0], lane.number)
+                dropping = lane
         counts = [lane.count_certain(bound) for lane in waiting]
         if not any(counts):
             # No certain record is before the one to be dropped.
@@ -275,7 +277,8 @@ class PartitionLanes:
 
     def _compact(self) -> None:
         """Move the remaining records, which are at most as many as have been taken since the last call."""
-        before, self._records = self._records, _Records()
+        before = self._records
+        self._records = _Records()
         for lane in self.lanes.values():
             first = len(self._records)
             if lane.size:

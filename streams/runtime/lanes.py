@@ -49,7 +49,8 @@ class _Head:
     def is_filled(self) -> bool:
         """Read the next block if the current block is exhausted; return whether the lane has more records."""
         while not self.places:
-            self.block, self.start = next(self.lane, None), 0
+            self.block = next(self.lane, None)
+            self.start = 0
             if self.block is None:
                 return False
             self.places = running_max(places_of(self.block))

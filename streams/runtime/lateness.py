@@ -34,7 +34,8 @@ class Disorder:
         if not times:
             return
         ordered = sorted(times)  # If the times are in order, this is faster than finding the minimum.
-        lowest, highest = ordered[0], ordered[-1]
+        lowest = ordered[0]
+        highest = ordered[-1]
         # Records are skipped if they cannot change the result: a larger lag is already known, or all are in order.
         if max(highest, self._highest_ms) - lowest > self.counter.value and (
             lowest < self._highest_ms or ordered != times

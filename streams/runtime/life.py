@@ -73,7 +73,8 @@ class Life:
         with self.lock:
             if state not in _NEXT[self.state]:
                 return False
-            before, self.state = self.state, state
+            before = self.state
+            self.state = state
             self._pending.append((state, before))
         log.info("application %r: %s -> %s", self.application_id, before.name, state.name)
         return True

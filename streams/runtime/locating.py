@@ -174,7 +174,8 @@ class StorePlaces:
         leading = counts if joint is None else counts.keys() & set(joint.topics(plan.topology, counts))
         topic = max(leading, key=lambda topic: (counts[topic], topic), default="")
         by_partition = {tp.partition: task_id for task_id, group in groups.items() for tp in group if tp.topic == topic}
-        count, chosen = counts.get(topic, 0), _own_partitioner(plan, topic)
+        count = counts.get(topic, 0)
+        chosen = _own_partitioner(plan, topic)
         inputs = frozenset(map(plan.physical_topic, counts))
         read = frozenset((plan.physical_topic(tp.topic), tp.partition) for group in groups.values() for tp in group)
         return cls(plan, directive, spec, tuple(groups), inputs, read, topic, count, by_partition, chosen)

@@ -100,7 +100,8 @@ def lost_changelogs(
     """Return the changelogs that have lost records; ``committed`` has their end offsets at the last commit."""
     found = []
     for name, partition in changelogs.items():
-        end, kept = extents[partition].stop, changelog_position(stores[name])
+        end = extents[partition].stop
+        kept = changelog_position(stores[name])
         is_rebuilding = rebuilt_end(stores[name]) == _UNFINISHED
         loss = Loss(task_id, name, partition, end, committed.get(name), kept, is_rebuilding)
         if is_rebuilding or loss.end < max(loss.committed or 0, loss.kept):
@@ -220,7 +221,8 @@ class LossGuard:
         A rebuild that is interrupted is repeated at the next start, since the store notes that it has begun.
         """
         store.commit({_REBUILT: str(_UNFINISHED).encode()})
-        others, count = self.restorer.live_keys(partition), 0
+        others = self.restorer.live_keys(partition)
+        count = 0
         with self.new_producer() as producer:
             for block in store.snapshot_blocks():
                 producer.send_block(partition, block)

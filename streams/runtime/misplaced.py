@@ -91,7 +91,8 @@ class KeyWatch:
 
         Return the index of the first one, with an error, if the task must fail.
         """
-        topic, places = self._topics[item.name], sampler.places
+        topic = self._topics[item.name]
+        places = sampler.places
         if topic.is_by_key is None:
             topic.is_by_key = self.is_by_key(item.name)
         if not topic.is_by_key:

@@ -59,7 +59,8 @@ def _json(value: object) -> bytes:
 
 def _encode_lanes(lanes: Mapping[int, int]) -> bytes:
     """Return the distances of lanes 0, 1, ..., of which none is 0; 0 and a number skip so many lanes."""
-    parts, following = [], 0
+    parts = []
+    following = 0
     for lane, ahead in sorted(lanes.items()):
         if ahead <= 0:
             raise ValueError(f"lane {lane} is {ahead} records ahead: only lanes that are ahead have a position")

@@ -276,7 +276,8 @@ class Outbox:
 
     def take_laned_bytes(self) -> int:
         """Return the size of the records drained since the last call whose topics are merged by place."""
-        size, self._laned_bytes = self._laned_bytes, 0
+        size = self._laned_bytes
+        self._laned_bytes = 0
         return size
 
     def joined(self, drained: Drained) -> Block:

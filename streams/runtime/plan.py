@@ -392,7 +392,8 @@ class ApplicationPlan:
         result = []
         for logical in self.groups[task_id]:
             source = sources[logical.topic]
-            seen_as, groups = self._prefixed(logical.topic), self.divisions.get(logical.topic)
+            seen_as = self._prefixed(logical.topic)
+            groups = self.divisions.get(logical.topic)
             result += [
                 TaskInput(partition, source, logical.topic, logical.partition, seen_as, groups)
                 for partition in (self.stored_in(logical) if only is None else only.get(logical, ()))

@@ -274,7 +274,8 @@ class ProgressBoard:
         """Return what wakes the waiting threads if the version is not ``before``; it is called without the lock."""
         if self._version == before:
             return []
-        waiting, self._waiting = self._waiting, set()
+        waiting = self._waiting
+        self._waiting = set()
         return [self._wakes[thread] for thread in waiting if thread in self._wakes]
 
 

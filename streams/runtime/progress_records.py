@@ -55,7 +55,8 @@ class ProgressRecord:
             parts += [varint(lane - last_lane), varint(mark.place_ms - last_ms), varint(mark.state)]
             if mark.state is MarkState.RESTORING:
                 parts.append(varint(mark.restored))
-            last_lane, last_ms = lane, mark.place_ms
+            last_lane = lane
+            last_ms = mark.place_ms
         return b"".join(parts)
 
     def block(self, now_ms: int) -> Block:

@@ -111,7 +111,8 @@ class Punctuations:
                 timer.is_cancelled = timer.is_cancelled or with_cancelled
             elif with_wall_clock or timer.kind is PunctuationType.STREAM_TIME:
                 # In the order of ``timers``, which decides between equal due times.
-                timer.due_ms, timer.sequence = before.due_ms, next(self._sequence)
+                timer.due_ms = before.due_ms
+                timer.sequence = next(self._sequence)
         for kind, heap in self._heaps.items():
             self._heaps[kind] = []
             for _, _, timer in heap:

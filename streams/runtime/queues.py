@@ -206,7 +206,8 @@ class PartitionQueue:
             failure = drop.effect()
             if failure is not None:
                 # Continue as if nothing from the failed record on had been fetched.
-                self.failure, self.fetched = failure, drop.offset
+                self.failure = failure
+                self.fetched = drop.offset
                 self.batches.clear()
                 self.start = self.size = 0
                 return
@@ -481,7 +482,8 @@ class TaskQueues:
         return self._max_idle_ms > 0 or (self._max_idle_ms == 0 and not queue.is_caught_up)
 
     def _single(self, queue: PartitionQueue, limit: int) -> Run:
-        batch, start = queue.batches[0], queue.start
+        batch = queue.batches[0]
+        start = queue.start
         stop = min(len(batch), start + limit)
         if start == 0 and stop == len(batch):
             return Run(
@@ -501,7 +503,8 @@ class TaskQueues:
         look = min(limit, _LOOK_AHEAD)
         spans = []
         for queue in filled:
-            batch, start = queue.batches[0], queue.start
+            batch = queue.batches[0]
+            start = queue.start
             stop = min(len(batch), start + look)
             is_whole = stop == len(batch) and len(queue.batches) == 1 and not batch.drops
             places = running_max(places_of(batch)[start:stop])

@@ -200,7 +200,8 @@ class Restorer:
         etas: dict[TaskId, int | None] = {}
         for item in list(self._open.values()):
             if item.end is not None:
-                left, done = max(0, item.end - item.position), item.position - item.start
+                left = max(0, item.end - item.position)
+                done = item.position - item.start
                 eta_ms = left * (now_ms - item.started_ms) // done if done else None
                 before = etas.get(item.task_id, 0)
                 etas[item.task_id] = None if eta_ms is None or before is None else max(before, eta_ms)
@@ -292,7 +293,9 @@ class Restorer:
             item.ahead = range(0)
 
     def _record(self, item: _Restoring, count: int, start_ns: int) -> None:
-        metrics, task_id, spec = self._metrics, item.task_id, item.store.spec
+        metrics = self._metrics
+        task_id = item.task_id
+        spec = item.store.spec
         if item.end is None:
             metrics.counter(table.UPDATED, task=task_id).value += count
             return

@@ -94,7 +94,8 @@ class TaskSampling:
 
     def _next(self, run: Run) -> tuple[int, bytes | None]:
         """Return index and ``traceparent`` of the first sampled record; if there is none, the length of the run."""
-        every, rows = self._spans.every, len(run)
+        every = self._spans.every
+        rows = len(run)
         if run.headers is None:
             left = every - self._count - 1 if every else rows
             self._count = 0 if left < rows and not left else self._count + min(left, rows)

@@ -193,7 +193,8 @@ class Stage(Generic[T]):
             TopologyError: a cycle exceeds the maximum number of rounds, or grows endlessly.
         """
         if self._uncounted:
-            counted, self._uncounted = self._uncounted, 0
+            counted = self._uncounted
+            self._uncounted = 0
             self.rounds.note(counted, self._lag, self._topics)
         while (task := self._next(monotonic_ms)) is not None:
             queue = self.policy.queue_of(task)

@@ -296,7 +296,8 @@ class Task:
         self.now_ms = now_ms
         fired = self._punctuate(PunctuationType.WALL_CLOCK_TIME, now_ms)
         if self.calls is not None and (forwarded := self.calls.forward()):
-            self.is_dirty, fired = True, fired + forwarded
+            self.is_dirty = True
+            fired = fired + forwarded
         return fired
 
     def finish_calls(self) -> None:
@@ -361,7 +362,9 @@ class Task:
         values: Any = iter(run.values)
         timestamps: Any = self.outbox.placed(run.timestamps, run.places)
         self.stop.clear()
-        self._run, self._values, self._time_memo = run, values, (0, self.queues.stream_time_ms)
+        self._run = run
+        self._values = values
+        self._time_memo = (0, self.queues.stream_time_ms)
         try:
             if isinstance(run.queues, list):
                 self._item = None
@@ -518,7 +521,8 @@ class Task:
 
     def within(self, context: RecordContext, forward: Callable[[], None]) -> None:
         """Call ``forward`` for a buffered record, with ``context`` as the metadata of the current record."""
-        before, self._override = self._override, context
+        before = self._override
+        self._override = context
         try:
             forward()
         finally:
@@ -532,7 +536,8 @@ class Task:
         Raises:
             ProcessingError: the call or a downstream node failed, and the handler returned "fail".
         """
-        before, self._raw = self._raw, raw
+        before = self._raw
+        self._raw = raw
         try:
             self.within(context, partial(self.failures.check, forward))
         finally:

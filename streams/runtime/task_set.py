@@ -181,7 +181,8 @@ class TaskSet:
             self.close(task)
 
     def _open(self, task_id: TaskId, stores: dict[str, Any], logs: TaskLogs, *, is_on_disk: bool) -> None:
-        plan, last = self.plan, logs.commits[task_id]
+        plan = self.plan
+        last = logs.commits[task_id]
         has_lost = self._check_stores(task_id, stores, logs, is_on_disk=is_on_disk)
         starts = self._positions(task_id, logs)
         limits = {
@@ -366,7 +367,8 @@ class TaskSet:
         """
         result = {}
         for item in self.plan.inputs(task_id):
-            partition, committed = item.partition, logs.commits[task_id].offsets.get(item.partition)
+            partition = item.partition
+            committed = logs.commits[task_id].offsets.get(item.partition)
             if committed is None:
                 result[partition] = logs.begins[partition]
             elif self.plan.is_own(item):

@@ -111,8 +111,11 @@ class StreamThread(RebalanceListener):
 
     def __attrs_post_init__(self) -> None:
         shared = self.shared
-        self.config, self.schedule, self.clock = shared.config, shared.schedule, shared.environment.clock
-        self.consumer, self.restorer = self.task_set.consumer, self.task_set.restorer
+        self.config = shared.config
+        self.schedule = shared.schedule
+        self.clock = shared.environment.clock
+        self.consumer = self.task_set.consumer
+        self.restorer = self.task_set.restorer
         self.task_set.owner = self
         self.assignment.serve(self)
         self.stopping = shared.environment.threads.signal()
@@ -275,7 +278,8 @@ class StreamThread(RebalanceListener):
 
     def _note_ends(self) -> bool:
         """Pass new positions and end offsets of inputs from the consumer to the tasks; return whether any are new."""
-        consumer, owner_of = self.consumer, self.task_set.owner_of
+        consumer = self.consumer
+        owner_of = self.task_set.owner_of
         news = consumer.take_news()
         if self._has_new_tasks or self.schedule.is_finite:
             news |= owner_of.keys()
@@ -308,7 +312,8 @@ class StreamThread(RebalanceListener):
 
     def _process(self) -> int:
         """Process buffered records, stage by stage, and send the outputs; return the number of processed records."""
-        total, sensors = 0, self.sensors
+        total = 0
+        sensors = self.sensors
         now, monotonic, start_ns = self.clock.now_ms(), self.clock.monotonic_ms(), self.clock.monotonic_ns()
         end_ns = start_ns + _PROCESS_NS
         feeding = (task.task_id.sub_topology for task in self.tasks.values() if task.feeds_idle and task.has_work)
@@ -497,7 +502,9 @@ class StreamThread(RebalanceListener):
         """Return the user data for this thread's subscription, with the state positions of its process."""
         task_set = self.task_set
         active, copies = tuple(sorted(task_set.active)), tuple(sorted(task_set.copies))
-        process_id, positions, endpoint = task_set.home.process_id, task_set.positions(), self.shared.endpoint()
+        process_id = task_set.home.process_id
+        positions = task_set.positions()
+        endpoint = self.shared.endpoint()
         return MemberFacts(
             process_id, active, copies, positions, self.wants_shutdown, self.name, endpoint, self.config.tags
         )

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from streams.runtime.thread import StreamThread
 
 #: The ordinals of the thread states in Kafka Streams.
-_STARTING, _ASSIGNED, _RUNNING, _STOPPING = 1, 3, 4, 5
+_STARTING = 1
+_ASSIGNED = 3
+_RUNNING = 4
+_STOPPING = 5
 
 
 @define(eq=False)
@@ -82,7 +85,9 @@ class ThreadMetrics:
 
 def readings(thread: "StreamThread", now_ms: int) -> Iterator[Reading]:
     """Yield the current values of a thread's metrics and its tasks' metrics."""
-    sensors, restorer, copies = thread.sensors, thread.restorer, thread.task_set.copies
+    sensors = thread.sensors
+    restorer = thread.restorer
+    copies = thread.task_set.copies
     place = MetricPlace(thread.name)
     state = _STOPPING if thread.stopping.is_set() else _RUNNING if thread.is_ready else _STARTING
     tasks = copied(thread.tasks)

@@ -194,7 +194,8 @@ class ThreadPool:
 
     def _share_memory(self) -> None:
         """Divide the memory of record caches and of uncommitted state among the threads."""
-        config, count = self._config, len(self.members)
+        config = self._config
+        count = len(self.members)
         budget = MemoryBudget(config.state_memory_max_bytes, config.cache_max_bytes)
         for thread in self.stream_threads:
             thread.uncommitted.max_bytes = budget.uncommitted_bytes // count

@@ -179,7 +179,8 @@ class ThreadProgress:
 
     def committed(self, now_ms: int) -> None:
         """Show the marks of the transaction, which is committed."""
-        marks, self._enclosed = self._enclosed, {}
+        marks = self._enclosed
+        self._enclosed = {}
         if marks:
             self._show(marks, now_ms)
 

@@ -73,7 +73,8 @@ class _Survey:
         self._search_folders()
         if not self.stores and not self.topics:
             return
-        config, moved = self.plan.config, self._moved()
+        config = self.plan.config
+        moved = self._moved()
         found = [f"store {store!r} ({', '.join(where)})" for store, where in self.stores.items()]
         found += [f"topic {name}" for name in self.topics]
         text = f"application {config.application_id!r} has state that its topology does not know: {'; '.join(found)}"
@@ -131,7 +132,8 @@ class _Survey:
 
     def _moved(self) -> list[tuple[str, str]]:
         """Return the (old name, new name) pairs of the stores that seem to have been renamed."""
-        plan, topology = self.plan, self.plan.topology
+        plan = self.plan
+        topology = self.plan.topology
         left = [
             store for store in self.stores if store in self.filled and (is_generated(store) or store in topology.stores)
         ]

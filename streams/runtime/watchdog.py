@@ -44,7 +44,8 @@ class Watchdog:
 
     def look(self) -> None:
         """Log the threads that have become stuck, or are no longer stuck, since the last check."""
-        now_ms, began_ms = self._clock.monotonic_ms(), self._iterations_ms()
+        now_ms = self._clock.monotonic_ms()
+        began_ms = self._iterations_ms()
         for name, iteration_ms in began_ms.items():
             is_stuck = now_ms - iteration_ms > self._limit_ms
             if is_stuck and name not in self._stuck:

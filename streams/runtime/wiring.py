@@ -43,7 +43,8 @@ class ThreadFactory:
 
     def make(self, number: int) -> StreamThread:
         """Create the stream thread with this number, subscribed to the topics of all tasks."""
-        config, clients = self._shared.config, self._clients
+        config = self._shared.config
+        clients = self._clients
         name = clients.name(f"thread-{number}")
         shared = evolve(self._shared, metrics=self._shared.metrics.of_thread(name))
         assignment = self._assignment(self._plan)

@@ -79,7 +79,8 @@ class RecordCache:
         share of updates whose key was already buffered, in millionths.
         """
         into = self._sections.setdefault(section, Section(section, emit))
-        into.emit, into.hit_ratio = emit, hit_ratio
+        into.emit = emit
+        into.hit_ratio = hit_ratio
         is_counted = hit_ratio is not None
 
         @inlined
@@ -118,14 +119,16 @@ class RecordCache:
                 size = grown = _ENTRY_BYTES + _weight(slot) + _weight(new) + _weight(old)
             else:
                 grown = _weight(new) - _weight(held[1])
-                old, size = held[0], held[6] + grown
+                old = held[0]
+                size = held[6] + grown
             into.entries[slot] = (old, new, timestamp_ms, headers, origin(), is_latest, size)
             into.size_bytes += grown
             self.size_bytes += grown
             while self.size_bytes > self.max_bytes and into.entries:
                 self._flush(into)
 
-        into.hold, into.hold_slot = hold, hold_slot
+        into.hold = hold
+        into.hold_slot = hold_slot
         return into
 
     def flush(self, section: str) -> None:
@@ -161,7 +164,8 @@ class RecordCache:
         """Emit all buffered updates; updates that arrive during the flush are buffered until the next flush."""
         if not section.entries:
             return
-        held, section.entries = section.entries, {}
+        held = section.entries
+        section.entries = {}
         if section.hit_ratio is not None:
             section.hit_ratio.record(1_000_000 * (section.updates - len(held)) // section.updates)
             section.updates = 0

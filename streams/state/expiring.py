@@ -149,7 +149,8 @@ class ExpiringLayout(Layout):
 
     def _expired_in(self, namespace: int) -> Iterator[tuple[int, bytes]]:
         """Yield (expiry time, key bytes) of the entries in a bucket, except those that now expire in a later bucket."""
-        from_bytes, bucket_ms = self.plain.entries.from_bytes, self.bucket_ms
+        from_bytes = self.plain.entries.from_bytes
+        bucket_ms = self.bucket_ms
         for key, _ in self.staged.scan(namespace, None, None):
             data = self.staged.get(_ENTRIES, key)
             if data is not None:
@@ -278,7 +279,9 @@ class ExpiringTimestampedStore(Store, KeyAccess[K, ValueAndTimestamp[V]]):
     def __init__(self, spec: StoreSpec, staged: StagedEngine, memory: MemoryBudget) -> None:
         super().__init__(spec, staged, memory)
         self.expiry = self._layout = _layout(self, spec, staged, self._keys, self._values)
-        self.get_pair, self.take_pair, self.put_pair = self.expiry.find, self.expiry.take, self.expiry.put
+        self.get_pair = self.expiry.find
+        self.take_pair = self.expiry.take
+        self.put_pair = self.expiry.put
         self.undeleted_pair = self.expiry.find_undeleted
 
     def get(self, key: K) -> ValueAndTimestamp[V] | None:

@@ -78,7 +78,8 @@ class Content:
             if was is not None and now is not None and was != now and not (may_convert and what == "values"):
                 found.append(f"holds {what} written as {was}, but the topology reads {now}")
         if self.holds_duplicates != wanted.holds_duplicates:
-            several, one = "several values per key and time", "one value per key and time"
+            several = "several values per key and time"
+            one = "one value per key and time"
             was, now = (several, one) if self.holds_duplicates else (one, several)
             found.append(f"holds {was}, but the topology keeps {now}")
         elif self.window_size_ms != wanted.window_size_ms:
@@ -119,7 +120,8 @@ class StoreFormat:
     @classmethod
     def of(cls, spec: StoreSpec, *, is_logged: bool) -> "StoreFormat":
         """Return the format of a store with this spec."""
-        content, kind = Content.of(spec), spec.kind
+        content = Content.of(spec)
+        kind = spec.kind
         version = version_of(spec.migrations)
         return cls(content, kind.name, kind.segment_ms(spec), is_logged, version, fields_of(spec.value_serde))
 

@@ -104,7 +104,8 @@ def read_headers(data: bytes) -> tuple[Headers, int]:
     headers = []
     for _ in range(count):
         length, place = read_varint(data, place)
-        name, place = data[place : place + length].decode(), place + length
+        name = data[place : place + length].decode()
+        place = place + length
         length, place = read_varint(data, place)
         content = None if length < 0 else data[place : place + length]
         place += max(length, 0)

@@ -62,7 +62,8 @@ class HotState:
 
     def set_value_form(self, value_type: type | None, holds_objects: bool) -> None:
         """Set whether values are held as objects, and the exact type of the values if known."""
-        self.value_type, self.holds_objects = value_type, holds_objects
+        self.value_type = value_type
+        self.holds_objects = holds_objects
         self._update_in_place_type()
 
     def set_followed(self, is_followed: bool) -> None:
@@ -100,7 +101,8 @@ class HotState:
     def take_dirty(self) -> tuple[list[Any], list[Any]]:
         """Return the slots and in-memory forms of all dirty entries, and mark the entries as clean."""
         dirty = self.dirty
-        slots, entries = list(dirty), list(dirty.values())
+        slots = list(dirty)
+        entries = list(dirty.values())
         if not self.max_clean:
             dirty.clear()
             return slots, entries

@@ -268,7 +268,9 @@ def _row_putter(store: TimestampedKeyValueStore[Any, Any]) -> Callable[[Any, Any
 
 
 def _in_place(store: TimestampedKeyValueStore[Any, Any]) -> InPlace:
-    hot, dirty, put_pair = store.hot, store.hot.dirty, store.put_pair
+    hot = store.hot
+    dirty = store.hot.dirty
+    put_pair = store.put_pair
 
     @inlined
     def find(key: Any) -> Row | None:

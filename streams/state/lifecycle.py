@@ -48,9 +48,11 @@ _SNAPSHOT_BYTES = 4 * 1024 * 1024
 _HELD_ENTRY_BYTES = 350
 _WAITING_ENTRY_BYTES = 650
 #: Number of copies of a value's bytes in memory: the in-memory value, and copies for the engine and the changelog.
-_HELD_BYTES, _WAITING_BYTES = 1, 3
+_HELD_BYTES = 1
+_WAITING_BYTES = 3
 #: The same number for values that are held as objects.
-_HELD_OBJECTS, _WAITING_OBJECTS = 3, 5
+_HELD_OBJECTS = 3
+_WAITING_OBJECTS = 5
 #: Estimated overhead of an undrained change in bytes, excluding its key and value.
 CHANGE_BYTES = 200
 #: Superseded changes are removed only above this number of changes.
@@ -286,7 +288,8 @@ class Store:
 
     def _take_changes(self) -> Columns:
         """Return and clear the changes for the changelog, as columns: keys, values and times."""
-        changes, self._changes = self._changes, []
+        changes = self._changes
+        self._changes = []
         self._change_count = self._distinct_count = 0
         if not changes:
             return (), (), ()
@@ -383,7 +386,8 @@ class Store:
         the iteration.
         """
         self._push()
-        rows, count = self._snapshot_rows(), _FIRST_SNAPSHOT_ROWS
+        rows = self._snapshot_rows()
+        count = _FIRST_SNAPSHOT_ROWS
         while some := list(islice(rows, count)):
             columns = self._snapshot_columns(some)
             yield self._block(columns)

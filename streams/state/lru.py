@@ -109,9 +109,11 @@ class LruStore(Store, KeyAccess[K, V]):
     def _push(self) -> None:
         if not self._changed:
             return
-        changed, self._changed = self._changed, {}
+        changed = self._changed
+        self._changed = {}
         slots = list(changed)
-        keys, times = self._keys.all_to_bytes(slots), self.hot.times_of(slots, [0] * len(slots))
+        keys = self._keys.all_to_bytes(slots)
+        times = self.hot.times_of(slots, [0] * len(slots))
         values = self._values.all_to_bytes(list(changed.values()))
         self._note(keys, values, times)
 

@@ -53,7 +53,8 @@ class MeasuredStore:
         if method not in _CALL_OF:
             return found
         stopwatch = self._stopwatch_of(_CALL_OF[method])
-        untimed, left = stopwatch.amounts.untimed, 0
+        untimed = stopwatch.amounts.untimed
+        left = 0
 
         def called(*arguments: Any, **named: Any) -> Any:
             nonlocal left

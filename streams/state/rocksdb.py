@@ -257,7 +257,8 @@ class RocksEngine:
 
     def apply(self, batch: EngineBatch) -> None:
         """Write ``batch`` as one RocksDB write batch."""
-        rows, self._loaded = self._loaded or self._rocksdict.WriteBatch(raw_mode=True), None
+        rows = self._loaded or self._rocksdict.WriteBatch(raw_mode=True)
+        self._loaded = None
         for namespace in batch.dropped:
             rows.delete_range(_prefix(namespace), _prefix(namespace + 1))
             self._namespaces.discard(namespace)
@@ -283,7 +284,9 @@ class RocksEngine:
         return int(self._loaded.size_in_bytes()) - before
 
     def _write(self, rows: Any, namespace: int, keys: Collection[bytes], values: Collection[bytes | None]) -> None:
-        put, delete, stored = rows.put, rows.delete, prefixed(_prefix(namespace), keys)
+        put = rows.put
+        delete = rows.delete
+        stored = prefixed(_prefix(namespace), keys)
         self._namespaces.add(namespace)
         if None not in values:
             _exhaust(map(put, stored, values))

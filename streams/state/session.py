@@ -44,7 +44,8 @@ class SessionStore(Store, Generic[K, V]):
             spec, SESSION_SUFFIX, staged, self.hot, self._keys, entries, self._push, self._refuse
         )
         self._resize_caches()
-        self.bounds, self._chains = self._windows.bounds, self._windows.chains
+        self.bounds = self._windows.bounds
+        self._chains = self._windows.chains
         self._unborn: set[tuple[Any, int, int]] = set()
 
     @property
@@ -199,7 +200,8 @@ class SessionStore(Store, Generic[K, V]):
         result. Sessions past the retention are included until their segment expires: with the default retention,
         a session may be past the retention while it is still open.
         """
-        keys, to_value = self._keys, self._values.to_value
+        keys = self._keys
+        to_value = self._values.to_value
         for end_ms, slots in self._windows.between(max(from_end_ms, self.bounds.accepted_from_ms), to_end_ms):
             for slot in sorted(slots, key=lambda slot: (slot[2], keys.to_bytes(slot[0]))):
                 held = self._held(slot)
@@ -244,7 +246,8 @@ class SessionStore(Store, Generic[K, V]):
         rows = self._rows_of(slot, earliest_end_ms, latest_start_ms)
         if self.bounds.is_exact:
             rows.sort(key=lambda row: (row[0][0], -row[0][1]))
-        shown, found = self._values.to_value, self._keys.to_key(slot)
+        shown = self._values.to_value
+        found = self._keys.to_key(slot)
         return iter([(Windowed(found, Window(time[1], time[0])), shown(entry)) for time, entry in rows])
 
     def _rows_of(self, slot: Any, earliest_end_ms: int, latest_start_ms: int) -> list[tuple[tuple[int, int], Any]]:

@@ -73,7 +73,9 @@ class SpillingEngine:
     def _spill(self) -> None:
         """Move all entries to a database."""
         database = RocksEngine.open(self.path, self._budget.rocks())
-        small, self._engine, self._is_small = self._engine, database, False
+        small = self._engine
+        self._engine = database
+        self._is_small = False
         for number in small.namespaces():
             database.apply(EngineBatch(writes={number: dict(small.scan(number, None, None))}))
         database.apply(EngineBatch(metadata=small.metadata()))

@@ -297,7 +297,8 @@ class VersionedStore(Store, Generic[K, V]):
         self.hot.dirty.items()
 
     def _take_changes(self) -> Columns:
-        rows, self._log = self._log, []
+        rows = self._log
+        self._log = []
         return ([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows])
 
     def commit(self, metadata: Any) -> None:

@@ -37,7 +37,8 @@ class Versions:
         """Decode the versions from the stored value of a segment."""
         next_ms, min_ms = _head.unpack_from(data)
         rows: list[tuple[int, bytes | None]] = []
-        place, end = _head.size, len(data)
+        place = _head.size
+        end = len(data)
         while True:
             from_ms, size = _entry.unpack_from(data, place)
             place += _entry.size

@@ -97,7 +97,9 @@ class WindowReads(Generic[K, R]):
         windows = self._windows
         first_ms = max(from_ms, windows.bounds.visible_from_ms)
         rows = windows.raw(*windows.keys.bounds(low, high), first_ms, to_ms, reverse)
-        to_key, read, window = windows.keys.read, windows.entries.read, self._window
+        to_key = windows.keys.read
+        read = windows.entries.read
+        window = self._window
         return (
             (Windowed(to_key(key), window(start)), read(data))
             for key, start, _, data in rows
@@ -137,7 +139,8 @@ class WindowStore(Store, WindowReads[K, V]):
             spec, WINDOW_SUFFIX, staged, self.hot, self._keys, entries, self._push, self._refuse
         )
         self._resize_caches()
-        self.bounds, self._chains = self._windows.bounds, self._windows.chains
+        self.bounds = self._windows.bounds
+        self._chains = self._windows.chains
         self._retains = spec.retain_duplicates
 
     def observe(self, time_ms: int) -> None:

@@ -134,7 +134,9 @@ class WindowedLayout(Layout):
 
     def put(self, key_slot: Any, start_ms: int, entry: Any, is_delete: bool) -> None:
         """Put an entry of a window store without a fast path; advance stream time, and update chains and the index."""
-        retains, bounds, hot = self.spec.retain_duplicates, self.bounds, self.hot
+        retains = self.spec.retain_duplicates
+        bounds = self.bounds
+        hot = self.hot
         has_no_effect = is_delete and retains
         # The time still has an effect: it advances the stream time of Kafka Streams' in-memory store.
         if has_no_effect and not bounds.is_exact:
@@ -230,7 +232,8 @@ class WindowedLayout(Layout):
         """Return all entries of one key that have not expired, ordered by segment and times."""
         self.push()
         first_ms = max(self.bounds.visible_from_ms, 0)
-        low, high = key + self.suffix.pack(first_ms, 0), key + b"\x80"
+        low = key + self.suffix.pack(first_ms, 0)
+        high = key + b"\x80"
         rows: list[RawRow] = []
         for segment in self.staged.namespaces.irange(self.bounds.segment(first_ms)):
             for data, value in self.staged.scan(segment, low, high):

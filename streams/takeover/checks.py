@@ -129,7 +129,8 @@ def of_topics(successor: Successor, facts: Facts) -> Iterator[Finding]:
     """Check that each has the internal topics of the other."""
     if successor.plan is None:
         return
-    topology, changelogs = successor.topology, successor.changelogs()
+    topology = successor.topology
+    changelogs = successor.changelogs()
     for topic, spec in changelogs.items():
         if topic not in facts.known and facts.committed:
             says = f"has no changelog {topic}: it would start empty, and results would be wrong"
@@ -155,7 +156,9 @@ def of_offsets(successor: Successor, facts: Facts) -> Iterator[Finding]:
     if not inputs or not facts.committed:
         return
     for at in inputs:
-        start, end, item = facts.starts.get(at, 0), facts.ends.get(at, 0), facts.committed.get(at)
+        start = facts.starts.get(at, 0)
+        end = facts.ends.get(at, 0)
+        item = facts.committed.get(at)
         if item is None and start < end:
             says = f"has {_count(end - start, 'record')} and no committed offset: it is read from its beginning"
             yield Finding(Level.BUT, str(at), says, "commit an offset, if that is wrong (`streams groups`)")

@@ -260,7 +260,8 @@ class Examination:
         starts: dict[TopicPartition, int] = {}
         records: dict[TopicPartition, Block] = {}
         committed: dict[TopicPartition, OffsetAndMetadata] = {}
-        budget, count = _Budget(self.candidate.max_records), 0
+        budget = _Budget(self.candidate.max_records)
+        count = 0
         for at in inputs:
             item = mark.committed.get(at)
             if item is not None:
@@ -349,7 +350,8 @@ def _global_topics(topology: Topology) -> list[str]:
 
 def _times(metadata: Mapping[TopicPartition, str]) -> tuple[int, dict[str, int]]:
     """Return how many offsets have known metadata, and the times up to which windows were emitted, by store."""
-    known, times = 0, dict[str, int]()
+    known = 0
+    times = dict[str, int]()
     for at, text in metadata.items():
         try:
             found = Checkpoint.from_metadata({at: text})

@@ -80,7 +80,8 @@ class EntryReader:
     @classmethod
     def of_store(cls, spec: StoreSpec, topic: str) -> "EntryReader":
         """Return the reader of a store's changelog."""
-        reading, family = Reading(topic, spec.name), spec.kind.family
+        reading = Reading(topic, spec.name)
+        family = spec.kind.family
         return cls(reading, spec.key_serde, spec.value_serde, family, spec.loses_headers, spec.upgrades)
 
     def take(self, partition: TopicPartition, block: Block) -> None:
@@ -100,7 +101,8 @@ class EntryReader:
                     self.reading.first = Unread(partition, offset, str(error))
 
     def _entry(self, partition: TopicPartition, offset: int, data: bytes | None, value: bytes | None) -> None:
-        reading, key = self.reading, data
+        reading = self.reading
+        key = data
         own = self.family.key_format
         if data is not None and own is not None:
             own.check(data)

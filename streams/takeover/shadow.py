@@ -133,7 +133,9 @@ def _is_done(broker: EmbeddedBroker, admin: Admin, application_id: str, stretch:
 
 
 def _all(broker: EmbeddedBroker, at: TopicPartition) -> list[Block]:
-    blocks, position, end = [], broker.start_offset(at), broker.end_offset(at)
+    blocks = []
+    position = broker.start_offset(at)
+    end = broker.end_offset(at)
     while position < end and (found := broker.read(at, position)):
         blocks += found
         position = found[-1].offsets[-1] + 1

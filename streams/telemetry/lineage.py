@@ -35,7 +35,8 @@ except ImportError as error:
 log = logging.getLogger(__name__)
 
 #: Seconds after which a request has failed, and how often it is sent again.
-_TIMEOUT_S, _RETRIES = 5.0, 2
+_TIMEOUT_S = 5.0
+_RETRIES = 2
 #: How long the end of an application waits for its last event, in milliseconds.
 CLOSE_MS = 20_000
 

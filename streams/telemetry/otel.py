@@ -86,7 +86,8 @@ class MetricExport:
         return observe
 
     def _collect(self) -> None:
-        self._collected, self._read = {}, set()
+        self._collected = {}
+        self._read = set()
         for metric in self._metrics.collect():
             self._collected.setdefault(metric.spec, []).append(metric)
 

@@ -91,7 +91,8 @@ class TopologyTestDriver:
         self.metrics = metrics_of(self.config, self.clock)
         self.metrics.watch(self._readings)
         self.topology: Topology = build_topology(topology, self.config)
-        self._default_partitions, self._started_ms = checked_count(partitions, "partitions", ConfigError), now_ms
+        self._default_partitions = checked_count(partitions, "partitions", ConfigError)
+        self._started_ms = now_ms
         self._calls: CallLoop = BlockingLoop(is_virtual=True) if awaits_calls else SteppedLoop(self.clock)
         self._settings = settings
         #: The piped records, and the milliseconds by which the clock was advanced, in order.

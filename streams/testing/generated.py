@@ -282,7 +282,8 @@ class _Places:
         return self._classes[form]
 
     def _built(self, form: Any) -> Any:
-        st, kind = self._st, get_origin(form) or form
+        st = self._st
+        kind = get_origin(form) or form
         parameters = dict(zip(getattr(kind, "__parameters__", ()), get_args(form), strict=False))
         fields = {name: self.of(_filled(hint, parameters), bounds) for name, hint, bounds in _fields(kind)}
         if typing_extensions.is_typeddict(kind):

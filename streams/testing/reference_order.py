@@ -39,7 +39,8 @@ def offer(heap: list[T], item: T, time_of: Callable[[T], int]) -> None:
 
 def poll(heap: list[T], time_of: Callable[[T], int]) -> T:
     """Remove and return the first item of a heap, as ``PriorityQueue.poll`` in Java; its time is not read."""
-    first, moved = heap[0], heap.pop()
+    first = heap[0]
+    moved = heap.pop()
     size = len(heap)
     if not size:
         return first

@@ -30,7 +30,8 @@ class OutputSnapshot:
     ) -> None:
         self._folder = folder
         self._stem = re.sub(r"[^\w.=-]+", "_", test).strip("_")
-        self._updates, self._written = updates, written
+        self._updates = updates
+        self._written = written
         self._checks = 0
 
     def check(self, driver: TopologyTestDriver, *topics: Topic[Any, Any]) -> None:

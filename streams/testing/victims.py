@@ -38,7 +38,8 @@ class Waiting:
 
     def until(self, is_done: Callable[[], bool], what: str, more: Callable[[], None] | None = None) -> None:
         """Wait for a condition; call ``more`` now and then."""
-        clock, pause = SystemClock(), SystemThreads().signal()
+        clock = SystemClock()
+        pause = SystemThreads().signal()
         began = fed = clock.monotonic_ms()
         while not is_done():
             now = clock.monotonic_ms()

@@ -83,7 +83,9 @@ def joined_sources(topology: Topology) -> list[frozenset[str]]:
 
 def _upstream(topology: Topology, nodes: Iterable[str]) -> frozenset[str]:
     """Return the sources from which records reach at least one of the nodes."""
-    sources, seen, waiting = set(), set(), list(nodes)
+    sources = set()
+    seen = set()
+    waiting = list(nodes)
     while waiting:
         name = waiting.pop()
         if name in seen:

@@ -175,7 +175,8 @@ def _global(sub: SubTopology) -> GlobalStoreDescription:
 
 
 def _node(topology: Topology, node: Node, caches: tuple[str, ...]) -> NodeDescription:
-    after, periods = tuple(sorted(set(topology.children[node.name]))), tuple(periods_of(topology, node).items())
+    after = tuple(sorted(set(topology.children[node.name])))
+    periods = tuple(periods_of(topology, node).items())
     if isinstance(node, SourceNode):
         pattern = node.pattern.pattern if node.pattern else None
         topics = tuple(sorted(node.topics))

@@ -156,12 +156,15 @@ class Inliner:
                         continue
                     rest = body[place + 1 :]
                     if _always_ends(statement.body):
-                        then, orelse = statement.body, [*statement.orelse, *rest]
+                        then = statement.body
+                        orelse = [*statement.orelse, *rest]
                     elif _always_ends(statement.orelse):
-                        then, orelse = [*statement.body, *rest], statement.orelse
+                        then = [*statement.body, *rest]
+                        orelse = statement.orelse
                     else:
                         raise _StaysCall
-                    statement.body, statement.orelse = self._block(then, on_return), self._block(orelse, on_return)
+                    statement.body = self._block(then, on_return)
+                    statement.orelse = self._block(orelse, on_return)
                     return [*written, statement]
                 case ast.For() | ast.While() | ast.With() | ast.Try():
                     if _returns(statement):
@@ -204,9 +207,13 @@ class Inliner:
         while not isinstance(test, ast.Call):
             match test:
                 case ast.UnaryOp(ast.Not(), operand):
-                    parent, place, test = test, "operand", operand
+                    parent = test
+                    place = "operand"
+                    test = operand
                 case ast.Compare(left):
-                    parent, place, test = test, "left", left
+                    parent = test
+                    place = "left"
+                    test = left
                 case _:
                     return
         if self._callee(test) is None:

@@ -176,7 +176,9 @@ class ProcessorContext(Generic[KO, VO]):
         def fire(now_ms: int) -> None:
             before = self._now_ms, self._record, self._key, self._fixed_key
             # A punctuation has no record, so there is no key to keep.
-            self._now_ms, self._record, self._fixed_key = now_ms, None, False
+            self._now_ms = now_ms
+            self._record = None
+            self._fixed_key = False
             self._note_time(now_ms)
             try:
                 refuse_result(callback(now_ms), f"punctuation of node {self._node.node!r}")  # type: ignore[func-returns-value]
@@ -411,7 +413,8 @@ class ProcessorOperator:
             for hot in hot_states:
                 hot.record_ms = timestamp_ms
             record: Record[Any, Any] = Record(key, value, timestamp_ms, tuple(headers))
-            user_context._record, user_context._live = record, headers
+            user_context._record = record
+            user_context._live = headers
             if (returned := handle(record)) is not None:
                 refuse_result(returned, shown)
             user_context._record = user_context._live = None

@@ -91,9 +91,12 @@ class NodeShape:
     @classmethod
     def of(cls, topology: Topology, name: str) -> "NodeShape":
         """Return the shape of the node with this name."""
-        node, children = topology.nodes[name], tuple(topology.children[name])
+        node = topology.nodes[name]
+        children = tuple(topology.children[name])
         if isinstance(node, ProcessorNode):
-            kind, changes, shares = type(node.operator), changes_headers(node), shares_headers(node)
+            kind = type(node.operator)
+            changes = changes_headers(node)
+            shares = shares_headers(node)
             return cls(name, children, len(node.parents), kind, changes, shares)
         if isinstance(node, SinkNode):
             quick = (node.key_serde.quick is not None, node.value_serde.quick is not None)
@@ -167,7 +170,8 @@ class ProgramWriter:
 
     def __attrs_post_init__(self) -> None:
         self.nodes = {node.name: node for node in self.shape.nodes}
-        self.live, self.bodies = self.shape.live, dict(self.shape.bodies)
+        self.live = self.shape.live
+        self.bodies = dict(self.shape.bodies)
         self._ids = {name: number for number, name in enumerate(self.nodes)}
 
     def write(self) -> None:
@@ -246,7 +250,8 @@ class ProgramWriter:
     def _aside(self, name: str) -> list[tuple[str, str]]:
         """Return the lines for a source's children, which three functions contain, each with the node it belongs to."""
         before = self.lines, self.owners
-        self.lines, self.owners = [], []
+        self.lines = []
+        self.owners = []
         self._children(name, _source_record(), 2)
         children = list(zip(self.lines, self.owners, strict=True))
         self.lines, self.owners = before
@@ -344,7 +349,8 @@ class ProgramWriter:
         node = self.nodes[name]
         self._line(depth, f"# {name}", name)
         if name in self.live.copying:
-            h, copied = _text(record.headers), f"h{next(self._variables)}"
+            h = _text(record.headers)
+            copied = f"h{next(self._variables)}"
             self._line(depth, f"{copied} = tuple({h}) if {h} else None", name)
             record = _Record(record.key, record.value, record.timestamp, name_of(copied), record.copies)
         if node.is_sink:
@@ -456,7 +462,9 @@ class _Operator:
         for node in _nodes_in([block]):
             match node:
                 case ast.If(test, [], [_, *_]):
-                    node.test, node.body, node.orelse = ast.UnaryOp(ast.Not(), test), node.orelse, []
+                    node.test = ast.UnaryOp(ast.Not(), test)
+                    node.body = node.orelse
+                    node.orelse = []
                 case ast.Expr(ast.Call(ast.Name(name), [_, _, _, _] as arguments)) if name in self.forwards:
                     # A line of its own, which is not Python yet.
                     node.value = name_of(f"<{len(emissions)}>")

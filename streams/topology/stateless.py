@@ -68,7 +68,8 @@ class KeyFilter:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function for one task."""
-        forward, without_key = context.forward, context.tally(DropReason.NULL_KEY)
+        forward = context.forward
+        without_key = context.tally(DropReason.NULL_KEY)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             if key is None:
@@ -89,7 +90,9 @@ class MapValues:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function for one task."""
-        forward, mapper, with_key = context.forward, _checked(self.mapper, context), self.with_key
+        forward = context.forward
+        mapper = _checked(self.mapper, context)
+        with_key = self.with_key
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             new = mapper(key, value) if with_key else mapper(value)
@@ -108,7 +111,8 @@ class Map:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function for one task."""
-        forward, mapper = context.forward, _checked(self.mapper, context)
+        forward = context.forward
+        mapper = _checked(self.mapper, context)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             pair = mapper(key, value)
@@ -129,7 +133,8 @@ class SelectKey:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function for one task."""
-        forward, mapper = context.forward, _checked(self.mapper, context)
+        forward = context.forward
+        mapper = _checked(self.mapper, context)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             new_key = mapper(key, value)
@@ -147,7 +152,8 @@ class FlatMap:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function for one task."""
-        forward, mapper = context.forward, _checked(self.mapper, context)
+        forward = context.forward
+        mapper = _checked(self.mapper, context)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             for pair in mapper(key, value):
@@ -169,7 +175,9 @@ class FlatMapValues:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function for one task."""
-        forward, mapper, with_key = context.forward, _checked(self.mapper, context), self.with_key
+        forward = context.forward
+        mapper = _checked(self.mapper, context)
+        with_key = self.with_key
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             for new in mapper(key, value) if with_key else mapper(value):
@@ -188,7 +196,9 @@ class Peek:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function for one task."""
-        forward, is_terminal, what = context.forward, self.is_terminal, f"node {context.node!r}"
+        forward = context.forward
+        is_terminal = self.is_terminal
+        what = f"node {context.node!r}"
         action = _checked(self.action, context, may_yield=False)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:

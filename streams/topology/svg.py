@@ -157,8 +157,10 @@ def _area(sub: int, top: float, bottom: float, width: float) -> str:
 
 
 def _curve(kind: str, start: _Box, end: _Box) -> str:
-    x1, y1 = start.x + start.width, start.y + _HEIGHT / 2
-    x2, y2 = end.x, end.y + _HEIGHT / 2
+    x1 = start.x + start.width
+    y1 = start.y + _HEIGHT / 2
+    x2 = end.x
+    y2 = end.y + _HEIGHT / 2
     bend = max(_GAP_X / 2, (x2 - x1) / 2)
     return (
         f'<path class="{kind}" d="M{x1:.0f} {y1:.0f} C{x1 + bend:.0f} {y1:.0f} '

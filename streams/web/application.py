@@ -117,7 +117,8 @@ def _status(status: Status) -> Callable[[Request], Response]:
     async def handle(request: Request) -> Response:
         arguments = Arguments.of(request.scope)
         arguments.check("scope", "since", "graph")
-        scope, since_ms = arguments.given.get("scope", "instance"), arguments.number("since", 0)
+        scope = arguments.given.get("scope", "instance")
+        since_ms = arguments.number("since", 0)
         if scope not in ("instance", "group"):
             raise Refused(400, "BAD_REQUEST", f"scope={scope[:20]} is neither instance nor group")
         graph_id = arguments.given.get("graph", "")

@@ -64,7 +64,8 @@ class Batches:
         return done
 
     def _send(self, loop: asyncio.AbstractEventLoop) -> None:
-        opened, self._open = self._open, {}
+        opened = self._open
+        self._open = {}
         for member, batch in opened.items():
             questions = [question for question, _ in batch.asked]
             late: list[_Result] = [TimeoutError()] * len(questions)

@@ -70,7 +70,8 @@ class Desk:
         Raises:
             InvalidStateStoreError: there is no assignment yet, or the store has no such partition.
         """
-        instance, name = self._instance, request.spec.name
+        instance = self._instance
+        name = request.spec.name
         if name in instance.topology.global_stores:
             found = ask_global(instance, request)
             return StateQueryResult({found.partition: found}, request.query, request.spec)

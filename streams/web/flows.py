@@ -47,7 +47,8 @@ class Flows:
         return self.nodes[start].went if len(self._topology.children[start]) == 1 or self._is_copied(start) else None
 
     def _forward(self, name: str) -> None:
-        node, flow = self._topology.nodes[name], self.nodes[name]
+        node = self._topology.nodes[name]
+        flow = self.nodes[name]
         if not isinstance(node, ProcessorNode):
             flow.came = self._counted(name)
             flow.went = max(0, flow.came - self._dropped(name))
@@ -60,7 +61,8 @@ class Flows:
                 flow.went = max(0, flow.came - self._dropped(name))
 
     def _backward(self, name: str) -> None:
-        flow, children = self.nodes[name], self._topology.children[name]
+        flow = self.nodes[name]
+        children = self._topology.children[name]
         if flow.went is None and len(children) == 1 and self._parents(children[0]) == 1:
             flow.went = self.nodes[children[0]].came
         node = self._topology.nodes[name]

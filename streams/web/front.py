@@ -236,7 +236,8 @@ class _Front:
         length = hosts = 0
         for line in lines.split(b"\r\n")[:-1]:
             name, _, value = line.partition(b":")
-            name, value = name.lower(), value.strip(b" \t")
+            name = name.lower()
+            value = value.strip(b" \t")
             headers.append((name, value))
             if name == b"content-length":
                 length = int(value) if value.isdigit() and len(value) < 8 and not length else _MAX_BODY_BYTES + 1
@@ -275,7 +276,8 @@ class _Front:
         except OSError:
             self._close(connection)
             return
-        had_rest, connection.outbox = bool(connection.outbox), data[sent:]
+        had_rest = bool(connection.outbox)
+        connection.outbox = data[sent:]
         if had_rest != bool(connection.outbox):
             self._poll.modify(connection.sock, select.EPOLLIN | (select.EPOLLOUT if connection.outbox else 0))
         if connection.outbox:
@@ -303,8 +305,12 @@ class _Front:
         kept = self._kept.get(place)
         if kept:
             peer = kept.pop()
-            peer.client, peer.request, peer.outbox = client, request, request
-            peer.inbox, peer.head, peer.since = bytearray(), None, self._now
+            peer.client = client
+            peer.request = request
+            peer.outbox = request
+            peer.inbox = bytearray()
+            peer.head = None
+            peer.since = self._now
             self._ask(peer)
             return
         try:
@@ -316,7 +322,9 @@ class _Front:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         peer = self._peers[sock.fileno()] = _Peer(sock, place, self._now)
         self._poll.register(sock, select.EPOLLIN | select.EPOLLOUT)
-        peer.client, peer.request, peer.outbox = client, request, request
+        peer.client = client
+        peer.request = request
+        peer.outbox = request
         code = sock.connect_ex(place[1])
         if code not in (0, errno.EINPROGRESS):
             self._fail(peer, f"cannot be asked: {os.strerror(code)}")
@@ -366,7 +374,9 @@ class _Front:
             text = body[:300].decode(errors="replace")
             self._fail(peer, f"has refused with status {status}: {text}")
             return
-        client, peer.client, peer.is_used = peer.client, None, True
+        client = peer.client
+        peer.client = None
+        peer.is_used = True
         kept = self._kept.setdefault(peer.place, [])
         if (b"connection", b"close") in headers or len(kept) >= _KEPT:
             self._drop(peer)
@@ -391,7 +401,8 @@ class _Front:
 
     def _fail(self, peer: _Peer, reason: str) -> None:
         """Drop a connection, and have the application answer the request that was sent on it."""
-        client, peer.client = peer.client, None
+        client = peer.client
+        peer.client = None
         self._drop(peer)
         if client is not None and self._by_number.get(client.number) is client:
             self._questions.append((*client.question, reason))

@@ -145,7 +145,8 @@ class LettersEndpoint:
         selected = asked.selected
 
         def done(is_over: IsOver) -> dict[str, Any]:
-            letters, limit = self._letters(), self._until(REDRIVE_S, is_over)
+            letters = self._letters()
+            limit = self._until(REDRIVE_S, is_over)
             if asked.execute:
                 result = letters.redrive(selected, max_redrives=asked.max_redrives, rate=asked.rate, is_over=limit)
                 log.info("dead letters of %r re-driven over HTTP: %d", self._topic, sum(result.sent.values()))

@@ -77,7 +77,8 @@ class FrontLink(asyncio.Protocol):
     async def open(self, serve: Callable[[socket.socket, bytes], None], on_lost: Callable[[], None]) -> None:
         """Begin to answer requests, and to ``serve`` connections; ``on_lost`` is called if the process fails."""
         loop = asyncio.get_running_loop()
-        self._serve, self._on_lost = serve, on_lost
+        self._serve = serve
+        self._on_lost = on_lost
         loop.add_reader(self._passage, self._take)
         await loop.create_unix_connection(lambda: self, sock=self._link)
 
@@ -155,7 +156,8 @@ class FrontLink(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self._send)
 
     def _send(self) -> None:
-        answers, self._answers = self._answers, []
+        answers = self._answers
+        self._answers = []
         if answers:
             self._write(answers)
 

@@ -96,7 +96,8 @@ class WhyEndpoint:
 
     async def _follow(self, request: Request, asked: _Asked, question: Question) -> StoryPart:
         """Trace the key in the tasks of this instance, and return its part of the story."""
-        instance, limits = self._instance, FollowLimits(asked.seconds, asked.limit)
+        instance = self._instance
+        limits = FollowLimits(asked.seconds, asked.limit)
 
         def told(is_over: IsOver) -> StoryPart:
             return follow(instance, instance.topology, question, limits, is_over)

@@ -74,7 +74,8 @@ class Status:
         client then already has.
         """
         instance = self._instance
-        now_ms, rates = instance.environment.clock.now_ms(), self.samples.rates()
+        now_ms = instance.environment.clock.now_ms()
+        rates = self.samples.rates()
         threads = list(instance.stream_threads)
         tasks = [self._task_row(rates, now_ms, threads, *item) for item in tasks_of(threads)]
         restoring = [
@@ -151,7 +152,8 @@ class Status:
         ]
 
     def _thread_row(self, rates: Rates, thread: StreamThread) -> list[Any]:
-        tasks, began_ms = list(thread.tasks), thread.iteration_ms
+        tasks = list(thread.tasks)
+        began_ms = thread.iteration_ms
         return [
             thread.name,
             "stopping" if thread.stopping.is_set() else "running" if thread.is_ready else "assigning",
@@ -164,7 +166,8 @@ class Status:
 
     def _flows(self, rates: Rates) -> dict[str, Any]:
         """Return the numbers of records by node and along the edges, and of dropped records by node and reason."""
-        topology, now = self._instance.topology, rates.now
+        topology = self._instance.topology
+        now = rates.now
         drops: dict[str, list[tuple[str, int]]] = {}
         for (node, reason), count in now.of_word("drops"):
             drops.setdefault(node, []).append((reason, count))
@@ -184,7 +187,8 @@ class Status:
 
             return Flows(topology, counted, dropped)
 
-        counts, per_second = flows(lambda word, place: now.counts.get((word, place), 0)), flows(rates.rate)
+        counts = flows(lambda word, place: now.counts.get((word, place), 0))
+        per_second = flows(rates.rate)
         return {
             "nodes": shown(counts.nodes, per_second.nodes),
             "drops": {node: sorted(found) for node, found in drops.items()},

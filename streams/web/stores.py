@@ -183,7 +183,8 @@ class StoresEndpoint:
         endpoint = self._desk.owner_of(request, partitions) if can_relay(scope) else ""
         if not endpoint:
             return None
-        peers, failure = self._desk.peers, failure_of(scope)
+        peers = self._desk.peers
+        failure = failure_of(scope)
         if failure:
             peers.forget(endpoint)
             text = f"store {request.spec.name!r}: the instance at {endpoint} {failure}"
@@ -200,7 +201,8 @@ class StoresEndpoint:
         request = self._request(name, _key_query(spec, what, key, arguments), arguments)
         if what != b"keys":
             request = evolve(request, page=Page(arguments.number("limit", PAGE_ENTRIES, MAX_PAGE_ENTRIES, minimum=1)))
-        partitions, sender = arguments.partitions(), forwarded_by(scope)
+        partitions = arguments.partitions()
+        sender = forwarded_by(scope)
         if sender is None:
             relayed = await self._relayed(scope, request, partitions)
             return relayed or _told(request, key, what, await self._ask(request, partitions))
@@ -223,10 +225,8 @@ class StoresEndpoint:
         low, high = arguments.key("from", spec.key_serde), arguments.key("to", spec.key_serde)
         times = arguments.time("from_time", 0), arguments.time("to_time", MAX_TIME)
         reverse = arguments.flag("reverse")
-        limit, after = (
-            arguments.number("limit", PAGE_ENTRIES, MAX_PAGE_ENTRIES, minimum=1),
-            rank_of(arguments.given.get("after")),
-        )
+        limit = arguments.number("limit", PAGE_ENTRIES, MAX_PAGE_ENTRIES, minimum=1)
+        after = rank_of(arguments.given.get("after"))
         query: StoreQuery[Any]
         if "prefix" in arguments.given:
             if reverse or low is not None or high is not None or spec.kind.family is not Family.KEYS:
@@ -399,7 +399,8 @@ def _wants_arrow(scope: Scope, arguments: Arguments) -> bool:
 
 def _prefix(spec: StoreSpec, arguments: Arguments) -> bytes:
     """Return the argument ``prefix`` as bytes: text and bytes as given, other keys serialized by their serde."""
-    text, key_format = arguments.given["prefix"].encode("latin-1"), arguments.given.get("key_format")
+    text = arguments.given["prefix"].encode("latin-1")
+    key_format = arguments.given.get("key_format")
     serde = settled(spec.key_serde)
     if serde in (STRING, BYTES) or key_format in ("hex", "base64"):
         return key_of(BYTES, text, key_format) or b""

@@ -117,7 +117,8 @@ def read_request(instance: Instance, data: bytes) -> tuple[StoreRequest, list[Ta
 def write_results(request: StoreRequest, answers: Answers) -> bytes:
     """Serialize the results of a store query, by task."""
     spec = request.spec
-    key, value = spec.key_serde.serialize, _value_serde(request).serialize
+    key = spec.key_serde.serialize
+    value = _value_serde(request).serialize
     results = [
         _Result(
             (task.sub_topology, task.partition),
@@ -161,7 +162,8 @@ def _result(request: StoreRequest, read: _Result) -> QueryResult[Any]:
     if read.failure is not None:
         # The message names the store and the partition already.
         return QueryResult(read.task[1], position, failure=FailureReason[read.failure], message=read.message)
-    key, value = request.spec.key_serde.deserialize, _value_serde(request).deserialize
+    key = request.spec.key_serde.deserialize
+    value = _value_serde(request).deserialize
     entries = [StoreEntry(key(entry[0]), value(entry[1]), *entry[2:]) for entry in read.entries]
     return request.answered(read.task[1], position, entries, has_more=read.has_more, stale_ms=read.stale_ms)
 

@@ -296,7 +296,8 @@ def _in_lanes(question: Question, task_id: TaskId, task: Task, queue: PartitionQ
     """Return notes about records that wait for a task upstream, and about tasks that were not waited for any longer."""
     if queue.lanes is None:
         return
-    source, wait = task.inputs[queue.partition].source, wait_of(task)
+    source = task.inputs[queue.partition].source
+    wait = wait_of(task)
     held = [offset for key, offset in queue.lanes.uncertain() if question.follows(key)]
     if held and wait is not None and wait.partition == queue.partition and wait.task_id is not None:
         yield End(
@@ -339,7 +340,8 @@ def _nothing(question: Question, trace: Trace, paths: Paths, targets: Collection
         if output.key is not None and not question.follows(_bare(output.key))
     ]
     if rekeyed:
-        node, keys = rekeyed[0][0], list(dict.fromkeys(shown(key) for _, key in rekeyed))
+        node = rekeyed[0][0]
+        keys = list(dict.fromkeys(shown(key) for _, key in rekeyed))
         listed = ", ".join(keys[: question.limit]) + (", ..." if len(keys) > question.limit else "")
         text = f"records of key {shown(question.key)} came, and went on from node {node} under other keys: {listed}"
         return End("another key", node, text, {"keys": len(keys)})

@@ -192,7 +192,8 @@ class Lineage:
 
     def _early(self, output: Output) -> Made:
         """Return the origin of an early or final result: the last update of its window before the result."""
-        step, value = output.step, change_value(output.value)
+        step = output.step
+        value = change_value(output.value)
         if value is None:
             return Made("its window was merged into another one", [step])
         updates = self.paths.at(
@@ -209,7 +210,8 @@ class Lineage:
     def _session(self, output: Output, operator: SessionAggregate | WindowerAggregate) -> Made:
         """Return the origin of a session: its last record, and the records of the earlier sessions that it replaced."""
         outputs = self.paths.outputs(self.paths.sharing(output.step.node), output.step)
-        todo, steps = [output], []
+        todo = [output]
+        steps = []
         while todo:
             made = todo.pop()
             steps.append(made.step)

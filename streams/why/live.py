@@ -102,7 +102,9 @@ def _followed(
             recorder.stop(task)
         return traced, list(notes_of(question, trace, thread.tasks))
 
-    clock, notes, first = instance.environment.clock, list[End](), set[TaskId]()
+    clock = instance.environment.clock
+    notes = list[End]()
+    first = set[TaskId]()
     instance.metrics.on_drop = recorder.dropped
     try:
         deadline_ms = clock.monotonic_ms() + int(limits.seconds * 1000)

@@ -202,7 +202,8 @@ def _notes(told: Sequence[Story], *, is_found: bool) -> list[End]:
 
 def _read_elsewhere(marks: Sequence[Mark], limit: int) -> End:
     """Return the note that other instances have read the records that were made of the key's, under these keys."""
-    keys, topics = list(dict.fromkeys(mark.key for mark in marks)), dict.fromkeys(mark.topic for mark in marks)
+    keys = list(dict.fromkeys(mark.key for mark in marks))
+    topics = dict.fromkeys(mark.topic for mark in marks)
     listed = ", ".join(keys[:limit]) + (", ..." if len(keys) > limit else "")
     text = (
         f"records of the key went on through topic {', '.join(topics)} under other keys, and were read by other "

@@ -41,7 +41,8 @@ class TimeSpan:
         """
         try:
             if isinstance(given, str) and not given.lstrip("-").isdecimal():
-                from_ms, size_ms = to_milliseconds(datetime.fromisoformat(given)), _SPANS.get(len(given), 1)
+                from_ms = to_milliseconds(datetime.fromisoformat(given))
+                size_ms = _SPANS.get(len(given), 1)
                 bare = re.sub(r"(Z|[+-]\d\d:\d\d)$", "", given) if "T" in given else given
                 return cls(from_ms, from_ms + _SPANS.get(len(bare), size_ms), given)
             from_ms = to_milliseconds(int(given) if isinstance(given, str) else given)
@@ -149,7 +150,8 @@ def duration(time_ms: int) -> str:
     text = f"{time_ms:,} ms"
     if time_ms < _LONG_MS:
         return text
-    parts, rest = [], time_ms // 1000
+    parts = []
+    rest = time_ms // 1000
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")):
         if rest >= size:
             parts.append(f"{rest // size:,} {unit}")

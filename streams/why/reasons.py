@@ -93,7 +93,8 @@ class Reasons:
         cause = self.lineage.of(step)
         if cause.offset is not None and cause.key == step.key:
             return cause
-        text, value = step_text(step, is_counted=self.paths.is_counted(step)), change_value(step.value)
+        text = step_text(step, is_counted=self.paths.is_counted(step))
+        value = change_value(step.value)
         return Fact(text, step.node, key=step.key, value=value, timestamp_ms=step.timestamp_ms, causes=(cause,))
 
     def _reason(self, step: Step) -> tuple[str, str, dict[str, int]]:
@@ -244,7 +245,8 @@ class Reasons:
     def _early(self, step: Step, operator: EarlyResults) -> tuple[str, str, dict[str, int]]:
         if change_value(step.value) is None:
             return "tombstone", "a deletion before a result of its window was forwarded", {}
-        now_ms, window = self._now_ms(step), step.key.window
+        now_ms = self._now_ms(step)
+        window = step.key.window
         every = f"{operator.every.ms:,} ms" if operator.every.ms is not None else f"{operator.every.records:,} records"
         text = f"results of its window are forwarded every {every}"
         if operator.closes_ms is None:
@@ -293,7 +295,8 @@ class Reasons:
     def _no_partner(self, step: Step, operator: StreamStreamJoin) -> tuple[str, str, dict[str, int]]:
         windows = operator.windows
         before_ms, after_ms = reach(operator)
-        first_ms, last_ms = step.timestamp_ms - before_ms, step.timestamp_ms + after_ms
+        first_ms = step.timestamp_ms - before_ms
+        last_ms = step.timestamp_ms + after_ms
         others = self.paths.at(
             self.paths.sides(operator, other_than=step.node),
             lambda found: found.key == step.key and found.value is not None,
@@ -348,7 +351,8 @@ class Reasons:
         named = ", ".join(table.stores)
         key = step.key
         if isinstance(operator, StreamTableJoin) and operator.grace_ms is not None:
-            due_ms, now_ms = step.timestamp_ms + operator.grace_ms, self._now_ms(step)
+            due_ms = step.timestamp_ms + operator.grace_ms
+            now_ms = self._now_ms(step)
             if due_ms >= now_ms:
                 text = f"it waits for its table until stream time is past {moment(due_ms)}; it is {moment(now_ms)}"
                 return "window open", text, {"closes_ms": due_ms, "stream_time_ms": now_ms}
@@ -383,7 +387,8 @@ class Reasons:
 
     def partitioner_of(self, step: Step) -> str:
         """Return a clause that names the partitioner of a step's source record, "" if it is not known."""
-        task, place = self.paths.tasks.get(step.task_id), step.episode.place
+        task = self.paths.tasks.get(step.task_id)
+        place = step.episode.place
         if task is None or place is None:
             return ""
         count = self.paths.trace.partition_counts.get(place.topic) or len(self._partitions_of(place.topic))

@@ -141,7 +141,8 @@ class TaskRecorder:
             self._holders[node] = holder
 
         def traced(key: Any, value: Any, timestamp_ms: int, headers: Any) -> Any:
-            stack, depth = self._stack, len(self._stack)
+            stack = self._stack
+            depth = len(self._stack)
             step = self._enter(node, key, value, timestamp_ms)
             if read_rows is not None and step.episode.is_kept:
                 step.rows = read_rows(key)
@@ -168,7 +169,8 @@ class TaskRecorder:
     @contextmanager
     def forward(self, node: str, key: Any, value: Any, timestamp_ms: int, headers: Any) -> Iterator[None]:
         """Record an output of a node; steps of its child nodes within the ``with`` block result from it."""
-        stack, depth = self._stack, len(self._stack)
+        stack = self._stack
+        depth = len(self._stack)
         top = stack[-1] if stack else None
         held = self._held_at(node)
         if held:
@@ -198,7 +200,8 @@ class TaskRecorder:
         """Return the steps of records whose result is being forwarded, and remove them from the waiting steps."""
         delivery = node, [(record.origin, id(record.value)) for record in held]
         if delivery != self._delivery[0]:
-            found, waiting = [], self._waiting[node]
+            found = []
+            waiting = self._waiting[node]
             for record in held:
                 own = next((pair for pair in waiting if pair[0] is record.value and is_from(pair[1], record)), None)
                 if own is not None:
@@ -214,7 +217,9 @@ class TaskRecorder:
         self._delivered = episode = Episode(self.task.task_id, None)
         self.trace.recent.append(episode)
         step = self._step(episode, node, key, value, timestamp_ms, None)
-        step.cause, step.made_of, step.ended = "flush", inputs, held[-1]
+        step.cause = "flush"
+        step.made_of = inputs
+        step.ended = held[-1]
         if any(found.episode.is_kept for found in inputs):
             self.trace.keep(episode)
         return step

@@ -232,7 +232,8 @@ def step_text(step: Step, *, is_counted: bool) -> str:
 
     With ``is_counted``, the bounds of its window are numbers of records, not times.
     """
-    key, value = step.key, change_value(step.value)
+    key = step.key
+    value = change_value(step.value)
     if type(key) is Windowed:
         start, end = key.window
         window = f"its record {start} up to {end}" if is_counted else f"{moment(start)} to {moment(end)}"

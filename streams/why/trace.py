@@ -193,5 +193,6 @@ class Trace:
 
 def is_from(step: Step, held: HeldRecord) -> bool:
     """Return whether a record that a node holds may be the record of a step: both have the same source record."""
-    place, origin = step.episode.place, held.origin
+    place = step.episode.place
+    origin = held.origin
     return place is None or origin is None or (place.partition, place.offset) == (origin.partition, origin.offset)

@@ -27,7 +27,9 @@ _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 _MAX_BODY_BYTES = 16 << 20
 #: How often the server looks whether it shall close.
 _POLL_S = 0.05
-_FORBIDDEN, _TOO_LARGE, _FAILED = 403, 413, 50001
+_FORBIDDEN = 403
+_TOO_LARGE = 413
+_FAILED = 50001
 
 
 class RegistryServer:

@@ -15,7 +15,8 @@ from streams.broker.registry.schema_records import SchemaVersion
 from streams.broker.registry.subjects import SchemaRegistry
 from streams.registry import PROTOBUF, TYPES, RegistryError, Schema, errors, invalid_schema, page_of
 
-_NOT_FOUND, _NOT_ALLOWED = 404, 405
+_NOT_FOUND = 404
+_NOT_ALLOWED = 405
 
 
 @frozen

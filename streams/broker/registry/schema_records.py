@@ -117,7 +117,8 @@ class RegistryState:
             if not versions:
                 del self.subjects[subject]
             return
-        schema, schema_id = Schema.parse(given), given["id"]
+        schema = Schema.parse(given)
+        schema_id = given["id"]
         versions[number] = SchemaVersion(subject, number, schema_id, schema, bool(given.get("deleted")))
         self.schemas[schema_id] = schema
         self.ids.setdefault(schema.identity, schema_id)

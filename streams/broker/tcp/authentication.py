@@ -73,7 +73,8 @@ class _Plain:
             raise AuthenticationFailed("no PLAIN token: expected an authorization id, a name and a password") from error
         if for_whom not in ("", name) or not self.users.has(name, password):
             raise AuthenticationFailed("name or password is wrong")
-        self.name, self.is_done = name, True
+        self.name = name
+        self.is_done = True
         return b""
 
 
@@ -106,7 +107,9 @@ class _Scram:
         if for_whom not in ("", f"a={attributes['n']}"):
             raise AuthenticationFailed("authorization as another user is not supported")
         keys = self._keys = self.users.scram(name, self.mechanism)
-        self.name, self._first, self._binding = name, first, f"{flag},{for_whom},"
+        self.name = name
+        self._first = first
+        self._binding = f"{flag},{for_whom},"
         nonce = attributes["r"] + self.nonce()
         self._answer = f"r={nonce},s={b64encode(keys.salt).decode()},i={keys.iterations}"
         return self._answer.encode()
@@ -118,7 +121,8 @@ class _Scram:
         is_ours = attributes["r"].endswith(_attributes(self._answer)["r"])
         if not is_ours or b64decode(attributes["c"]) != self._binding.encode():
             raise AuthenticationFailed("the nonce or the binding is not that of this exchange")
-        hash_name, keys = SCRAM_HASHES[self.mechanism], self._keys
+        hash_name = SCRAM_HASHES[self.mechanism]
+        keys = self._keys
         assert keys is not None
         message = f"{self._first},{self._answer},{unproved}".encode()
         signature = hmac.digest(keys.stored_key, message, hash_name)
@@ -158,7 +162,9 @@ class _Bearer:
             return json.dumps({"status": "invalid_token"}).encode()
         if header.split(",")[1] not in ("", f"a={user.name}"):
             raise AuthenticationFailed("authorization as another user is not supported")
-        self.name, self.expires_ms, self.is_done = user.name, user.expires_ms, True
+        self.name = user.name
+        self.expires_ms = user.expires_ms
+        self.is_done = True
         return b""
 
 
@@ -217,7 +223,8 @@ class Authentication:
 
     def handshake(self, request: SaslHandshake, version: int) -> SaslHandshakeResponse:
         """Choose a SASL mechanism; after a version 0 handshake, tokens have no request header."""
-        mechanism, offered = request.mechanism, self.users.mechanisms
+        mechanism = request.mechanism
+        offered = self.users.mechanisms
         error = ErrorCode.NONE
         if self._exchange is not None and (version == 0 or not self._ends):
             error = ErrorCode.ILLEGAL_SASL_STATE

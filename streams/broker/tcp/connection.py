@@ -133,7 +133,8 @@ class ClientConnection(asyncio.Protocol):
         self._output.clear()
         self._note_unsent(0)
         self._listener.on_closed(self)
-        pending, self._pending = self._pending, None
+        pending = self._pending
+        self._pending = None
         waiting = None if pending is None else pending.waiting
         if waiting is not None:
             try:
@@ -386,7 +387,8 @@ class ClientConnection(asyncio.Protocol):
                 piece = view[:_WRITE_BYTES]
                 output.appendleft(view[_WRITE_BYTES:])
             elif output:
-                pieces, size = [piece], len(piece)
+                pieces = [piece]
+                size = len(piece)
                 while output and size + len(output[0]) <= _WRITE_BYTES:
                     size += len(output[0])
                     pieces.append(output.popleft())

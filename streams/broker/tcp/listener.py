@@ -213,7 +213,8 @@ class Listener:
     def penalty_s(self, host: str) -> float:
         """Return the delay in seconds before the response to a failed login from a host."""
         assert self._loop is not None
-        now_s, most_s = self._loop.time(), self.limits.login_ms / 1000
+        now_s = self._loop.time()
+        most_s = self.limits.login_ms / 1000
         if len(self._penalties) >= _PENALTIES:
             self._penalties = {name: until_s for name, until_s in self._penalties.items() if until_s > now_s}
         until_s = max(now_s, self._penalties.get(host, now_s)) + self.limits.failed_login_delay_ms / 1000

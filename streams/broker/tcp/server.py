@@ -42,7 +42,8 @@ class BrokerServer:
 
         self.host, self.port = listen
         threads = SystemThreads()
-        self._has_started, self._has_ended = threads.signal(), threads.signal()
+        self._has_started = threads.signal()
+        self._has_ended = threads.signal()
         self._failure: Exception | None = None
         self._listener = Listener(driver, listen, limits or Limits(), users, tls, advertise)
         self._worker: Worker = threads.start("broker-server", self._main)
@@ -112,7 +113,8 @@ class BrokerServer:
 
     def _named(self, error: Exception) -> Exception:
         if isinstance(error, OSError) and not self._has_started.is_set():
-            address, reason = Address(self.host, self.port), error.strerror or str(error)
+            address = Address(self.host, self.port)
+            reason = error.strerror or str(error)
             return ConfigError(
                 f"cannot listen on {address}: {reason}; choose another address, or port 0 for a free one"
             )

@@ -36,7 +36,8 @@ log = logging.getLogger(__name__)
 
 #: Number of channels to one broker for fetches.
 _FETCH_CHANNELS: Final = 4
-_REQUESTS, _REBALANCES = "requests", "rebalances"
+_REQUESTS = "requests"
+_REBALANCES = "rebalances"
 #: Metadata request for the brokers, without topics.
 _BROKERS: Final = Metadata((), allow_auto_topic_creation=False)
 #: Shortest interval in milliseconds between log messages about an address.
@@ -142,7 +143,8 @@ class ClusterConnection:
             if self._arrived or links.is_woken or now >= until_ms:
                 break
         links.take_wakeup()
-        arrived, self._arrived = self._arrived, []
+        arrived = self._arrived
+        self._arrived = []
         return arrived
 
     def give_up(self, correlation_id: int) -> None:
@@ -176,7 +178,8 @@ class ClusterConnection:
 
     def disown(self) -> None:
         """Refuse all further use in a forked process; its copies of the sockets are not touched."""
-        self._is_closed, self._why_closed = True, f"{DISOWNED}: open another one here"
+        self._is_closed = True
+        self._why_closed = f"{DISOWNED}: open another one here"
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -230,14 +233,16 @@ class ClusterConnection:
             return _REBALANCES
         if not isinstance(request, Fetch):
             return _REQUESTS
-        best, load = "fetches-0", -1
+        best = "fetches-0"
+        load = -1
         for number in range(_FETCH_CHANNELS):
             name = f"fetches-{number}"
             channel = self._channels.get((address, name))
             if channel is None or not channel.load:
                 return name
             if load < 0 or channel.load < load:
-                best, load = name, channel.load
+                best = name
+                load = channel.load
         return best
 
     def _any_channel(self, now: int) -> Channel | None:
@@ -379,7 +384,8 @@ class ClusterConnection:
 
     def _dispatch_waiting(self, now: int) -> None:
         """Try again to send the requests that have no channel, and fail those older than ``hold_ms``."""
-        waiting, self._waiting = self._waiting, deque()
+        waiting = self._waiting
+        self._waiting = deque()
         for item in waiting:
             if now - item.since_ms >= self.config.hold_ms:
                 self._deliver(item, self._out_of_reach(item))

@@ -446,7 +446,8 @@ class SocketLink:
             )
         version = self._version(SASL_AUTHENTICATE.key)
         exchange = credentials.exchange(secrets.token_urlsafe(24))
-        said, reason = next(exchange), ""
+        said = next(exchange)
+        reason = ""
         while True:
             found = yield SASL_AUTHENTICATE.key, version, {"auth_bytes": said}
             if found["error_code"]:

@@ -230,7 +230,8 @@ class Metrics:
         """
         now_ms = self.clock.monotonic_ms()
         self.roll(now_ms)
-        shared, result = self._shared, []
+        shared = self._shared
+        result = []
         for (spec, place), sensor in copied(shared.sensors).items():
             if (place.thread, None) not in shared.closed and (place.thread, place.task) not in shared.closed:
                 tags = place.tags(spec.scope)

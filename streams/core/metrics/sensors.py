@@ -40,7 +40,8 @@ class _Marks:
 
     def roll(self, now_ms: int, count: int, total: int) -> None:
         """Start a new sample window with the current count and sum."""
-        self.before, self.last = self.last, (now_ms, count, total)
+        self.before = self.last
+        self.last = (now_ms, count, total)
 
     def since(self, now_ms: int, count: int, total: int) -> tuple[float, int, int]:
         """Return seconds (at least 1), count and sum since the start of the previous sample window."""
@@ -95,7 +96,8 @@ class Amounts:
     @classmethod
     def since(cls, now_ms: int, *, has_percentiles: bool) -> "Amounts":
         """Return a sensor whose first sample window starts at the monotonic time ``now_ms``."""
-        marks, untimed = _Marks((now_ms, 0, 0), (now_ms, 0, 0)), Counter.since(now_ms)
+        marks = _Marks((now_ms, 0, 0), (now_ms, 0, 0))
+        untimed = Counter.since(now_ms)
         return cls({} if has_percentiles else None, marks, untimed=untimed)
 
     def record(self, amount: int, count: int = 1) -> None:
@@ -178,9 +180,11 @@ class Amounts:
         self._marks.roll(now_ms, self.count, self.total)
         self.untimed.roll(now_ms)
         self._extremes_before = (self._lowest, self._highest)
-        self._lowest, self._highest = _HUGE, -_HUGE
+        self._lowest = _HUGE
+        self._highest = -_HUGE
         if self._sizes is not None:
-            self._sizes_before, self._sizes = self._sizes, {}
+            self._sizes_before = self._sizes
+            self._sizes = {}
 
 
 @define(eq=False)

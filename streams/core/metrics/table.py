@@ -20,7 +20,8 @@ def _sensor(
     return SensorSpec(scope, level, tuple(metric for group in metrics for metric in group), origin=origin)
 
 
-_ours, _debug = partial(_sensor, origin=""), partial(_sensor, level=RecordingLevel.DEBUG)
+_ours = partial(_sensor, origin="")
+_debug = partial(_sensor, level=RecordingLevel.DEBUG)
 _restore = partial(_sensor, Scope.UPDATER, origin="KIP-869")
 
 

@@ -35,7 +35,9 @@ class StreamAggregate:
         """Return the process function of one task."""
         find, get, put = open_updates(context, self.store)
         emit, is_cached = table_emit(context, self.store, self.send_old)
-        drop, lost, send_old = dropper(context), context.side_output(), self.send_old or is_cached
+        drop = dropper(context)
+        lost = context.side_output()
+        send_old = self.send_old or is_cached
         initializer, aggregator = self.fold.initializer, self.fold.aggregator
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -51,7 +53,8 @@ class StreamAggregate:
                 is_in_place = False
                 row = get(key)
                 if row is None:
-                    old, changed_ms = initializer(), timestamp_ms
+                    old = initializer()
+                    changed_ms = timestamp_ms
                 else:
                     old, changed_ms = row
             new = aggregator(key, value, old)
@@ -81,7 +84,8 @@ class TableAggregate:
         """Return the process function of one task."""
         get, put = open_rows(context, self.store)
         emit, is_cached = table_emit(context, self.store, self.send_old)
-        send_old, node = self.send_old or is_cached, context.node
+        send_old = self.send_old or is_cached
+        node = context.node
         initializer, adder, subtractor = self.fold.initializer, self.fold.adder, self.fold.subtractor
 
         def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:

@@ -82,7 +82,8 @@ class _Waiting:
         for place, row in self.store.all():
             key = self.join.key_serde.deserialize(place[_TIME.size : -_SEQUENCE.size])
             self._schedule(place, self.due_ms(key, row[TIME]))
-            prefix, sequence = place[: -_SEQUENCE.size], _SEQUENCE.unpack(place[-_SEQUENCE.size :])[0]
+            prefix = place[: -_SEQUENCE.size]
+            sequence = _SEQUENCE.unpack(place[-_SEQUENCE.size :])[0]
             self._latest[prefix] = max(self._latest.get(prefix, 0), sequence)
         self._heap[:] = [(due_ms, place) for place, due_ms in self._due.items()]
         heapify(self._heap)
@@ -139,7 +140,8 @@ class _Waiting:
 
     def release(self, before_ms: int, send: Release) -> bool:
         """Join the left records due before ``before_ms``, in the order of due time, time, key bytes and arrival."""
-        heap, is_any = self._heap, False
+        heap = self._heap
+        is_any = False
         while heap and heap[0][0] < before_ms:
             due_ms, place = heap[0]
             if self._due.get(place) == due_ms:
@@ -167,7 +169,9 @@ def _opened(context: NodeContext, join: AsOf) -> tuple[_Waiting, Process, Releas
         return _Waiting(join, context.store(join.lefts), context.store(join.rights), StreamTime())
 
     waiting: _Waiting = context.shared(join.lefts, make)
-    forward, lost, is_left_join = context.forward, context.side_output(), join.is_left_join
+    forward = context.forward
+    lost = context.side_output()
+    is_left_join = join.is_left_join
     unjoined = Counter() if is_left_join else context.tally(DropReason.UNJOINED)
     joiner = two_value_joiner(join.joiner, join.with_key)
 
@@ -214,8 +218,12 @@ class AsOfLeft:
         waiting, joined, send = _opened(context, join)
         # One of the two sides stores the time for both.
         time = waiting.time = context.stream_time()
-        forward, drop, kept_ms, is_left_join = context.forward, dropper(context), join.kept_ms, join.is_left_join
-        joiner, origin_of = two_value_joiner(join.joiner, join.with_key), context.record_metadata
+        forward = context.forward
+        drop = dropper(context)
+        kept_ms = join.kept_ms
+        is_left_join = join.is_left_join
+        joiner = two_value_joiner(join.joiner, join.with_key)
+        origin_of = context.record_metadata
         advance, add, due_of = waiting.advance, waiting.add, waiting.due_ms
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -254,7 +262,10 @@ class AsOfRight:
         """Return the process function of one task."""
         join = self.join
         waiting, _, send = _opened(context, join)
-        append, drop, kept_ms, is_forward = waiting.rights.append, dropper(context), join.kept_ms, join.is_forward
+        append = waiting.rights.append
+        drop = dropper(context)
+        kept_ms = join.kept_ms
+        is_forward = join.is_forward
         advance, matched = waiting.advance, waiting.matched
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -265,7 +276,8 @@ class AsOfRight:
                 drop(reason, key, value, timestamp_ms, headers)
                 return
             if timestamp_ms < waiting.time.ms - kept_ms:
-                closed_ms, now_ms = timestamp_ms + kept_ms, waiting.time.ms
+                closed_ms = timestamp_ms + kept_ms
+                now_ms = waiting.time.ms
                 drop(DropReason.LATE, key, value, timestamp_ms, headers, None, closed_ms, now_ms)
                 return
             append(key, value, timestamp_ms)

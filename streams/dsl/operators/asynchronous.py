@@ -66,14 +66,18 @@ class _AsyncNode:
     _sensors: CallSensors = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.held, self._sensors = self.records.held, CallSensors.of(self.context)
+        self.held = self.records.held
+        self._sensors = CallSensors.of(self.context)
 
     def open(self) -> Process:
         """Return the process function of the node."""
         context, operator, held, records = self.context, self.operator, self.held, self.records
         lane_for = lane_of(operator.plan.order, operator.key_serde)
-        origin_of, raw_of, submit = context.record_metadata, context.raw_reader(), self._submit
-        is_blocking, concurrency = isinstance(self.loop, BlockingLoop), operator.plan.concurrency
+        origin_of = context.record_metadata
+        raw_of = context.raw_reader()
+        submit = self._submit
+        is_blocking = isinstance(self.loop, BlockingLoop)
+        concurrency = operator.plan.concurrency
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             origin = origin_of()
@@ -100,7 +104,8 @@ class _AsyncNode:
     def hand_over(self) -> None:
         """Submit the calls for new records to the call loop, in one batch."""
         if self._new:
-            calls, self._new = self._new, []
+            calls = self._new
+            self._new = []
             self.loop.submit(self.gate, calls)
 
     def forward(self, limit: int) -> int:

@@ -79,7 +79,8 @@ class _BatchNode:
 
     def __attrs_post_init__(self) -> None:
         context = self.context
-        self._latency, self._sizes = context.stopwatch(table.BATCHED), context.amounts(table.BATCH_SIZE)
+        self._latency = context.stopwatch(table.BATCHED)
+        self._sizes = context.amounts(table.BATCH_SIZE)
         self._failures = context.counter(table.BATCHES_FAILED)
 
     @property
@@ -100,7 +101,9 @@ class _BatchNode:
     def open(self) -> Process:
         """Return the process function of the node."""
         plan, context, held, flush = self.plan, self.context, self.held, self.flush
-        origin_of, raw_of, max_records = context.record_metadata, context.raw_reader(), plan.max_records
+        origin_of = context.record_metadata
+        raw_of = context.raw_reader()
+        max_records = plan.max_records
         waits = plan.max_wait_ms is not None and not context.ends_runs
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -169,7 +172,8 @@ class _BatchNode:
 
     def _deliver_all(self, rows: Sequence[_Row], results: Sequence[Any]) -> None:
         """Forward the results of a batch with its highest timestamp, as results of its last record."""
-        forward, last = self.context.forward, rows[-1]
+        forward = self.context.forward
+        last = rows[-1]
         time_ms = max(row[2] for row in rows)
 
         def all_results() -> None:

@@ -47,7 +47,8 @@ def _sized(data: bytes | None) -> bytes:
 def unsized(data: bytes, place: int) -> tuple[bytes | None, int]:
     """Return the bytes with a length at ``place``, None for length -1, and the place behind them."""
     (size,) = _LENGTH.unpack_from(data, place)
-    start, stop = place + _LENGTH.size, place + _LENGTH.size + max(size, 0)
+    start = place + _LENGTH.size
+    stop = place + _LENGTH.size + max(size, 0)
     if size < -1 or stop > len(data):
         raise ValueError(f"a length of {size} at byte {place}")
     return None if size < 0 else data[start:stop], stop
@@ -56,7 +57,8 @@ def unsized(data: bytes, place: int) -> tuple[bytes | None, int]:
 def written(row: Buffered) -> bytes:
     """Return a buffered record, whose three values are bytes, as Kafka Streams writes it."""
     topic, partition, offset = row[ORIGIN] or _NO_ORIGIN
-    name, headers = topic.encode(), row[HEADERS] or ()
+    name = topic.encode()
+    headers = row[HEADERS] or ()
     prior, old, new = row[VALUES:]
     parts = [_HEAD.pack(row[TIME], offset, len(name)), name, _MIDDLE.pack(partition, len(headers))]
     parts += [_sized(key.encode()) + _sized(content) for key, content in headers]
@@ -73,7 +75,8 @@ def parsed(data: bytes) -> Buffered:
     (origin, timestamp_ms, headers), place = parsed_context(data, 0)
     prior, place = unsized(data, place)
     if _LENGTH.unpack_from(data, place)[0] == _SAME:
-        old, place = prior, place + _LENGTH.size
+        old = prior
+        place = place + _LENGTH.size
     else:
         old, place = unsized(data, place)
     new, place = unsized(data, place)

@@ -11,7 +11,9 @@ from streams.core.serdes import Serde
 from streams.core.varints import read_varint, varint
 from streams.dsl.operators.portable import portable
 
-_OLD, _NEW, _BOTH = b"\x00", b"\x01", b"\x02"
+_OLD = b"\x00"
+_NEW = b"\x01"
+_BOTH = b"\x02"
 
 
 def change_serde(inner: Serde[Any]) -> Serde[Any]:
@@ -32,7 +34,8 @@ def change_serde(inner: Serde[Any]) -> Serde[Any]:
         raise SerializationError("a change of a grouped table has neither an old nor a new value")
 
     def read(data: bytes) -> Any:
-        flag, body = data[-1:], data[:-1]
+        flag = data[-1:]
+        body = data[:-1]
         if flag == _NEW:
             return read_value(body), None, True
         if flag == _OLD:

@@ -52,13 +52,20 @@ class CountWindowAggregate:
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
         numbers = context.store(self.numbers)
-        number_of, put_number, starts_of = numbers.get, numbers.put, self.windows.windows_for
+        number_of = numbers.get
+        put_number = numbers.put
+        starts_of = self.windows.windows_for
         get, put = open_rows(context, self.store)
-        size, advance, on_close = self.windows.size, self.windows.advance, self.emit_on_close
+        size = self.windows.size
+        advance = self.windows.advance
+        on_close = self.emit_on_close
         initializer, aggregator = self.fold.initializer, self.fold.aggregator
         emit, is_cached = (emit_nothing, False) if on_close else table_emit(context, self.store, self.send_old)
         finals = context.counter(table.FINAL_EMITTED) if on_close else Counter()
-        drop, forward, send_old, memo = dropper(context), context.forward, self.send_old or is_cached, WindowMemo(size)
+        drop = dropper(context)
+        forward = context.forward
+        send_old = self.send_old or is_cached
+        memo = WindowMemo(size)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             if key is None:

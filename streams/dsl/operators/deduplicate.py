@@ -62,8 +62,11 @@ class Deduplicate:
         """Return the process function of one task."""
         store = context.store(self.store)
         near, put, bounds = store.rows_in_range, store.put, store.bounds
-        forward, drop, within_ms = context.forward, dropper(context), self.within_ms
-        has_by, is_per_key = self.by is not None, self.is_per_key
+        forward = context.forward
+        drop = dropper(context)
+        within_ms = self.within_ms
+        has_by = self.by is not None
+        is_per_key = self.is_per_key
         by = _no_id if self.by is None else CheckedFunction(self.by, f"node {context.node!r}")
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:

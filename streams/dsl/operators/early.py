@@ -27,7 +27,8 @@ EARLY_RESULT = Format("early result", "E", 1)
 #: Position of the number of updates since a result was forwarded, which replaces the time that orders a buffer.
 _SINCE = PLACE
 #: Positions of the results: the one that was forwarded last, and the latest one.
-_PRIOR, _LATEST = VALUES, VALUES + 1
+_PRIOR = VALUES
+_LATEST = VALUES + 1
 
 #: Forwards a row's latest result, with its timing.
 _Emit: TypeAlias = Callable[[bytes, Buffered, ResultTiming], None]
@@ -79,12 +80,19 @@ class EarlyResults:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        time, ticked = context.stream_time(), context.stream_time("ticked")
+        time = context.stream_time()
+        ticked = context.stream_time("ticked")
         windows = _Windows(context.store(self.store), self.key_serde.deserialize, self.closes_ms)
-        read, put, remove = windows.store.get, windows.put, windows.remove
-        to_bytes, origin_of, forward = self.key_serde.serialize, context.record_metadata, context.forward
+        read = windows.store.get
+        put = windows.put
+        remove = windows.remove
+        to_bytes = self.key_serde.serialize
+        origin_of = context.record_metadata
+        forward = context.forward
         emit = self._emit(context)
-        every_ms, every_records, has_merges = self.every.ms, self.every.records, self.has_merges
+        every_ms = self.every.ms
+        every_records = self.every.records
+        has_merges = self.has_merges
         number_of = None if self.numbers is None else context.store(self.numbers).get
         carried: _Carried = (None, None, 0)
 
@@ -140,7 +148,8 @@ class EarlyResults:
 
     def _emit(self, context: NodeContext) -> _Emit:
         """Return the function that forwards the latest result of a window."""
-        send, to_key = release(context, context.forward), self.key_serde.deserialize
+        send = release(context, context.forward)
+        to_key = self.key_serde.deserialize
 
         def emit(key_bytes: bytes, row: Buffered, timing: ResultTiming) -> None:
             change = (row[_LATEST], row[_PRIOR], True)

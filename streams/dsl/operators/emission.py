@@ -32,8 +32,10 @@ def table_emit(context: NodeContext, store: str, send_old: bool) -> tuple[Emit, 
         def removed(key: Any, old: Any, expiry_ms: int) -> None:
             emit(key, None, old if send_old or is_cached else None, expiry_ms, None, True)
 
-        expiry, time = opened.expiry, context.stream_time("expiry")
-        expiry.on_removed, expiry.idle_ms = removed, max(expiry.idle_ms, time.ms)
+        expiry = opened.expiry
+        time = context.stream_time("expiry")
+        expiry.on_removed = removed
+        expiry.idle_ms = max(expiry.idle_ms, time.ms)
 
         def advance(stream_time_ms: int) -> bool:
             time.ms = expiry.idle_ms = max(expiry.idle_ms, stream_time_ms)

@@ -63,10 +63,13 @@ class SubscriptionSend:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        hash_of, is_versioned = _hash_of(self.value_serde), self.is_versioned
-        drop, forward = dropper(context), context.forward
+        hash_of = _hash_of(self.value_serde)
+        is_versioned = self.is_versioned
+        drop = dropper(context)
+        forward = context.forward
         plan = self._plan_left() if self.is_left else self._plan_inner(drop)
-        origin_of, task_partition = context.record_metadata, context.task_id.partition
+        origin_of = context.record_metadata
+        task_partition = context.task_id.partition
 
         def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
             new, old, is_latest = change
@@ -76,7 +79,8 @@ class SubscriptionSend:
             steps = plan(key, new, old, timestamp_ms, headers)
             if not steps:
                 return
-            value_hash, origin = hash_of(new), origin_of()
+            value_hash = hash_of(new)
+            origin = origin_of()
             partition = task_partition if origin is None else origin.partition
             for foreign_key, instruction in steps:
                 forward(
@@ -95,7 +99,8 @@ class SubscriptionSend:
 
         Every change of the left table requests a response, even without a right row.
         """
-        extract, has_changed = self.foreign_key, self._has_changed()
+        extract = self.foreign_key
+        has_changed = self._has_changed()
 
         def plan(key: Any, new: Any, old: Any, _: int, __: Headers | None) -> list[tuple[Any, Instruction]]:
             if new is None and old is None:
@@ -114,7 +119,8 @@ class SubscriptionSend:
 
         A response is requested only if the result may change.
         """
-        extract, has_changed = self.foreign_key, self._has_changed()
+        extract = self.foreign_key
+        has_changed = self._has_changed()
 
         def plan(
             key: Any, new: Any, old: Any, timestamp_ms: int, headers: Headers | None
@@ -145,7 +151,9 @@ class SubscriptionReceive:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        put, drop, forward = context.store(self.store).put_pair, context.drop, context.forward
+        put = context.store(self.store).put_pair
+        drop = context.drop
+        forward = context.forward
         place_of = subscriber_key(self.foreign_key_serde, self.key_serde)
 
         def process(key: Any, value: ForeignKeySubscription, timestamp_ms: int, headers: Headers | None) -> None:
@@ -169,7 +177,8 @@ class SubscriptionJoin:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        lookup, forward = self.table.getter(context), context.forward
+        lookup = self.table.getter(context)
+        forward = context.forward
 
         def process(key: Any, value: ForeignKeySubscription, timestamp_ms: int, headers: Headers | None) -> None:
             instruction = value.instruction
@@ -202,8 +211,11 @@ class ForeignTableJoin:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        scan, drop, forward = context.store(self.store).prefix_scan, context.drop, context.forward
-        prefix_of, is_versioned = subscriber_prefix(self.foreign_key_serde), self.is_versioned
+        scan = context.store(self.store).prefix_scan
+        drop = context.drop
+        forward = context.forward
+        prefix_of = subscriber_prefix(self.foreign_key_serde)
+        is_versioned = self.is_versioned
 
         def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
             if key is None:
@@ -236,8 +248,11 @@ class ResponseJoin:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        lookup, drop, forward = self.table.getter(context), context.drop, context.forward
-        hash_of, is_left = _hash_of(self.value_serde), self.is_left
+        lookup = self.table.getter(context)
+        drop = context.drop
+        forward = context.forward
+        hash_of = _hash_of(self.value_serde)
+        is_left = self.is_left
         join = two_value_joiner(self.joiner, self.with_key)
 
         def process(key: Any, value: SubscriptionResponse, timestamp_ms: int, headers: Headers | None) -> None:

@@ -134,7 +134,8 @@ class ComputedValues:
 
     def getter(self, context: NodeContext, *, undeleted: bool = False) -> Getter:
         """Return the function that reads the current row for a key."""
-        read, compute = self.parent.getter(context, undeleted=undeleted), self.function.bind(context)
+        read = self.parent.getter(context, undeleted=undeleted)
+        compute = self.function.bind(context)
 
         @inlined
         def get(key: Any) -> Pair | None:
@@ -248,11 +249,14 @@ class JoinedValues:
                 return None
             if left is None:
                 assert right is not None
-                value, time_ms = join(key, None, right[0]), right[1]
+                value = join(key, None, right[0])
+                time_ms = right[1]
             elif right is None:
-                value, time_ms = join(key, left[0], None), left[1]
+                value = join(key, left[0], None)
+                time_ms = left[1]
             else:
-                value, time_ms = join(key, left[0], right[0]), max(left[1], right[1])
+                value = join(key, left[0], right[0])
+                time_ms = max(left[1], right[1])
             return None if value is None else (value, time_ms)
 
         return get

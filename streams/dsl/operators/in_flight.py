@@ -136,7 +136,8 @@ class RecordsInFlight:
         call = self._delivered
         if call is None:
             return ()
-        took_ms, state = round(call.took_s * 1000), HeldState.DELIVERED
+        took_ms = round(call.took_s * 1000)
+        state = HeldState.DELIVERED
         return (HeldRecord(call.origin, call.value, state, call.attempts, took_ms, error=call.error),)
 
     def room(self, concurrency: int) -> int:
@@ -182,7 +183,8 @@ class RecordsInFlight:
         for data, (origin, timestamp_ms, headers, key, value, *raw) in sorted(self.store.all(), key=_row_key):
             (number,) = _SEQUENCE.unpack(data)
             self.sequence = max(self.sequence, number)
-            place, pair = lane(key, origin), (raw[0], raw[1])
+            place = lane(key, origin)
+            pair = (raw[0], raw[1])
             yield Call(number, key, value, timestamp_ms, headers, origin, owner, pair, place, is_stored=True)
 
     def failure(self, call: Call | None, what: str) -> ProcessingError:

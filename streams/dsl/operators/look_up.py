@@ -168,18 +168,30 @@ class _LookUpNode:
         operator, context = self.operator, self.context
         by = operator.plan.by
         self.held = self.records.held
-        self._cache, self._slot = context.store(operator.answers), slot_of(operator.asked_serde)
+        self._cache = context.store(operator.answers)
+        self._slot = slot_of(operator.asked_serde)
         self._by = _own_key if by is None else CheckedFunction(by, f"by= of node {context.node!r}")
-        self._refreshes, self._errors = context.counter(table.LOOK_UP_REFRESHES), context.counter(table.LOOK_UP_ERRORS)
+        self._refreshes = context.counter(table.LOOK_UP_REFRESHES)
+        self._errors = context.counter(table.LOOK_UP_ERRORS)
         self._sensors = CallSensors.of(context)
         self._find = self._finder()
 
     def open(self) -> Process:
         """Return the process function of the node."""
-        context, plan, records, lanes, ready = self.context, self.operator.plan, self.records, self._lanes, self._ready
-        lane_for, by, find = lane_of(plan.order, self.operator.key_serde), self._by, self._find
-        origin_of, raw_of, forward, add = context.record_metadata, context.raw_reader(), context.forward, self._add
-        is_blocking, concurrency = isinstance(self.loop, BlockingLoop), self.operator.calls.concurrency
+        context = self.context
+        plan = self.operator.plan
+        records = self.records
+        lanes = self._lanes
+        ready = self._ready
+        lane_for = lane_of(plan.order, self.operator.key_serde)
+        by = self._by
+        find = self._find
+        origin_of = context.record_metadata
+        raw_of = context.raw_reader()
+        forward = context.forward
+        add = self._add
+        is_blocking = isinstance(self.loop, BlockingLoop)
+        concurrency = self.operator.calls.concurrency
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             asked = by(key, value)
@@ -209,7 +221,10 @@ class _LookUpNode:
     # --- the cache ------------------------------------------------------------------------
 
     def _finder(self) -> Callable[[Any], Any]:
-        counter, plan, clock, get = self.context.counter, self.operator.plan, self.clock, self._cache.get
+        counter = self.context.counter
+        plan = self.operator.plan
+        clock = self.clock
+        get = self._cache.get
         hits, stale_hits = counter(table.LOOK_UP_HITS), counter(table.LOOK_UP_STALE_HITS)
         negative_hits, misses = counter(table.LOOK_UP_NEGATIVE_HITS), counter(table.LOOK_UP_MISSES)
         ttl_ms, negative_ms, stale_ms = plan.ttl_ms, plan.negative_ms, plan.stale_ms
@@ -276,8 +291,10 @@ class _LookUpNode:
             if look_up.error is not None:
                 self._failed(look_up, is_refresh=not waiting)
             for number, call in enumerate(waiting):
-                call.result, call.error = look_up.result, look_up.error
-                call.attempts, call.took_s = look_up.attempts, look_up.took_s
+                call.result = look_up.result
+                call.error = look_up.error
+                call.attempts = look_up.attempts
+                call.took_s = look_up.took_s
                 if number and look_up.error is None and look_up.result is not None:
                     # Each record has its own object, since a node downstream may modify it.
                     call.result = self._cache.get(look_up.value)[2]
@@ -397,12 +414,14 @@ class _LookUpNode:
     def hand_over(self) -> None:
         """Submit new calls to the call loop, in one batch."""
         if self._new:
-            calls, self._new = self._new, []
+            calls = self._new
+            self._new = []
             self.loop.submit(self.gate, calls)
 
     def forward(self, limit: int) -> int:
         """Take the results of finished calls, and forward at most ``limit`` records; return the sum of both numbers."""
-        answers, ready = self._take_answers(), self._ready
+        answers = self._take_answers()
+        ready = self._ready
         count = min(limit, len(ready))
         for _ in range(count):
             self._forward(ready.popleft())
@@ -414,7 +433,8 @@ class _LookUpNode:
         Requires a blocking loop.
         """
         assert isinstance(self.loop, BlockingLoop)
-        not_started, self._not_started = self._not_started, []
+        not_started = self._not_started
+        self._not_started = []
         for call, asked in not_started:
             self._wait(call, asked, self._find(asked))
         self.hand_over()

@@ -52,8 +52,11 @@ class WindowerAggregate:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        find, time, close = context.store(self.store).sessions_of, context.stream_time(), self._closing(context.node)
-        drop, windows_of = dropper(context), self._windows_of(context.node)
+        find = context.store(self.store).sessions_of
+        time = context.stream_time()
+        close = self._closing(context.node)
+        drop = dropper(context)
+        windows_of = self._windows_of(context.node)
         closer = _Closer(context, self, time, close) if self.emit_on_close else None
         update = self._updater(context, time, closer)
 
@@ -89,7 +92,9 @@ class WindowerAggregate:
 
         The function takes (key, value, timestamp_ms, headers, window, stored windows to merge into it, adds_record).
         """
-        store, drop, close = context.store(self.store), dropper(context), self._closing(context.node)
+        store = context.store(self.store)
+        drop = dropper(context)
+        close = self._closing(context.node)
         put, remove, bounds = store.put_at, store.remove_at, store.bounds
         initializer, aggregator, merger = self.fold.initializer, self.fold.aggregator, self.fold.merger
         assert merger is not None, "the fold of a windower merges"

@@ -46,9 +46,14 @@ class SessionAggregate:
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
         store = context.store(self.store)
-        find, put, remove, retention_ms = store.sessions_of, store.put_at, store.remove_at, store.spec.retention_ms
+        find = store.sessions_of
+        put = store.put_at
+        remove = store.remove_at
+        retention_ms = store.spec.retention_ms
         hot = store.hot
-        drop, time, on_close = dropper(context), context.stream_time(), self.emit_on_close
+        drop = dropper(context)
+        time = context.stream_time()
+        on_close = self.emit_on_close
         gap_ms = self.windows.gap_ms
         closed_after_ms = gap_ms + self.windows.grace_ms
         initializer, aggregator, merger = self.fold.initializer, self.fold.aggregator, self.fold.merger
@@ -78,7 +83,8 @@ class SessionAggregate:
                 if last_ms > end_ms:
                     end_ms = last_ms
             if end_ms < time.ms - closed_after_ms:
-                window, closed_ms = Window(start_ms, end_ms), end_ms + closed_after_ms
+                window = Window(start_ms, end_ms)
+                closed_ms = end_ms + closed_after_ms
                 drop(DropReason.LATE, key, value, timestamp_ms, headers, window, closed_ms, time.ms)
             else:
                 old = None
@@ -111,7 +117,8 @@ def _closer(
 
     Sessions that ended before ``emitted`` have been emitted; ``emitted`` is restored after a restart.
     """
-    forward, closed_sessions = context.forward, context.store(operator.store).sessions_between
+    forward = context.forward
+    closed_sessions = context.store(operator.store).sessions_between
     closed_after_ms = operator.windows.gap_ms + operator.windows.grace_ms
 
     def emit_closed(headers: Headers | None) -> bool:

@@ -49,7 +49,8 @@ class SlidingAggregate:
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
         store = context.store(self.store)
-        drop, time = dropper(context), context.stream_time()
+        drop = dropper(context)
+        time = context.stream_time()
         difference_ms, grace_ms = self.windows.difference_ms, self.windows.grace_ms
         update, create = _writers(context, self, store)
         find = store.pairs_in_range
@@ -93,7 +94,9 @@ class SlidingAggregate:
 
 def _writers(context: NodeContext, operator: SlidingAggregate, store: Any) -> tuple[_Update, _Create]:
     """Return two functions: one adds a record to a window, the other creates a window from (aggregate, timestamp)."""
-    put, drop, time = store.put_pair, dropper(context), context.stream_time()
+    put = store.put_pair
+    drop = dropper(context)
+    time = context.stream_time()
     difference_ms, grace_ms = operator.windows.difference_ms, operator.windows.grace_ms
     aggregator = operator.fold.aggregator
     emit: Emit | None = None
@@ -238,7 +241,9 @@ def _closer(
 
     The function returns whether any window was emitted.
     """
-    forward, store, difference_ms = context.forward, context.store(operator.store), operator.windows.difference_ms
+    forward = context.forward
+    store = context.store(operator.store)
+    difference_ms = operator.windows.difference_ms
     emitted = restored_emitted_time(context, operator.store, time, operator.windows.grace_ms)
     memo = WindowMemo(difference_ms)
 

@@ -44,8 +44,11 @@ class JoinBuffer:
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
         store = context.store(self.store)
-        forward, append, lost = context.forward, store.append, context.side_output()
-        retention_ms, hidden = store.spec.retention_ms, context.tally(DropReason.EXPIRED)
+        forward = context.forward
+        append = store.append
+        lost = context.side_output()
+        retention_ms = store.spec.retention_ms
+        hidden = context.tally(DropReason.EXPIRED)
 
         def advance(stream_time_ms: int) -> bool:
             # Older records are refused, and older entries expire.
@@ -113,9 +116,13 @@ class StreamStreamJoin:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        find, forward, drop = context.store(self.other_store).rows_in_range, context.forward, dropper(context)
+        find = context.store(self.other_store).rows_in_range
+        forward = context.forward
+        drop = dropper(context)
         before_ms, after_ms = self._reach()
-        join, is_outer, is_left = self._joiner(), self.is_outer, self.is_left_side
+        join = self._joiner()
+        is_outer = self.is_outer
+        is_left = self.is_left_side
         is_other_left = not is_left
         time = context.stream_time()
         unmatched = self._open_unmatched(context, time)
@@ -133,7 +140,8 @@ class StreamStreamJoin:
                 return
             if unmatched is not None and timestamp_ms == unmatched.stream_time_ms:
                 emit_closed(timestamp_ms, headers)
-            first_ms, last_ms = timestamp_ms - before_ms, timestamp_ms + after_ms
+            first_ms = timestamp_ms - before_ms
+            last_ms = timestamp_ms + after_ms
             is_alone = True
             for other_ms, other in find(key, first_ms, last_ms):
                 if unmatched is not None:
@@ -222,9 +230,14 @@ class StreamSelfJoin:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        find, forward, drop = context.store(self.store).fetch_range, context.forward, dropper(context)
-        before_ms, after_ms, retention_ms = self.windows.before_ms, self.windows.after_ms, self.retention_ms
-        join, time = two_value_joiner(self.joiner, self.with_key), context.stream_time()
+        find = context.store(self.store).fetch_range
+        forward = context.forward
+        drop = dropper(context)
+        before_ms = self.windows.before_ms
+        after_ms = self.windows.after_ms
+        retention_ms = self.retention_ms
+        join = two_value_joiner(self.joiner, self.with_key)
+        time = context.stream_time()
         excludes_itself = before_ms < 0 or after_ms < 0
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:

@@ -79,7 +79,9 @@ def subscription_serde(key_serde: Serde[Any]) -> Serde[Any]:
         key = write_key(value.key)
         if key is None:
             raise SerializationError("the left table of a foreign-key join has a row without key")
-        value_hash, version, end = value.value_hash, 1, b""
+        value_hash = value.value_hash
+        version = 1
+        end = b""
         if value.partition is None:
             version = 0
         else:
@@ -89,7 +91,8 @@ def subscription_serde(key_serde: Serde[Any]) -> Serde[Any]:
         return bytes((version, value.instruction)) + value_hash + key + end
 
     def read(data: bytes) -> ForeignKeySubscription:
-        start, end = _key_start(data), len(data) - _partition_bytes(data)
+        start = _key_start(data)
+        end = len(data) - _partition_bytes(data)
         partition = None if end == len(data) else _NUMBER.unpack_from(data, end)[0]
         value_hash = None if start == 2 else data[2:start]
         return ForeignKeySubscription(value_hash, Instruction(data[1]), read_key(data[start:end]), partition)
@@ -137,7 +140,8 @@ def subscriber_prefix(foreign_key_serde: Serde[Any]) -> Callable[[Any], bytes]:
 
 def subscriber_key(foreign_key_serde: Serde[Any], key_serde: Serde[Any]) -> Callable[[Any, Any], bytes]:
     """Return the function that maps a foreign key and a left key to the store key of the subscription."""
-    prefix, serialize = subscriber_prefix(foreign_key_serde), key_serde.serialize
+    prefix = subscriber_prefix(foreign_key_serde)
+    serialize = key_serde.serialize
 
     def place(foreign_key: Any, key: Any) -> bytes:
         data = serialize(key)

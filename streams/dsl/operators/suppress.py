@@ -63,9 +63,15 @@ class Suppress:
         """Return the process function of one task."""
         is_weighed = self.max_bytes is not None or context.records(table.SUPPRESSED_SIZE)
         buffer = _Buffer(context.store(self.store), self.value_serde, is_weighed)
-        read, put, evict, places = buffer.store.get, buffer.put, buffer.evict, buffer.places
-        to_bytes, origin_of = self.key_serde.serialize, context.record_metadata
-        time, wait_ms, until_close = context.stream_time(), self.wait_ms, self.until_window_closes
+        read = buffer.store.get
+        put = buffer.put
+        evict = buffer.evict
+        places = buffer.places
+        to_bytes = self.key_serde.serialize
+        origin_of = context.record_metadata
+        time = context.stream_time()
+        wait_ms = self.wait_ms
+        until_close = self.until_window_closes
         emit, is_over = self._emit(context), self._is_over(buffer)
 
         def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -76,7 +82,8 @@ class Suppress:
             assert key_bytes is not None
             held = read(key_bytes)
             if held is None:
-                place_ms, prior = key[1][1] if until_close else timestamp_ms, old
+                place_ms = key[1][1] if until_close else timestamp_ms
+                prior = old
                 heappush(places, (place_ms, key_bytes))
             else:
                 place_ms, prior = held[PLACE], held[_PRIOR]
@@ -121,8 +128,10 @@ class Suppress:
 
     def _emit(self, context: NodeContext) -> "_EmitBuffered":
         """Return the function that emits a buffered change."""
-        send, to_key = release(context, context.forward), self.key_serde.deserialize
-        drops_deletions, emitted = self.until_window_closes, context.counter(table.SUPPRESSION_EMITTED)
+        send = release(context, context.forward)
+        to_key = self.key_serde.deserialize
+        drops_deletions = self.until_window_closes
+        emitted = context.counter(table.SUPPRESSION_EMITTED)
 
         def emit(key_bytes: bytes, row: Buffered) -> None:
             new = row[_NEW]
@@ -222,7 +231,8 @@ class SuppressedValues:
 
     def getter(self, context: NodeContext, *, undeleted: bool = False) -> Getter:
         """Return the function that reads the current row for a key."""
-        held, to_bytes = context.store(self.store).get, self.key_serde.serialize
+        held = context.store(self.store).get
+        to_bytes = self.key_serde.serialize
         read = self.parent.getter(context, undeleted=undeleted)
 
         def get(key: Any) -> Pair | None:

@@ -48,8 +48,11 @@ class StreamTableJoin:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        drop, is_left, time = dropper(context), self.is_left, context.stream_time()
-        joined, has_grace = self._joined(context), self.grace_ms is not None
+        drop = dropper(context)
+        is_left = self.is_left
+        time = context.stream_time()
+        joined = self._joined(context)
+        has_grace = self.grace_ms is not None
         if has_grace:
             joined = self._waiting(context, joined)
 
@@ -114,7 +117,8 @@ class StreamGlobalTableJoin:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        lookup, drop = self.table.getter(context), dropper(context)
+        lookup = self.table.getter(context)
+        drop = dropper(context)
         table_key, is_left = self.table_key, self.is_left
         join_row = _row_joiner(context, is_left, row_joiner(self.joiner, self.with_key, self.with_row_key))
 
@@ -135,7 +139,8 @@ def _row_joiner(
     context: NodeContext, is_left: bool, join: Callable[[Any, Any, Any, Any], Any]
 ) -> Callable[[Any, Any, Any, Pair | None, int, Headers | None], None]:
     """Return a function that joins a record with its row: (key, row key, value, row, timestamp_ms, headers)."""
-    forward, lost = context.forward, context.side_output()
+    forward = context.forward
+    lost = context.side_output()
     unjoined = Counter() if is_left else context.tally(DropReason.UNJOINED)
 
     @inlined
@@ -178,7 +183,9 @@ class TableTableJoin:
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
         compute = self._compute()
-        lookup, forward, drop = self.other.getter(context, undeleted=True), context.forward, dropper(context)
+        lookup = self.other.getter(context, undeleted=True)
+        forward = context.forward
+        drop = dropper(context)
         send_old, is_versioned = self.send_old, self.is_versioned
         # Without a row on the other side, the inner join and the right side of the left join emit nothing.
         is_silent_alone = self.kind is JoinKind.INNER or (self.kind is JoinKind.LEFT and not self.is_left_side)

@@ -32,7 +32,8 @@ class TableSource:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        drop, lost = dropper(context), context.side_output()
+        drop = dropper(context)
+        lost = context.side_output()
         if self.store is None:
             forward = context.forward
 

@@ -22,7 +22,8 @@ from streams.dsl.operators.portable import portable
 from streams.state import KEY_VALUE, StoreSpec
 from streams.topology import NodeContext, StreamTime
 
-_RIGHT, _LEFT = 0, 1
+_RIGHT = 0
+_LEFT = 1
 _HEAD = Struct(">qB")
 #: The kind of the list, with a length in front of each entry, and the number of entries.
 _LIST = Struct(">bi")
@@ -35,7 +36,8 @@ def _is_list(data: bytes) -> bool:
     """Return whether bytes are a list of values of one side."""
     try:
         kind, count = _LIST.unpack_from(data)
-        place, sides = _LIST.size, set()
+        place = _LIST.size
+        sides = set()
         for _ in range(count):
             size, side = _ENTRY.unpack_from(data, place)
             sides.add(side)
@@ -77,7 +79,8 @@ def _waiting_serde(parts: str, left: Serde[Any], right: Serde[Any]) -> Serde[Any
     sides = (portable(right), portable(left))
 
     def write(row: Any) -> bytes:
-        serialize, found = sides[row[0]][0], [_LIST.pack(_SIZED, len(row) - 1)]
+        serialize = sides[row[0]][0]
+        found = [_LIST.pack(_SIZED, len(row) - 1)]
         for value in row[1:]:
             data = serialize(value)
             if data is None:
@@ -86,7 +89,8 @@ def _waiting_serde(parts: str, left: Serde[Any], right: Serde[Any]) -> Serde[Any
         return b"".join(found)
 
     def read(data: bytes) -> Any:
-        position, side = _LIST.size, data[_LIST.size + _ENTRY.size - 1]
+        position = _LIST.size
+        side = data[_LIST.size + _ENTRY.size - 1]
         deserialize = sides[side][1]
         row: list[Any] = [side]
         while position < len(data):

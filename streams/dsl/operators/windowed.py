@@ -48,9 +48,11 @@ class WindowAggregate:
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
         windows, on_close = self.windows, self.emit_on_close
-        size_ms, starts_of = windows.size_ms, _starts(windows)
+        size_ms = windows.size_ms
+        starts_of = _starts(windows)
         is_tumbling = isinstance(windows, TimeWindows) and windows.advance_ms == size_ms
-        drop, time = dropper(context), context.stream_time()
+        drop = dropper(context)
+        time = context.stream_time()
         # The retention, measured from the end of the window that starts with a record.
         kept_ms = context.store(self.store).spec.retention_ms - size_ms
         emitted = restored_emitted_time(context, self.store, time, windows.grace_ms) if on_close else StreamTime()
@@ -83,10 +85,12 @@ class WindowAggregate:
         store = context.store(self.store)
         fetch, put = store.fetch_pair, store.put_pair
         find, replace = store.in_place()
-        on_close, memo = self.emit_on_close, WindowMemo(self.windows.size_ms)
+        on_close = self.emit_on_close
+        memo = WindowMemo(self.windows.size_ms)
         size_ms, grace_ms = self.windows.size_ms, self.windows.grace_ms
         initializer, aggregator = self.fold.initializer, self.fold.aggregator
-        is_cached, send_old = context.caches(self.store) and not on_close, self.send_old
+        is_cached = context.caches(self.store) and not on_close
+        send_old = self.send_old
         hold: Emit = emit_nothing
         hold_slot: Emit = emit_nothing
         emit: Emit = emit_nothing
@@ -113,7 +117,8 @@ class WindowAggregate:
                 is_in_place = False
                 pair = fetch(key, start_ms)
                 if pair is None:
-                    old, changed_ms = initializer(), timestamp_ms
+                    old = initializer()
+                    changed_ms = timestamp_ms
                 else:
                     old, changed_ms = pair
             new = aggregator(key, value, old)
@@ -164,7 +169,9 @@ def _closer(
 
     Windows that end at or before ``emitted`` have been emitted; ``emitted`` is restored after a restart.
     """
-    forward, store, windows = context.forward, context.store(operator.store), operator.windows
+    forward = context.forward
+    store = context.store(operator.store)
+    windows = operator.windows
     size_ms, grace_ms = windows.size_ms, windows.grace_ms
     advance_ms = windows.advance_ms if isinstance(windows, TimeWindows) else windows.size_ms
     memo = WindowMemo(windows.size_ms)

@@ -80,7 +80,8 @@ def _long_varint(data: bytes, position: int, low: int) -> tuple[int, int]:
 
     Returns the value and the position after it.
     """
-    result, shift = low & 127, 7
+    result = low & 127
+    shift = 7
     while True:
         byte = data[position]
         position += 1
@@ -237,13 +238,15 @@ class _Decoder:
         return variable
 
     def _varint(self, variable: str, path: str) -> None:
-        source, place = self.source, FieldPlace((path,))
+        source = self.source
+        place = FieldPlace((path,))
         source.add(f"{variable} = d[p]; p += 1", place)
         source.add(f"if {variable} > 127: {variable}, p = long_varint(d, p, {variable})", place)
 
     def _chunk(self, length: str, path: str, is_nullable: bool, form: str) -> str:
         """Generate code that reads as many bytes as the variable ``length`` specifies."""
-        source, place = self.source, FieldPlace((path,))
+        source = self.source
+        place = FieldPlace((path,))
         variable = source.fresh("v")
         with source.unless(f"{length} == -1", f"{variable} = None", is_needed=is_nullable):
             source.add("q = p + " + length)

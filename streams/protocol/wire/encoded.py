@@ -53,8 +53,10 @@ class EncodedBlock(Block):
             return cls(batch.moved(block.data, base_offset, leader_epoch), header)
         data = batch.encode(block, base_offset, attributes=codec_number(block.compression), leader_epoch=leader_epoch)
         result = cls(data, batch.read_header(data))
-        result.keys, result.values = block.keys, block.values
-        result.timestamps, result.headers = block.timestamps, block.headers
+        result.keys = block.keys
+        result.values = block.values
+        result.timestamps = block.timestamps
+        result.headers = block.headers
         result.lanes = block.lanes
         return result
 
@@ -75,8 +77,11 @@ class EncodedBlock(Block):
             InvalidBatchError: the decompressed size exceeds ``most_bytes``.
         """
         block = batch.decode(self.data, 0, self.header, verify=False, most_bytes=most_bytes)
-        self.keys, self.values, self.headers = block.keys, block.values, block.headers
-        self.timestamps, self.offsets = block.timestamps, block.offsets
+        self.keys = block.keys
+        self.values = block.values
+        self.headers = block.headers
+        self.timestamps = block.timestamps
+        self.offsets = block.offsets
         self.lanes = block.lanes
 
     def check_inside(self, most_bytes: int, *, decodes: bool) -> None:
@@ -143,7 +148,8 @@ def fetched(data: bytes, *, verify: bool = True) -> list[Block]:
         CorruptBatchError: the bytes are damaged.
     """
     blocks: list[Block] = []
-    position, end = 0, len(data)
+    position = 0
+    end = len(data)
     while end - position > _MAGIC_AT:
         (length,) = _LENGTH.unpack_from(data, position + _LENGTH_AT)
         after = position + batch.LENGTH_PREFIX + length
@@ -170,7 +176,8 @@ def _batch(data: bytes, position: int, *, verify: bool) -> EncodedBlock:
 
 def _message_set(data: bytes, position: int, blocks: list[Block], *, verify: bool) -> int:
     """Decode messages in formats 0 and 1 from a position up to the next batch, and return the position of the batch."""
-    start, end = position, len(data)
+    start = position
+    end = len(data)
     while end - position > _MAGIC_AT and data[position + _MAGIC_AT] < 2:
         (length,) = _LENGTH.unpack_from(data, position + _LENGTH_AT)
         after = position + batch.LENGTH_PREFIX + length

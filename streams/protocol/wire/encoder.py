@@ -185,7 +185,8 @@ class _Encoder:
             self.source.add(f"{self.out}.append(UV[{expression} + 1])", FieldPlace((path,)))
 
     def _chunk(self, expression: str, path: str, is_nullable: bool, code: str, *, is_text: bool = True) -> None:
-        source, place = self.source, FieldPlace((path,))
+        source = self.source
+        place = FieldPlace((path,))
         value, length = source.fresh("b"), source.fresh("k")
         encoded = f"{value}.encode()" if is_text else value
         source.add(f"{value} = {expression}", place)
@@ -195,7 +196,8 @@ class _Encoder:
         source.add(f"{self.out}.append({value})")
 
     def _records(self, expression: str, path: str, is_nullable: bool, code: str) -> None:
-        source, place = self.source, FieldPlace((path,))
+        source = self.source
+        place = FieldPlace((path,))
         size, parts = source.fresh("k"), source.fresh("b")
         source.add(f"{size}, {parts} = chunks({expression})", place)
         if not is_nullable:
@@ -204,7 +206,8 @@ class _Encoder:
         source.add(f"{self.out}.extend({parts})")
 
     def _array(self, of: Type, expression: str, path: str, is_nullable: bool) -> None:
-        source, place = self.source, FieldPlace((path,))
+        source = self.source
+        place = FieldPlace((path,))
         values, count = source.fresh("l"), source.fresh("k")
         source.add(f"{values} = {expression}", place)
         with source.unless(f"{values} is None", f"{values} = (); {count} = -1", is_needed=is_nullable):
@@ -222,7 +225,8 @@ class _Encoder:
                 self._flush()
 
     def _nested(self, fields: Sequence[Field], expression: str, path: str, is_nullable: bool) -> None:
-        source, place = self.source, FieldPlace((path,))
+        source = self.source
+        place = FieldPlace((path,))
         self._flush()
         value = source.fresh("e")
         source.add(f"{value} = {expression}", place)

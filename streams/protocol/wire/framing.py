@@ -69,14 +69,16 @@ class FrameReader:
         frames: list[bytes] = []
         if len(self._chunks) > 1:
             data = self._gathered(frames)
-        position, end = 0, len(data)
+        position = 0
+        end = len(data)
         self._wanted = _SIZE.size
         while end - position >= _SIZE.size:
             (size,) = _SIZE.unpack_from(data, position)
             if not 0 <= size <= self.max_bytes:
                 reason = f"length {size}, 0 to {self.max_bytes} are allowed"
                 self.fault = MalformedError(reason, api="frame", field="length")
-                self._chunks, self._size = [], 0
+                self._chunks = []
+                self._size = 0
                 return frames
             start = position + _SIZE.size
             if start + size > end:

@@ -60,7 +60,8 @@ def decode_message_set(data: bytes, *, verify: bool = True) -> list[Block]:
 
 def _block(messages: list[_Message], codec: str) -> Block:
     offsets = [message.offset for message in messages]
-    first, last = offsets[0], offsets[-1]
+    first = offsets[0]
+    last = offsets[-1]
     if any(after <= before for before, after in pairwise(offsets)):
         raise CorruptBatchError(f"messages at offset {first}: their offsets do not ascend")
     return Block(
@@ -95,7 +96,8 @@ def _unwrapped(wrapper: _Message, codec: int, *, verify: bool) -> list[_Message]
 
 
 def _messages(data: bytes, *, verify: bool) -> Iterator[_Message]:
-    position, end = 0, len(data)
+    position = 0
+    end = len(data)
     while end - position >= _ENTRY.size:
         offset, size = _ENTRY.unpack_from(data, position)
         start = position + _ENTRY.size
@@ -113,7 +115,8 @@ def _message(data: bytes, offset: int, *, verify: bool) -> _Message:
         raise CorruptBatchError(f"message at offset {offset}: magic {magic} in a message set; 0 and 1 are read")
     if verify and crc32(data[4:]) != crc:
         raise CorruptBatchError(f"message at offset {offset}: wrong checksum; the bytes are damaged")
-    position, timestamp = _HEADER.size, NO_TIMESTAMP
+    position = _HEADER.size
+    timestamp = NO_TIMESTAMP
     if magic == 1:
         if len(data) < position + _TIMESTAMP.size:
             raise CorruptBatchError(f"message at offset {offset}: the bytes end before its timestamp")

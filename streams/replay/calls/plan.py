@@ -151,9 +151,11 @@ class ReplayPlan:
             # The tasks of a cycle also read what they themselves have written in the slice before.
             if group and (self.cyclic or rows + size > CHAIN_ROWS or len(group) == CHAIN_SLICES):
                 yield group
-                group, rows = [], 0
+                group = []
+                rows = 0
             group.append(step)
-            rows, before = rows + size, step.cut
+            rows = rows + size
+            before = step.cut
         if group:
             yield group
 
@@ -283,7 +285,9 @@ class ReplayPlan:
         except the first: the task waits for this lane until its inputs have ended.
         """
         topic, number = logical
-        name, width, is_fed = self.plan.physical_topic(topic), self.plan.lane_count(topic), topic in self.plan.fed
+        name = self.plan.physical_topic(topic)
+        width = self.plan.lane_count(topic)
+        is_fed = topic in self.plan.fed
         has_empty = False
         for lane in range(number * width, (number + 1) * width):
             partition = TopicPartition(name, lane)

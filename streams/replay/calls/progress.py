@@ -97,7 +97,8 @@ class Reporter:
 
     def begin(self, calls: list[Any]) -> None:
         """Start to report on a new list of calls to the executor."""
-        self._calls, self._calls_done = calls, 0
+        self._calls = calls
+        self._calls_done = 0
         self._report()
 
     def done(self, report: Any) -> None:

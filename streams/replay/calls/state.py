@@ -289,7 +289,8 @@ def read_manifest(folder: Place) -> dict[str, Any] | None:
     data = place.read()
     try:
         content = json.loads(data)
-        known, checksum = content["format"], str(content.get("checksum", ""))
+        known = content["format"]
+        checksum = str(content.get("checksum", ""))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ReplayError(
             f"{place}: is not a manifest of a replay, or is damaged: {error}; restore it from a copy of the folder, "

@@ -139,7 +139,8 @@ class LanesWork:
 
         One of these is kept: the task waits for it until its inputs have ended.
         """
-        found, ends = extents_of(self.ranges), self.ends.tolist()
+        found = extents_of(self.ranges)
+        ends = self.ends.tolist()
         empty = next((lane for lane, end in enumerate(ends) if not end), None)
         return [
             InputWork(
@@ -374,7 +375,8 @@ class CallMeter:
     _cpu_before_ms: int = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._started_ms, self._cpu_before_ms = self._clock.monotonic_ms(), _cpu_ms()
+        self._started_ms = self._clock.monotonic_ms()
+        self._cpu_before_ms = _cpu_ms()
 
     def beat(self, records: int) -> None:
         """Write the number of records read so far to the progress file, at most every 500 ms."""
@@ -398,7 +400,8 @@ class CallMeter:
     ) -> R:
         """Return the report of the call, with the sizes of its files; ``found`` has further fields of the report."""
         sizes = {file: self._work.root.child(file).size() for file in sorted(files)}
-        elapsed_ms, cpu_ms = self._clock.monotonic_ms() - self._started_ms, _cpu_ms() - self._cpu_before_ms
+        elapsed_ms = self._clock.monotonic_ms() - self._started_ms
+        cpu_ms = _cpu_ms() - self._cpu_before_ms
         peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         return kind(self._work.name, tasks, sizes, elapsed_ms, cpu_ms, peak_bytes, self.attempt, **found)
 

@@ -114,7 +114,8 @@ def _known(published: Sequence[bytes | None], wanted: Sequence[bytes | None]) ->
     >>> _known([b"a", b"c"], [b"a", b"b", b"c"]), _known([b"x", b"a"], [b"a", b"b"]), _known([b"a", b"x"], [b"a"])
     ((1, False), (1, True), (1, False))
     """
-    count, is_last = 0, not published
+    count = 0
+    is_last = not published
     for digest in published:
         is_last = count < len(wanted) and digest == wanted[count]
         count += is_last

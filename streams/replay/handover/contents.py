@@ -81,9 +81,11 @@ def _store_differences(
             found += 1
             if b is None or (a is not None and a[0] < b[0]):
                 assert a is not None, "one of the two is there"
-                line, a = f"{text_before(a)} is gone", next(left, None)
+                line = f"{text_before(a)} is gone"
+                a = next(left, None)
             elif a is None or b[0] < a[0]:
-                line, b = f"{text_after(b)} is new", next(right, None)
+                line = f"{text_after(b)} is new"
+                b = next(right, None)
             else:
                 line = f"{text_before(a)} became {value_after(b)} at {time_text(b[2])}"
                 a, b = next(left, None), next(right, None)
@@ -106,7 +108,8 @@ def _texts(name: str, snapshot: Snapshot, ref: StoreRef) -> tuple[Callable[[Entr
         # The store is not in this snapshot, so it has no entries.
         return repr, repr
     spec = described_spec(name, described, ref.carried)
-    key_of, value_of = store_key_reader(spec), reader(spec.value_serde)
+    key_of = store_key_reader(spec)
+    value_of = reader(spec.value_serde)
 
     def value(entry: Entry) -> str:
         return value_text(value_of(entry[1]))

@@ -274,7 +274,8 @@ def _as_changelog(snapshot: Snapshot, store: str, ref: StoreRef) -> Iterator[Blo
 
     For most kinds of stores this is key order, as in the snapshot.
     """
-    blocks, order_of = snapshot.rows_of(ref), described_kind(snapshot.structure["stores"][store]).changelog_order
+    blocks = snapshot.rows_of(ref)
+    order_of = described_kind(snapshot.structure["stores"][store]).changelog_order
     if order_of is None:
         yield from blocks
         return

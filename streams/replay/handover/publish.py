@@ -321,7 +321,8 @@ def _chunks(blocks: Iterable[Block], records: int) -> Iterator[list[Block]]:
             count += len(part)
             if count >= records:
                 yield chunk
-                chunk, count = [], 0
+                chunk = []
+                count = 0
     if chunk:
         yield chunk
 
@@ -332,7 +333,8 @@ def _parts(block: Block) -> Iterator[Block]:
         size += len(key or b"") + len(value or b"")
         if size >= _BLOCK_BYTES:
             yield block.slice(start, index + 1)
-            start, size = index + 1, 0
+            start = index + 1
+            size = 0
     if start < len(block):
         yield block.slice(start) if start else block
 

@@ -469,7 +469,8 @@ def _end_of(root: Place, extents: Sequence[Extent], reached: int) -> tuple[LastR
     if not before:
         return None, NO_TIMESTAMP
     (block,) = ExtentReader(root).blocks(before[-1:], 0, reached)
-    offset, size = block.offsets[-1], len(block)
+    offset = block.offsets[-1]
+    size = len(block)
     last = LastRecord(offset, block.timestamps[-1], record_digest(block.slice(size - 1, size)))
     return last, max([*block.timestamps, *(extent.highest_ms for extent in before[:-1])])
 

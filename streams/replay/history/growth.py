@@ -41,7 +41,8 @@ class History:
 
     def replace(self, extents: Mapping[int, Iterable[Extent]]) -> None:
         """Replace all extents by others."""
-        self.extents, self._names = {}, FileNames()
+        self.extents = {}
+        self._names = FileNames()
         self.add(extents)
 
     @property

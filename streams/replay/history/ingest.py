@@ -163,7 +163,8 @@ def _read(work: IngestWork, meter: CallMeter, opened: Callable[[str], FileSource
                 position += len(records)
                 meter.beat(before + position - work.rows_before)
             counts.append((position, position))
-            before, skip = before + position, 0
+            before = before + position
+            skip = 0
     written = PartitionExtents.of((partition, extent) for _, partition, extent in file.written)
     files = written.extents.file_names
     return meter.report(IngestReport, files=files, counts=tuple(counts), written=written)

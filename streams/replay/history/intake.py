@@ -58,7 +58,8 @@ class TopicFiles:
             if report.failure is not None:
                 raise InputError(report.failure)
         for number, extents in by_partition(report.written for report in reports).items():
-            new, known = extents.numbered(self.starts.get(number, 0)), self.extents.get(number)
+            new = extents.numbered(self.starts.get(number, 0))
+            known = self.extents.get(number)
             self.extents[number] = new if known is None else known.followed_by(new)
         for path, size in zip(self.paths, self.sizes, strict=True):
             if Place(path).size() != size and not _is_bounded(path):
@@ -118,7 +119,8 @@ def read_files(
     works = [work for topic in topics for work in topic.works]
     reports = yield works
     for topic in topics:
-        own, reports = reports[: len(topic.works)], reports[len(topic.works) :]
+        own = reports[: len(topic.works)]
+        reports = reports[len(topic.works) :]
         for work in topic.works[:1]:
             work.failures.delete()
         topic.take(own)

@@ -101,7 +101,8 @@ class _Groups:
         order = np.lexsort((np.arange(size), extents.lowest_ms))
         runs = extents.taken(order)
         # The places of the first and of the last possible record of each run in the order of (event time, run).
-        times, number = np.concatenate([runs.lowest_ms, runs.highest_ms]), np.concatenate([order, order])
+        times = np.concatenate([runs.lowest_ms, runs.highest_ms])
+        number = np.concatenate([order, order])
         places = np.empty(2 * size, dtype=np.int64)
         places[np.lexsort((number, times))] = np.arange(2 * size)
         is_first = places[1:size] > np.maximum.accumulate(places[size:])[:-1]

@@ -213,7 +213,8 @@ def _groups(batches: Iterable[Any]) -> Iterator[list[Any]]:
             batch = batch.slice(part.num_rows)
             if size == _GROUP_ROWS:
                 yield group
-                group, size = [], 0
+                group = []
+                size = 0
     if group:
         yield group
 

@@ -202,7 +202,8 @@ class IcebergLog:
         from pyiceberg.manifest import DataFileContent, FileFormat
         from pyiceberg.typedef import Record
 
-        metadata, place = self._table.metadata, self.folder.child(file.path)
+        metadata = self._table.metadata
+        place = self.folder.child(file.path)
         schema = metadata.schema()
         with place.open_input() as stream:
             statistics = data_file_statistics_from_parquet_metadata(

@@ -38,7 +38,8 @@ class LakeName:
         kind, _, rest = text.partition(":")
         table, separator, at = rest.rpartition("@")
         if not separator or "/" in at:
-            table, at = rest, ""
+            table = rest
+            at = ""
         if not table:
             raise InputError(f"{text}: give delta:FOLDER or iceberg:NAMESPACE.TABLE")
         if not at:

@@ -116,7 +116,8 @@ def _after(given: InputWork, report: TaskReport) -> InputWork:
 
 def _lanes_after(given: LanesWork, report: TaskReport) -> LanesWork:
     """Return the part of lanes that a slice reads after another one."""
-    positions, ranges = report.lane_positions[given.partition], given.ranges
+    positions = report.lane_positions[given.partition]
+    ranges = given.ranges
     if len(ranges):
         ranges = ranges.where(ranges.ends > positions[ranges.columns[0] - given.first])
     return evolve(given, ranges=ranges, positions=positions)

@@ -211,14 +211,16 @@ class FolderTarget:
         times = inputs.times
         if inputs.parent is not None or times is None:
             return
-        commits, own = self._target.child(COMMITS), inputs.paths
+        commits = self._target.child(COMMITS)
+        own = inputs.paths
         for name in commits.files():
             if name.startswith(f"{self._prefix}/"):
                 continue
             commit = json.loads(commits.child(name).read())
             if (commit["application_id"], commit["topic"]) != (self._session.config.application_id, self._topic):
                 continue
-            same, then = own.intersection(commit.get("inputs", ())), commit.get("times")
+            same = own.intersection(commit.get("inputs", ()))
+            then = commit.get("times")
             if same and then and then[0] <= times[1] and times[0] <= then[1]:
                 raise InputError(
                     f"{self._target}: has the rows of another replay of {min(same)}, from before files or functions "

@@ -223,13 +223,16 @@ class StageCall:
 
     def start_offsets(self, item: TaskWork) -> None:
         """Set the next offsets of the partitions, and of the lanes of repartition topics, that a task writes."""
-        plan, producer = self.plan, str(item.task_id)
+        plan = self.plan
+        producer = str(item.task_id)
         for (kind, partition), offset in item.ends.items():
             self.writer.start_at(kind, partition, offset, producer)
         for topic, producers in plan.lanes.items():
             if not plan.is_internal(topic) or item.task_id not in producers:
                 continue
-            name, lane, width = plan.physical_topic(topic), producers.index(item.task_id), len(producers)
+            name = plan.physical_topic(topic)
+            lane = producers.index(item.task_id)
+            width = len(producers)
             ends = item.lane_ends.get(name, ())
             if not self.work.is_cycle:
                 self.writer.start_lanes(name, plan.partitions[topic] * width)[lane::width][: len(ends)] = ends
@@ -398,7 +401,9 @@ class TaskRun:
 
         Wall-clock time, if there is any, is derived from the records.
         """
-        task, clock, wall_clock = self.task, self.call.clock, self.call.work.options.wall_clock
+        task = self.task
+        clock = self.call.clock
+        wall_clock = self.call.work.options.wall_clock
         if wall_clock == "append_time":
             self._advance_clock()
             limit = 1
@@ -430,7 +435,9 @@ class TaskRun:
     def send(self) -> list[tuple[TopicPartition, Block]]:
         """Write the outputs of the task, and return them as blocks with offsets, by partition."""
         sent = []
-        producer, outbox, writer = str(self.task_id), self.task.outbox, self.call.writer
+        producer = str(self.task_id)
+        outbox = self.task.outbox
+        writer = self.call.writer
         for drained in outbox.drain_topics():
             self.records_out += len(drained.keys)
             if self.call.plan.is_internal(drained.topic) and not self.call.work.is_cycle:
@@ -474,7 +481,8 @@ class TaskRun:
         Raises:
             ReplayError: the task cannot be continued in a further slice, or its stores cannot be written.
         """
-        task, work = self.task, self.call.work
+        task = self.task
+        work = self.call.work
         strays = task.uncarried_timers()
         if strays and not work.is_last:
             raise ReplayError(
@@ -515,7 +523,8 @@ class TaskRun:
 
     def _written_stores(self) -> dict[str, StoreRef]:
         """Write the contents of stores with many changes; return references to all stores, without locations."""
-        before, task_id = self.work.stores, self.task_id
+        before = self.work.stores
+        task_id = self.task_id
         is_joined = self.call.work.is_whole and any(ref.changes for ref in before.values())
         if not self.is_touched and not is_joined and set(before) == set(self.stores):
             return dict(before)

@@ -345,7 +345,8 @@ class Histories:
         # Read up to the current ends; later rows are left to the next run.
         marks = [FileMark.of(path) for path in paths]
         sizes = [mark.size for mark in marks]
-        starts, by_time = self._next_offsets(topic), history.order == "event_time"
+        starts = self._next_offsets(topic)
+        by_time = history.order == "event_time"
         return TopicFiles(topic, paths, sizes, partitions, history.rows - skip, skip, starts, by_time), marks
 
     def _history_of(self, topic: str, given: Files | Table, partitions: int) -> History:

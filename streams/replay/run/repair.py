@@ -107,7 +107,8 @@ def untouched(
         for (at, producer), extents in outputs_from_json(manifest["outputs"]).items():
             if task_of(producer) not in touched:
                 outputs.setdefault((at, producer), []).extend(extents)
-    cut, before = cut_of(void[-1]["cut"]), cut_of(base_cut or ())
+    cut = cut_of(void[-1]["cut"])
+    before = cut_of(base_cut or ())
     for task in touched:
         for logical in plan.groups[task]:
             if (at := plan.feed(logical)) in cut:

@@ -198,7 +198,8 @@ class ReplaySession:
     def _run_slices(self, steps: Iterable[Pass]) -> Steps:
         """Run passes in groups that share their calls: each stage together with later stages of the previous groups."""
         assert self.plan is not None
-        waiting, running = deque(self.plan.grouped(steps, self._last_cut())), deque[_Group]()
+        waiting = deque(self.plan.grouped(steps, self._last_cut()))
+        running = deque[_Group]()
         while waiting or running:
             if waiting:
                 running.append(self._begun(waiting.popleft(), running[-1].passes[-1].state if running else self.state))
@@ -426,9 +427,11 @@ class ReplaySession:
         has_clock = kept > 0 or self.request.options.wall_clock != "append_time"
         is_part = bool(void) and len(touched) < len(plan.groups) and has_clock and _can_continue(plan, manifests)
         if is_part:
-            state, cut = self._first_state(), None
+            state = self._first_state()
+            cut = None
             if kept:
-                state, cut = ReplayState.from_json(manifests[kept - 1]["state"]), manifests[kept - 1]["cut"]
+                state = ReplayState.from_json(manifests[kept - 1]["state"])
+                cut = manifests[kept - 1]["cut"]
             content = untouched(plan, touched, state, cut, void)
             place = self.root.child(f"slices/{len(self.all_numbers()):05d}")
             write_manifest(place, {**content, "repairs": len(self.inputs.repairs) + 1})

@@ -252,7 +252,8 @@ def _packs(items: Iterable[bytes]) -> Iterator[list[bytes]]:
         size += len(item)
         if pack and (size > _JOB_BYTES or len(pack) >= _JOB_CALLS):
             yield pack
-            pack, size = [], len(item)
+            pack = []
+            size = len(item)
         pack.append(item)
     if pack:
         yield pack

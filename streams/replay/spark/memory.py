@@ -11,7 +11,8 @@ from streams.replay.calls.memory import CallMemory, mebibytes
 _MIB = 1 << 20
 #: Spark's defaults: the least overhead, which the JVM itself uses up, and its share of the heap.
 _LEAST_OVERHEAD = 384 * _MIB
-_SHARE, _SHARE_KUBERNETES = 0.1, 0.4
+_SHARE = 0.1
+_SHARE_KUBERNETES = 0.4
 _HEAP = "1g"
 _UNITS = {"b": 1, "k": 1 << 10, "m": _MIB, "g": 1 << 30, "t": 1 << 40, "": _MIB}
 

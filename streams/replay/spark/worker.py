@@ -64,7 +64,8 @@ class Items:
         Raises:
             ReplayError: the file cannot be read.
         """
-        start, end = self.bounds[index], self.bounds[index + 1]
+        start = self.bounds[index]
+        end = self.bounds[index + 1]
         with self.place.open_input() as stream:
             return bytes(stream.read_at(end - start, start))
 
@@ -184,7 +185,8 @@ def run_calls(files: CallFiles, items: Items, batches: Iterator[Any]) -> Iterato
         # Spark collects garbage after each task; frozen objects are skipped, which saves 75 ms a task.
         gc.freeze()
     for number in _numbers(batches):
-        index, name = items.first + number, CallName(f"call {number}")
+        index = items.first + number
+        name = CallName(f"call {number}")
         try:
             files.check_marker()
             name, call = pickle.loads(items.read(number))

@@ -51,7 +51,8 @@ def headers_of(column: Any) -> list[Headers] | None:
 
 def block_of(table: Any) -> Block:
     """Return all records of a row group."""
-    keys, size = table.column("key"), table.num_rows
+    keys = table.column("key")
+    size = table.num_rows
     timestamps = table.column("timestamp").to_pylist()
     lanes = None
     if "place" in table.column_names:

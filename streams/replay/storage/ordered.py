@@ -51,7 +51,8 @@ class PartitionWriter:
         """
         import pyarrow as pa
 
-        size, first = len(records), records.first_row
+        size = len(records)
+        first = records.first_row
         columns = {
             "partition": pa.array(records.partitions, pa.int32()),
             "key": _binary(records.keys),
@@ -84,7 +85,8 @@ class PartitionWriter:
         if not self._batches:
             return
         rows = pa.concat_batches(self._batches)
-        self._batches, self._bytes = [], 0
+        self._batches = []
+        self._bytes = 0
         order, counts = self._order(rows)
         # One call for all partitions: each one for a part costs as much as some hundred rows.
         rows = rows.take(order)
@@ -146,7 +148,8 @@ def merged(root: Place, group: Iterable[Extent]) -> Iterator[Any]:
 
     readers: dict[str, ExtentReader] = {}
     pending: list[Any] = []
-    size, limit = 0, _MERGE_ROWS
+    size = 0
+    limit = _MERGE_ROWS
     try:
         for extent in sorted(group, key=lambda extent: extent.lowest_ms):
             if size > limit:

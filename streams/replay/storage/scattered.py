@@ -29,7 +29,8 @@ def row_groups(sizes: Sequence[int]) -> Iterator[list[int]]:
             continue
         if rows + size > _SHARED_ROWS:
             yield shared
-            shared, rows = [], 0
+            shared = []
+            rows = 0
         shared.append(index)
         rows += size
     if shared:

@@ -108,7 +108,8 @@ class GroupWriter:
     _writer: Any = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._name, self._place = self._first_name, self._folder.child(self._first_name)
+        self._name = self._first_name
+        self._place = self._folder.child(self._first_name)
 
     def write(self, kind: Kind, partition: TopicPartition, offsets: Any, columns: Sequence[Any]) -> None:
         """Write a row group of a partition; the Arrow ``columns`` are those of ``schema`` after the offset.
@@ -136,7 +137,8 @@ class GroupWriter:
         name, number = self.write_group(pa.record_batch([pa.array(numbers), *columns], schema=self._schema))
         starts = np.cumsum([0, *sizes[:-1]])
         lowest, highest = _time_bounds(times.to_numpy(zero_copy_only=False), starts)
-        firsts, lasts = numbers[starts].tolist(), numbers[starts + sizes - 1].tolist()
+        firsts = numbers[starts].tolist()
+        lasts = numbers[starts + sizes - 1].tolist()
         place = repeat(name), repeat(number)
         extents = list(map(Extent, *place, firsts, lasts, sizes, lowest, highest, starts.tolist()))
         self.written += (
@@ -177,12 +179,15 @@ class GroupWriter:
 
     def _finish(self, kind: Any = None, error: Any = None, trace: Any = None) -> None:
         """Close the current file; the next row group starts a new one."""
-        writer, self._writer = self._writer, None
+        writer = self._writer
+        self._writer = None
         try:
             if error is None:
                 writer.close()
         except OSError as failure:
-            kind, error, trace = type(failure), failure, failure.__traceback__
+            kind = type(failure)
+            error = failure
+            trace = failure.__traceback__
             raise ReplayError(f"{self._place}: cannot be written: {failure.strerror or failure}") from failure
         finally:
             writer.is_open = False  # Otherwise its finalizer would try again, and report that the file is closed.

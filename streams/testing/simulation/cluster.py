@@ -213,7 +213,8 @@ class SimNodes:
 
     def _known_size(self, node: int, topic: str) -> int:
         """Return the partition count of an existing topic in the metadata of a broker."""
-        sizes, size = self._sizes.setdefault(topic, []), len(self.broker.machine.topics.by_name[topic].logs)
+        sizes = self._sizes.setdefault(topic, [])
+        size = len(self.broker.machine.topics.by_name[topic].logs)
         now_ms = self.scheduler.now_ms
         if not sizes or sizes[-1][0] != size:
             sizes.append((size, tuple(now_ms + self.rng.randint(0, self.lag_ms) for _ in range(self.count))))

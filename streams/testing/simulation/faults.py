@@ -98,7 +98,8 @@ def draw_faults(
 
     The partition count of each of ``topics`` may be doubled once.
     """
-    kinds, weights = list(_WEIGHTS), list(_WEIGHTS.values())
+    kinds = list(_WEIGHTS)
+    weights = list(_WEIGHTS.values())
     growing = list(topics)
     faults: list[Fault] = []
     for _ in range(rng.randint(3, 10)):

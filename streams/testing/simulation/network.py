@@ -107,7 +107,9 @@ class SimNetwork:
 
     def arrival_ms(self, name: str) -> int:
         """Draw the virtual time at which a message arrives that is sent now, by or to the process ``name``."""
-        rng, weather, now_ms = self.rng, self.weather, self.scheduler.now_ms
+        rng = self.rng
+        weather = self.weather
+        now_ms = self.scheduler.now_ms
         cut_until_ms = self.cut_until_ms.get(name, 0)
         if cut_until_ms > now_ms:
             # The message is retransmitted until the network partition ends.
@@ -288,7 +290,8 @@ class SimLink:
 
     def _passes(self) -> bool:
         """Draw the faults of a message, and return whether it is transmitted; a reset takes effect later."""
-        network, weather = self._network, self._network.weather
+        network = self._network
+        weather = self._network.weather
         if not self.is_silent and (weather.resets or weather.silences):
             drawn = network.rng.random()
             if drawn < weather.resets:

@@ -82,7 +82,8 @@ class OrderDependenceError(Exception):
     """Raised if worlds without faults that differ in the order of their inputs have different results."""
 
     def __init__(self, places: Sequence[OutputPlace], difference: str) -> None:
-        shown, names = ", ".join(map(str, places)), list(dict.fromkeys(place.name for place in places))
+        shown = ", ".join(map(str, places))
+        names = list(dict.fromkeys(place.name for place in places))
         super().__init__(
             f"results depend on the order in which records of different partitions arrive: {shown} "
             f"({difference}); where that is meant, say so with may_depend_on_order={names!r}: "

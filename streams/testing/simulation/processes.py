@@ -203,7 +203,9 @@ class Machine:
             self.scheduler.after(_SUPERVISOR_MS, self.start)
 
     def _end(self, how: str) -> None:
-        process, self.process, self.instance = self.process, None, None
+        process = self.process
+        self.process = None
+        self.instance = None
         self._stopped_ms = self.scheduler.now_ms
         self.log_event(self.name, how)
         if process is not None:

@@ -186,7 +186,9 @@ class Waiter:
 
     def take(self) -> bool:
         """Clear the flag; return whether it was set."""
-        was_woken, self._is_woken, self._wake = self._is_woken, False, None
+        was_woken = self._is_woken
+        self._is_woken = False
+        self._wake = None
         return was_woken
 
 

@@ -210,7 +210,8 @@ class Watch:
                 held.setdefault(task, set()).add(facts[member].process_id)
 
         def shares(member: str, task: TaskId) -> bool:
-            mine, others = facts[member].client_tags, facts[active[task]].client_tags
+            mine = facts[member].client_tags
+            others = facts[active[task]].client_tags
             return any(mine[tag] == others[tag] for tag in self.tags)
 
         for member, directive in directives.items():

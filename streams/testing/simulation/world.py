@@ -122,9 +122,11 @@ class World:
         """Check the invariants at each event; ``stateful`` are the sub-topologies with stores."""
         tags = config.assignment_tags
         self.watch = Watch(self.broker, _APPLICATION, self.counters, self._log_event, frozenset(stateful), tags)
-        self.broker.on_answer, self.broker.on_change = self.watch.on_answer, self.watch.on_change
+        self.broker.on_answer = self.watch.on_answer
+        self.broker.on_change = self.watch.on_change
         self.broker.on_eviction = self.watch.on_eviction
-        self.network.on_late, self.network.on_send = self.watch.on_late, self._on_send
+        self.network.on_late = self.watch.on_late
+        self.network.on_send = self._on_send
 
     def _new_machines(self, settings: Mapping[str, Any]) -> Iterator[tuple[str, Machine]]:
         """Yield the machines by name."""
@@ -209,7 +211,8 @@ class World:
     # --- events -----------------------------------------------------------------------------
 
     def _run(self) -> tuple[Outcome, str | None]:
-        scheduler, storm_ms = self.scheduler, self.scenario.storm_ms
+        scheduler = self.scheduler
+        storm_ms = self.scenario.storm_ms
         self.writer.start(2 * _SETTLING_MS)
         while self.scenario.is_backlog and not self.writer.has_written:
             scheduler.run_until(scheduler.now_ms + _LOOK_MS)
@@ -280,7 +283,8 @@ class World:
                 self.scheduler.after(rng.randint(0, 2 * weather.delay_ms), lambda fault=fault: self._disarm(fault))  # type: ignore[misc]
 
     def _apply(self, fault: Fault) -> None:
-        now_ms, counters = self.scheduler.now_ms, self.counters
+        now_ms = self.scheduler.now_ms
+        counters = self.counters
         until_ms = now_ms + fault.value
         self._log_event("fault", str(fault).partition(": ")[2])
         if fault.kind in BROKER_FAULTS:

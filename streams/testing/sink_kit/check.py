@@ -83,7 +83,8 @@ def check(
     with EmbeddedBroker() as broker, ExitStack() as stack:
         broker.create_topic(topic.name, _PARTITIONS)
         producer = stack.enter_context(Producer(broker))
-        processes, servers = None, ""
+        processes = None
+        servers = ""
         if by == "process":
             servers = stack.enter_context(broker.serve("127.0.0.1:0")).bootstrap_servers
             processes = stack.enter_context(Processes(SinkKitError))

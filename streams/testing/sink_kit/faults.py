@@ -110,7 +110,8 @@ class FaultySink:
         self._at(SinkStep.BEFORE_OPEN)
         self._blocks.clear()
         found = self.inner.open(connector, topic, partitions)
-        self._opened, self.partitions = (connector, topic), list(partitions)
+        self._opened = (connector, topic)
+        self.partitions = list(partitions)
         self._at(SinkStep.AFTER_OPEN)
         return found
 

@@ -55,7 +55,8 @@ class Judge:
         missing, others = expected - found, found - expected
         if self.guarantee is Guarantee.AT_LEAST_ONCE:
             again = Counter({row: number for row, number in others.items() if row in expected})
-            self.duplicates, others = again.total(), others - again
+            self.duplicates = again.total()
+            others = others - again
         if missing or others:
             problems = [_said("missing", missing)] if missing else []
             problems += [_said("too many", others)] if others else []

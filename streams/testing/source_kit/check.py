@@ -80,7 +80,8 @@ def check(
         partitions = [TopicPartition(topic.name, number) for number in range(_PARTITIONS)]
         consumer.assign(partitions, [topic])
         consumer.seek_to_beginning(partitions)
-        processes, servers = None, ""
+        processes = None
+        servers = ""
         if by == "process":
             servers = stack.enter_context(broker.serve("127.0.0.1:0")).bootstrap_servers
             processes = stack.enter_context(Processes(SourceKitError))

@@ -199,7 +199,9 @@ class _Derivation:
         return f"None if {value} is None else {found}" if is_optional and found != value else found
 
     def _write_array(self, hint: Any, of: Type, value: str) -> str:
-        fresh, origin, arguments = self._source.fresh, get_origin(hint), get_args(hint)
+        fresh = self._source.fresh
+        origin = get_origin(hint)
+        arguments = get_args(hint)
         topics = self._by_topic(of) if arguments and arguments[0] is TopicPartition else None
         if topics is not None:
             topic, partitions = topics
@@ -221,7 +223,8 @@ class _Derivation:
             return value
         inner = fresh("v")
         if isinstance(origin, type) and issubclass(origin, Mapping):
-            key, number = of.fields[0], fresh("k")
+            key = of.fields[0]
+            number = fresh("k")
             row = self.written(arguments[1], of.fields[1:], inner, f"{key.name!r}: {number}")
             return f"[{row} for {number}, {inner} in {value}.items()]"
         return f"[{self.written(arguments[0], of.fields, inner)} for {inner} in {value}]"
@@ -259,7 +262,9 @@ class _Derivation:
         return f"None if {value} is None else {found}" if is_optional else found
 
     def _read_array(self, hint: Any, of: Type, value: str) -> str:
-        fresh, origin, arguments = self._source.fresh, get_origin(hint), get_args(hint)
+        fresh = self._source.fresh
+        origin = get_origin(hint)
+        arguments = get_args(hint)
         inner = fresh("r")
         topics = self._by_topic(of) if arguments and arguments[0] is TopicPartition else None
         if topics is not None:

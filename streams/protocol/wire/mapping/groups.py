@@ -200,8 +200,10 @@ _GROUP = (
     by_topic("topics", INT32, partitions="partition_indexes", nullable=0, attribute="partitions"),
 )
 _MEMBER = (Field("member_id", STRING, nullable=0, default=None), Field("member_epoch", INT32, default=-1))
-_write_fetch, _write_fetch_of_member = writer(OffsetFetch, _GROUP), writer(OffsetFetch, _GROUP + _MEMBER)
-_read_fetch, _read_fetch_of_member = reader(OffsetFetch, _GROUP), reader(OffsetFetch, _GROUP + _MEMBER)
+_write_fetch = writer(OffsetFetch, _GROUP)
+_write_fetch_of_member = writer(OffsetFetch, _GROUP + _MEMBER)
+_read_fetch = reader(OffsetFetch, _GROUP)
+_read_fetch_of_member = reader(OffsetFetch, _GROUP + _MEMBER)
 
 
 def _fetch(request: OffsetFetch, version: int) -> Fields:
@@ -213,7 +215,8 @@ def _fetch(request: OffsetFetch, version: int) -> Fields:
 def _fetch_response(message: Fields, version: int, request: OffsetFetch) -> OffsetFetchResponse:
     if version >= _MANY_FETCH_SINCE:
         (message,) = (group for group in message["groups"] if group["group_id"] == request.group_id)
-    error, offsets = code(message), {}
+    error = code(message)
+    offsets = {}
     for partition, row in each_partition(message["topics"], "name", "partitions", "partition_index"):
         found = code(row)
         # The error of one partition becomes the error of the whole response, which can then be retried.

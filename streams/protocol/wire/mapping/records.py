@@ -206,11 +206,13 @@ def _fetch_response(message: Fields, version: int, request: Fetch) -> FetchRespo
 
 def _fetched(partition: TopicPartition, row: Fields) -> FetchedPartition:
     try:
-        blocks, error = fetched(row["records"] or b""), code(row)
+        blocks = fetched(row["records"] or b"")
+        error = code(row)
     except CorruptBatchError as damage:
         # Report the damage as an error of this partition, so that the others can be read.
         _LOGGER.warning("fetch of %s: %s", partition, damage)
-        blocks, error = [], ErrorCode.CORRUPT_MESSAGE
+        blocks = []
+        error = ErrorCode.CORRUPT_MESSAGE
     return FetchedPartition(
         error,
         row["high_watermark"],

@@ -280,7 +280,8 @@ def _delete_topics(request: DeleteTopics, version: int) -> Fields:
 
 
 def _delete_topics_response(message: Fields, version: int, request: DeleteTopics) -> DeleteTopicsResponse:
-    asked, rows = set(request.topic_ids), message["responses"]
+    asked = set(request.topic_ids)
+    rows = message["responses"]
     return DeleteTopicsResponse(
         {row["name"]: code(row) for row in rows if row["topic_id"] not in asked},
         {row["topic_id"]: (code(row), text(row["name"])) for row in rows if row["topic_id"] in asked},
