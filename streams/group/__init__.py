@@ -23,7 +23,6 @@ from streams.group.consumer_member import Lose as Lose
 from streams.group.consumer_member import Revoke as Revoke
 from streams.group.coordinator import Coordinator as Coordinator
 from streams.group.coordinator_config import CoordinatorConfig as CoordinatorConfig
-from streams.group.coordinator_config import MigrationPolicy as MigrationPolicy
 from streams.group.effects import CreateInternalTopics as CreateInternalTopics
 from streams.group.effects import Effect as Effect
 from streams.group.effects import Persist as Persist

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence, Set
 
 from streams.core.errors import SerializationError
 from streams.core.records import TopicPartition
-from streams.group.consumer_group import NO_PLACES, ConsumerGroup, ConsumerGroupMember, Places, by_id
+from streams.group.consumer_group import NO_PLACES, ConsumerGroup, ConsumerGroupMember, Places, by_id, named
 from streams.group.coordinator_config import CoordinatorConfig
-from streams.group.migration import encoded
 from streams.group.registry import Groups
 from streams.group.server_assignors import DEFAULT_ASSIGNOR
 from streams.group.states import Group, GroupMember, GroupSettings, absence
@@ -30,9 +29,7 @@ from streams.group.task_assignor import STICKY
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
     CLASSIC_GROUP,
-    CLASSIC_MEMBER,
     CONSUMER_GROUP,
-    CONSUMER_MEMBER,
     STREAMS_GROUP,
     ConsumerGroupDescribeResponse,
     CreateGroup,
@@ -80,14 +77,13 @@ def describe(group: Group | None) -> DescribeGroupResponse:
 
 def _described_consumers(group: ConsumerGroup) -> DescribeGroupResponse:
     """Return the description of a consumer group as if its members had assigned the partitions themselves."""
-    names = group.topics.names
     members = tuple(
         DescribedMember(
             m.member_id,
             m.group_instance_id,
             m.client_id,
             encode_subscription(Subscription(tuple(sorted(m.topics)), rack_id=m.rack_id)),
-            encoded(m.owned, names),
+            encode_assignment(Assignment(tuple(named(m.owned, group.topics.names)))),
             m.client_host,
         )
         for m in group.members.values()
@@ -125,7 +121,6 @@ def _described_consumer(group: ConsumerGroup, member: ConsumerGroupMember) -> De
         member.topic_regex,
         _with_names(group, member.assigned),
         _with_names(group, group.target.get(member.member_id, NO_PLACES)),
-        CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
     )
 
 

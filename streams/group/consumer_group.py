@@ -5,12 +5,13 @@ heartbeats: it first revokes partitions, then it gets those that no other member
 This module performs no I/O.
 """
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from enum import IntEnum
 from typing import TypeAlias
 
 from attrs import define, evolve, field, frozen
 
+from streams.core.records import TopicPartition
 from streams.group.topic_directory import SubscribedTopics
 from streams.protocol.group_messages import LEAVE_STATIC_EPOCH, PartitionsById
 
@@ -32,28 +33,11 @@ class ReconciliationState(IntEnum):
 
 
 @frozen
-class ClassicProtocol:
-    """What a member said of itself in its last JoinGroup, if it uses the classic protocol in a consumer group.
-
-    ``protocols`` has (name, metadata) pairs in order of preference, as in JoinGroup.
-    """
-
-    session_timeout_ms: int
-    protocols: tuple[tuple[str, bytes], ...]
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The names of the protocols."""
-        return frozenset(name for name, _ in self.protocols)
-
-
-@frozen
 class ConsumerGroupMember:
     """The coordinator's state of a member of a consumer group.
 
     ``assigned`` are the partitions that the member may read; ``revoking`` those that it owns until it confirms their
-    revocation.  ``classic`` is None if the member uses the consumer protocol; the generation of a member that uses the
-    classic protocol is its epoch.
+    revocation.
     """
 
     member_id: str
@@ -70,7 +54,6 @@ class ConsumerGroupMember:
     state: ReconciliationState = ReconciliationState.STABLE
     assigned: Places = NO_PLACES
     revoking: Places = NO_PLACES
-    classic: ClassicProtocol | None = None
 
     @property
     def is_away(self) -> bool:
@@ -111,21 +94,6 @@ class ConsumerGroup:
     target: dict[str, Places] = field(factory=dict)
     topics: SubscribedTopics = field(factory=SubscribedTopics)
     _owners: dict[Place, str] = field(factory=dict)
-    # The number of members that use the classic protocol; read at each of their heartbeats.
-    _classic_members: int = 0
-
-    @property
-    def is_classic(self) -> bool:
-        """Whether the group has members, and all use the classic protocol."""
-        return 0 < len(self.members) == self._classic_members
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether all members have reached the target assignment of the group epoch."""
-        return self.epoch == self.assignment_epoch and all(
-            member.state is ReconciliationState.STABLE and member.epoch == self.epoch
-            for member in self.members.values()
-        )
 
     @property
     def is_blank(self) -> bool:
@@ -150,7 +118,6 @@ class ConsumerGroup:
         if known := self.members.get(member.member_id):
             self._release(known)
         self.members[member.member_id] = member
-        self._classic_members += member.classic is not None
         if member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = member.member_id
         self._owners.update(dict.fromkeys(member.owned, member.member_id))
@@ -178,7 +145,6 @@ class ConsumerGroup:
         return max(dict.fromkeys(asked), key=asked.count, default=default)
 
     def _release(self, member: ConsumerGroupMember) -> None:
-        self._classic_members -= member.classic is not None
         for place in member.owned:
             if self._owners.get(place) == member.member_id:
                 del self._owners[place]
@@ -248,3 +214,8 @@ def by_id(places: Iterable[Place]) -> PartitionsById:
     for topic_id, number in sorted(places):
         found.setdefault(topic_id, []).append(number)
     return PartitionsById(found)
+
+
+def named(places: Iterable[Place], names: Mapping[bytes, str]) -> list[TopicPartition]:
+    """Return partitions by topic name, without those of deleted topics."""
+    return sorted(TopicPartition(names[topic_id], number) for topic_id, number in places if topic_id in names)

@@ -5,11 +5,11 @@ never stops members whose partitions stay with them.
 """
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from random import Random
 from typing import Final
 
-from attrs import define, evolve, field
+from attrs import define, evolve
 
 from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
@@ -17,10 +17,10 @@ from streams.group.consumer_group import (
     NO_PLACES,
     ConsumerGroup,
     ConsumerGroupMember,
-    Place,
     Places,
     ReconciliationState,
     by_id,
+    named,
     reconciled,
 )
 from streams.group.consumer_log import (
@@ -31,9 +31,8 @@ from streams.group.consumer_log import (
     target_member_record,
     target_record,
 )
-from streams.group.effects import Persist, Reply
+from streams.group.effects import Persist
 from streams.group.group_configs import GroupConfigs
-from streams.group.migration import check_upgrade, downgraded, upgraded
 from streams.group.registry import Groups
 from streams.group.server_assignors import DEFAULT_ASSIGNOR, SERVER_ASSIGNORS
 from streams.group.states import Group, check_instance
@@ -48,9 +47,7 @@ from streams.protocol.group_messages import (
     LEAVE_STATIC_EPOCH,
     ConsumerGroupHeartbeat,
     ConsumerGroupHeartbeatResponse,
-    JoinGroupResponse,
     OffsetCommit,
-    SyncGroupResponse,
 )
 from streams.protocol.messages import TxnOffsetCommit
 
@@ -66,7 +63,6 @@ class ConsumerGroups:
     groups: Groups
     timers: Timers[GroupTimer]
     topics: TopicDirectory
-    _noted: dict[str, None] = field(factory=dict)
 
     # --- heartbeats -------------------------------------------------------------------
 
@@ -75,16 +71,16 @@ class ConsumerGroups:
         try:
             _check(request)
             if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
-                return self._leave(request, now_ms)
+                return self._leave(request)
             return self._stay(request, now_ms)
         except BrokerError as error:
             return ConsumerGroupHeartbeatResponse(ErrorCode(error.code), str(error))
 
     def _stay(self, request: ConsumerGroupHeartbeat, now_ms: int) -> ConsumerGroupHeartbeatResponse:
-        shell, group = self._opened(request, now_ms)
+        shell, group = self._opened(request)
         known = self._known(shell.group_id, group, request)
         member = _subscribed(known, request)
-        found = self.reconcile(shell, known, member, None if request.owned is None else _places(request.owned), now_ms)
+        found = self._reconcile(shell, known, member, None if request.owned is None else _places(request.owned), now_ms)
         delay_ms = self.configs.assignment_delay_ms("consumer", shell.group_id, group, now_ms)
         is_full = request.member_epoch == JOIN_EPOCH or not (
             request.rebalance_timeout_ms < 0 or request.topics is None or request.owned is None
@@ -98,7 +94,7 @@ class ConsumerGroups:
             by_id(found.assigned) if is_full or found.assigned != known.assigned else None,
         )
 
-    def reconcile(
+    def _reconcile(
         self, shell: Group, known: ConsumerGroupMember, member: ConsumerGroupMember, owned: Places | None, now_ms: int
     ) -> ConsumerGroupMember:
         """Replace a known member by what it is now, and move it towards its target assignment; return the result.
@@ -112,7 +108,7 @@ class ConsumerGroups:
         if is_new or member != known:
             self._persist(member_record(shell.group_id, member))
         is_changed = is_new or (member.topics, member.topic_regex) != (known.topics, known.topic_regex)
-        wanted = self.refresh(shell.group_id, group, now_ms, is_changed=is_changed)
+        wanted = self._refresh(shell.group_id, group, now_ms, is_changed=is_changed)
         target = group.target.get(member.member_id, NO_PLACES)
         if wanted is not None:
             # The target is of earlier subscriptions: the member may not want all of it any more.
@@ -125,44 +121,19 @@ class ConsumerGroups:
         self.set_timers(shell.group_id, member, found, now_ms)
         return found
 
-    def _opened(self, request: ConsumerGroupHeartbeat, now_ms: int) -> tuple[Group, ConsumerGroup]:
-        """Return the consumer group of a request; a join creates it, or converts a classic group."""
+    def _opened(self, request: ConsumerGroupHeartbeat) -> tuple[Group, ConsumerGroup]:
+        """Return the consumer group of a request; a join creates it, or converts a group without members."""
         group_id = request.group_id
         shell = self.groups.get(group_id)
         if request.member_epoch == JOIN_EPOCH:
             shell = shell or self.groups.made(group_id)
-            if shell.modern is None:
-                self._convert(shell, now_ms)
+            if shell.modern is None and shell.is_empty:
+                self.groups.become_modern(shell, ConsumerGroup(shell.generation_id))
         if shell is None:
             raise BrokerError(f"Group {group_id} not found.", code=ErrorCode.GROUP_ID_NOT_FOUND)
         if shell.consumer is None:
             raise BrokerError(f"Group {group_id} is not a consumer group.", code=ErrorCode.GROUP_ID_NOT_FOUND)
         return shell, shell.consumer
-
-    def _convert(self, shell: Group, now_ms: int) -> None:
-        """Convert a classic group to a consumer group; its members, if any, go on with the classic protocol.
-
-        Raises:
-            BrokerError: the group has members, and must remain a classic group (``GROUP_ID_NOT_FOUND``).
-        """
-        if not shell.members:
-            self.groups.become_consumer(shell, ConsumerGroup(shell.generation_id))
-            return
-        check_upgrade(shell, self.configs.defaults.consumer_migration_policy)
-        for kind in (TimerKind.JOIN, TimerKind.SYNC):
-            self.timers.cancel(GroupTimer(kind, shell.group_id))
-        for member in shell.members.values():
-            # A member whose answer was awaited has no session.
-            until_ms = self._ended_session(TimerKind.SESSION, shell.group_id, member.member_id)
-            session = GroupTimer(TimerKind.CONSUMER_SESSION, shell.group_id, member.member_id)
-            self.timers.set(session, until_ms or now_ms + shell.session_timeout_ms(member))
-            # The member that joins now begins a rebalance, for which they join again.
-            if member.join_token is not None:
-                joined = JoinGroupResponse(ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id)
-                self.groups.effects.append(Reply(member.join_token, joined))
-            if member.sync_token is not None:
-                self.groups.effects.append(Reply(member.sync_token, SyncGroupResponse(ErrorCode.REBALANCE_IN_PROGRESS)))
-        self.groups.become_consumer(shell, upgraded(shell, self.topics.found))
 
     def _known(self, group_id: str, group: ConsumerGroup, request: ConsumerGroupHeartbeat) -> ConsumerGroupMember:
         """Return the member of a request; a join adds it, or replaces the static member that is away."""
@@ -171,23 +142,23 @@ class ConsumerGroups:
         member = _registered(group, request)
         if member is None:
             if is_joining:
-                return ConsumerGroupMember(member_id or self.new_member_id(), instance)
+                return ConsumerGroupMember(member_id or self._new_member_id(), instance)
             who = f"Member {member_id}" if instance is None else f"Instance id {instance}"
             raise BrokerError(f"{who} is not a member of group {group_id}.", code=ErrorCode.UNKNOWN_MEMBER_ID)
         if is_joining:
-            member_id = member_id or self.new_member_id()
-            if member.member_id != member_id and not member.is_away and member.classic is None:
+            member_id = member_id or self._new_member_id()
+            if member.member_id != member_id and not member.is_away:
                 raise BrokerError(
                     f"Static member {member_id} with instance id {instance} cannot join the group: the instance id is "
                     f"used by member {member.member_id}.",
                     code=ErrorCode.UNRELEASED_INSTANCE_ID,
                 )
-            return self.rejoined(group_id, group, member, member_id)
+            return self._rejoined(group_id, group, member, member_id)
         check_instance(member.member_id, request.member_id, request.group_instance_id)
         self._check_epoch(member, request)
         return member
 
-    def rejoined(
+    def _rejoined(
         self, group_id: str, group: ConsumerGroup, member: ConsumerGroupMember, member_id: str
     ) -> ConsumerGroupMember:
         """Return a member that joins again, without partitions; a static one takes the target of its predecessor."""
@@ -220,8 +191,8 @@ class ConsumerGroups:
             code=ErrorCode.FENCED_MEMBER_EPOCH,
         )
 
-    def _leave(self, request: ConsumerGroupHeartbeat, now_ms: int) -> ConsumerGroupHeartbeatResponse:
-        shell, group = self._opened(request, now_ms)
+    def _leave(self, request: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeatResponse:
+        shell, group = self._opened(request)
         member = self._leaving(shell.group_id, group, request)
         if request.member_epoch == LEAVE_EPOCH:
             self.remove(shell, member)
@@ -241,13 +212,13 @@ class ConsumerGroups:
         check_instance(member.member_id, request.member_id, request.group_instance_id)
         return member
 
-    def new_member_id(self) -> str:
+    def _new_member_id(self) -> str:
         """Return an ID for a member that has none."""
         return str(uuid.UUID(int=self.rng.getrandbits(128), version=4))
 
     # --- assignment -------------------------------------------------------------------
 
-    def refresh(
+    def _refresh(
         self, group_id: str, group: ConsumerGroup, now_ms: int, *, is_changed: bool
     ) -> Mapping[str, Set[str]] | None:
         """Compute a new target assignment if the subscriptions or the subscribed topics have changed.
@@ -286,7 +257,7 @@ class ConsumerGroups:
         subscriptions = {
             member.member_id: Subscription(
                 tuple(sorted(wanted[member.member_id])),
-                tuple(_named(group.target.get(member.member_id, NO_PLACES), names)),
+                tuple(named(group.target.get(member.member_id, NO_PLACES), names)),
                 group.assignment_epoch,
                 group_instance_id=member.group_instance_id,
                 rack_id=member.rack_id,
@@ -316,57 +287,7 @@ class ConsumerGroups:
         self._drop(shell.group_id, group, member)
         if not group.members:
             group.assigned_ms = None
-        if not self._becomes_classic(group):
-            # A group that becomes classic has a new generation instead.
-            self._advance(shell.group_id, group)
-        self.note(shell)
-
-    # --- downgrade --------------------------------------------------------------------
-
-    def note(self, shell: Group) -> None:
-        """Note that a group may have become one that ``downgraded`` converts."""
-        group = shell.consumer
-        if group is not None and group.is_classic and self.configs.defaults.consumer_migration_policy.allows_downgrade:
-            self._noted[shell.group_id] = None
-
-    def _becomes_classic(self, group: ConsumerGroup) -> bool:
-        """Whether all members use the classic protocol and the group may be converted.
-
-        They have reached the target assignment, so each partition that a member owns is in its generation.  Otherwise
-        the assignor of the leader could give it to another member before it is revoked.
-        """
-        return (
-            self.configs.defaults.consumer_migration_policy.allows_downgrade and group.is_classic and group.is_settled
-        )
-
-    def downgraded(self) -> list[Group]:
-        """Convert the noted consumer groups that now have only members of the classic protocol; return them.
-
-        The members keep their assignments; the caller lets them join again, so that one of them leads the group.
-        """
-        noted = self._noted
-        self._noted = {}
-        found: list[Group] = []
-        for shell in filter(None, map(self.groups.get, noted)):
-            group = shell.consumer
-            if group is None or not self._becomes_classic(group):
-                continue
-            for member_id in group.members:
-                until_ms = self._ended_session(TimerKind.CONSUMER_SESSION, shell.group_id, member_id)
-                self._cancel_timers(shell.group_id, member_id)
-                if until_ms is not None:
-                    self.timers.set(GroupTimer(TimerKind.SESSION, shell.group_id, member_id), until_ms)
-            self.groups.become_classic(shell)
-            downgraded(shell, group, group.topics.names)
-            found.append(shell)
-        return found
-
-    def _ended_session(self, kind: TimerKind, group_id: str, member_id: str) -> int | None:
-        """Cancel the session of a member in the one protocol; return when it ends, for the other protocol."""
-        session = GroupTimer(kind, group_id, member_id)
-        until_ms = self.timers.deadline_ms(session)
-        self.timers.cancel(session)
-        return until_ms
+        self._advance(shell.group_id, group)
 
     def _cancel_timers(self, group_id: str, member_id: str) -> None:
         for kind in (TimerKind.CONSUMER_SESSION, TimerKind.RECONCILIATION):
@@ -387,8 +308,7 @@ class ConsumerGroups:
     def set_timers(self, group_id: str, before: ConsumerGroupMember, member: ConsumerGroupMember, now_ms: int) -> None:
         """Start the session of a member anew, and the time for what it has to give up since ``before``."""
         session = GroupTimer(TimerKind.CONSUMER_SESSION, group_id, member.member_id)
-        own_ms = self.configs.value(group_id, "consumer.session.timeout.ms")
-        self.timers.set(session, now_ms + (own_ms if member.classic is None else member.classic.session_timeout_ms))
+        self.timers.set(session, now_ms + self.configs.value(group_id, "consumer.session.timeout.ms"))
         step = GroupTimer(TimerKind.RECONCILIATION, group_id, member.member_id)
         if member.state is not ReconciliationState.UNREVOKED_PARTITIONS:
             self.timers.cancel(step)
@@ -435,9 +355,7 @@ def _check_member(group: ConsumerGroup, member_id: str, epoch: int) -> ErrorCode
     member = group.members.get(member_id)
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    if member.epoch == epoch:
-        return ErrorCode.NONE
-    return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
+    return ErrorCode.NONE if member.epoch == epoch else ErrorCode.STALE_MEMBER_EPOCH
 
 
 def _check(request: ConsumerGroupHeartbeat) -> None:
@@ -497,14 +415,8 @@ def _subscribed(member: ConsumerGroupMember, request: ConsumerGroupHeartbeat) ->
         topic_regex=member.topic_regex if request.topic_regex is None else request.topic_regex or None,
         rebalance_timeout_ms=request.rebalance_timeout_ms if has_timeout else member.rebalance_timeout_ms,
         server_assignor=member.server_assignor if request.server_assignor is None else request.server_assignor,
-        classic=None,
     )
 
 
 def _places(by_id: Mapping[bytes, Sequence[int]]) -> Places:
     return frozenset((topic_id, number) for topic_id, numbers in by_id.items() for number in numbers)
-
-
-def _named(places: Iterable[Place], names: Mapping[bytes, str]) -> list[TopicPartition]:
-    """Return partitions by topic name, without those of deleted topics."""
-    return sorted(TopicPartition(names[topic_id], number) for topic_id, number in places if topic_id in names)

@@ -18,7 +18,7 @@ from streams.protocol.group_messages import ConsumerGroupHeartbeat, ConsumerGrou
 
 _ADVICE: Mapping[ErrorCode, str] = {
     ErrorCode.UNSUPPORTED_VERSION: "these groups need Kafka 4.0 or later; or set group_protocol=classic",
-    ErrorCode.GROUP_ID_NOT_FOUND: "the group has members of another kind; use another group id",
+    ErrorCode.GROUP_ID_NOT_FOUND: "the group has members of another kind: stop them first, or use another group id",
     ErrorCode.INVALID_REGULAR_EXPRESSION: "the broker takes the syntax of RE2; give another SubscriptionPattern",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "have the broker allow this user to read the group (ACL)",
 }

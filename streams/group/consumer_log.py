@@ -9,14 +9,13 @@ from typing import Final
 from attrs import evolve
 
 from streams.group.consumer_group import (
-    ClassicProtocol,
     ConsumerGroup,
     ConsumerGroupMember,
     Places,
     ReconciliationState,
 )
 from streams.group.record_coding import decoded, encoded, key_of, key_parts, places_of, rows_of
-from streams.protocol.wire import BYTES, INT8, INT32, STRING, UUID, Field, Fields, Message, array, struct
+from streams.protocol.wire import INT8, INT32, STRING, UUID, Field, Message, array
 
 _GROUP = 3
 _MEMBER = 5
@@ -42,14 +41,6 @@ _MEMBER_VALUE = Message(
         Field("subscribed_topic_regex", STRING, nullable=0),
         Field("rebalance_timeout_ms", INT32),
         Field("server_assignor", STRING, nullable=0),
-        struct(
-            "classic_member_metadata",
-            Field("session_timeout_ms", INT32),
-            array("supported_protocols", Field("name", STRING), Field("metadata", BYTES)),
-            nullable=0,
-            default=None,
-            tag=0,
-        ),
     ),
 )
 _TARGET_VALUE = Message("ConsumerGroupTargetAssignmentMetadataValue", 0, (Field("assignment_epoch", INT32),))
@@ -85,16 +76,8 @@ def member_record(group_id: str, member: ConsumerGroupMember) -> tuple[bytes, by
         "subscribed_topic_regex": member.topic_regex,
         "rebalance_timeout_ms": member.rebalance_timeout_ms,
         "server_assignor": member.server_assignor,
-        "classic_member_metadata": None if member.classic is None else _classic_fields(member.classic),
     }
     return key_of(_MEMBER, group_id, member.member_id), encoded(_MEMBER_VALUE, fields)
-
-
-def _classic_fields(classic: ClassicProtocol) -> Fields:
-    return {
-        "session_timeout_ms": classic.session_timeout_ms,
-        "supported_protocols": [{"name": name, "metadata": metadata} for name, metadata in classic.protocols],
-    }
 
 
 def target_record(group_id: str, group: ConsumerGroup) -> tuple[bytes, bytes]:
@@ -120,25 +103,14 @@ def current_record(group_id: str, member: ConsumerGroupMember) -> tuple[bytes, b
     return key_of(_CURRENT, group_id, member.member_id), encoded(_CURRENT_VALUE, fields)
 
 
-def records_of_group(group_id: str, group: ConsumerGroup) -> list[tuple[bytes, bytes]]:
-    """Return all records of a group and of its members."""
-    records = [member_record(group_id, member) for member in group.members.values()]
-    records.append(group_record(group_id, group))
-    records += [target_member_record(group_id, member_id, target) for member_id, target in group.target.items()]
-    records.append(target_record(group_id, group))
-    records += [current_record(group_id, member) for member in group.members.values()]
-    return records
-
-
 def keys_of_member(group_id: str, member_id: str) -> list[bytes]:
     """Return the keys of all records of a member."""
     return [key_of(version, group_id, member_id) for version in (_CURRENT, _TARGET_MEMBER, _MEMBER)]
 
 
-def keys_of_group(group_id: str, group: ConsumerGroup) -> list[bytes]:
-    """Return the keys of all records of a group and of its members."""
-    keys = [key for member_id in group.members for key in keys_of_member(group_id, member_id)]
-    return [*keys, *(key_of(version, group_id) for version in (_TARGET, _GROUP))]
+def keys_of_group(group_id: str) -> list[bytes]:
+    """Return the keys of the records of a group without members."""
+    return [key_of(version, group_id) for version in (_TARGET, _GROUP)]
 
 
 def read_consumer_key(data: bytes) -> tuple[int, str, str] | None:
@@ -181,13 +153,7 @@ def _with_subscription(member: ConsumerGroupMember, value: bytes) -> ConsumerGro
         topic_regex=fields["subscribed_topic_regex"],
         rebalance_timeout_ms=fields["rebalance_timeout_ms"],
         server_assignor=fields["server_assignor"],
-        classic=None if fields["classic_member_metadata"] is None else _classic(fields["classic_member_metadata"]),
     )
-
-
-def _classic(fields: Fields) -> ClassicProtocol:
-    protocols = tuple((row["name"], row["metadata"]) for row in fields["supported_protocols"])
-    return ClassicProtocol(fields["session_timeout_ms"], protocols)
 
 
 def _with_assignment(member: ConsumerGroupMember, value: bytes) -> ConsumerGroupMember:

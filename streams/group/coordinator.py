@@ -69,11 +69,7 @@ class Coordinator:
         The reply carries ``token``, which must not be None.  If the reply is deferred, a later call returns it.
         """
         self._start_loaded_sessions(now_ms)
-        if self._modern.classic_members.concerns(request):
-            self._reply(token, self._modern.classic_members.handle(request, now_ms))
-        else:
-            self._answer(request, now_ms, token)
-        self._downgrade(now_ms)
+        self._answer(request, now_ms, token)
         return self.take_effects()
 
     def _answer(self, request: GroupRequest | TxnOffsetCommit, now_ms: int, token: object) -> None:
@@ -133,9 +129,8 @@ class Coordinator:
                 case TimerKind.CONSUMER_SESSION | TimerKind.RECONCILIATION | TimerKind.FIRST_ASSIGNMENT:
                     self._modern.expire(group, timer, now_ms)
                 case TimerKind.VANISH:
-                    if not group.members:
+                    if group.is_empty:
                         self._groups.delete(group)
-        self._downgrade(now_ms)
         return self.take_effects()
 
     def load(self, blocks: Iterable[Block]) -> None:
@@ -575,12 +570,6 @@ class Coordinator:
                 GroupTimer(TimerKind.SESSION, group.group_id, member.member_id),
                 now_ms + group.session_timeout_ms(member),
             )
-
-    def _downgrade(self, now_ms: int) -> None:
-        """Begin a rebalance in the consumer groups that become classic groups now."""
-        for group in self._modern.consumers.downgraded():
-            self._groups.persist(group, now_ms)
-            self._rebalance(group, now_ms)
 
     def _start_loaded_sessions(self, now_ms: int) -> None:
         if self._has_loaded_members:

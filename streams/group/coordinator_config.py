@@ -5,36 +5,11 @@ Of the other packages, this module imports only ``core``.
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from enum import Enum
 from typing import Any, Final
 
-from attrs import field, frozen
-from attrs.validators import instance_of
+from attrs import frozen
 
 from streams.core.errors import ConfigError
-
-
-class MigrationPolicy(Enum):
-    """Which groups with members change their protocol, with Kafka's words (``group.consumer.migration.policy``).
-
-    An upgrade makes a classic group a consumer group when the first member of the consumer protocol joins; a downgrade
-    makes it a classic group again when the last one has left.
-    """
-
-    DISABLED = "disabled"
-    UPGRADE = "upgrade"
-    DOWNGRADE = "downgrade"
-    BIDIRECTIONAL = "bidirectional"
-
-    @property
-    def allows_upgrade(self) -> bool:
-        """Whether classic groups with members become consumer groups."""
-        return self in (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL)
-
-    @property
-    def allows_downgrade(self) -> bool:
-        """Whether consumer groups with members become classic groups."""
-        return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
 
 
 @frozen
@@ -46,10 +21,6 @@ class WholeNumber:
     highest: int = 2**31 - 1
 
 
-#: The settings with a choice of words: their attributes of ``CoordinatorConfig``, and the words.
-_CHOICES: Final[Mapping[str, tuple[str, type[Enum]]]] = {
-    "group.consumer.migration.policy": ("consumer_migration_policy", MigrationPolicy),
-}
 #: The whole numbers among Kafka's settings of a broker that concern groups.
 NUMBERS: Final[Mapping[str, WholeNumber]] = {
     "group.consumer.assignment.interval.ms": WholeNumber("consumer_assignment_interval_ms", 0),
@@ -81,8 +52,7 @@ class CoordinatorConfig:
     ``consumer_assignment_interval_ms`` or ``streams_assignment_interval_ms`` (KIP-1263); Kafka's default is 1000.
     Members of streams groups are told to report their changelog offsets every ``streams_task_offset_interval_ms``, and
     that a warm-up task up to ``streams_acceptable_recovery_lag`` records behind has caught up.
-    ``consumer_migration_policy`` decides about groups with members of both protocols.  Other defaults are Kafka's,
-    except that of ``min_session_timeout_ms`` (6000).
+    Other defaults are Kafka's, except that of ``min_session_timeout_ms`` (6000).
 
     Raises:
         ConfigError: a value is too low or too high.
@@ -95,9 +65,6 @@ class CoordinatorConfig:
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5_000
     consumer_assignment_interval_ms: int = 0
-    consumer_migration_policy: MigrationPolicy = field(
-        default=MigrationPolicy.BIDIRECTIONAL, validator=instance_of(MigrationPolicy)
-    )
     streams_session_timeout_ms: int = 45_000
     streams_heartbeat_interval_ms: int = 5_000
     streams_assignment_interval_ms: int = 0
@@ -124,22 +91,16 @@ class CoordinatorConfig:
         """
         values: dict[str, Any] = {}
         for name, text in given.items():
-            if name in _CHOICES:
-                attribute, words = _CHOICES[name]
-                values[attribute] = _chosen(name, text, words)
-            elif name in NUMBERS:
-                values[NUMBERS[name].attribute] = number(name, text, NUMBERS[name])
-            else:
-                known = [*NUMBERS, *_CHOICES]
-                near = get_close_matches(name, known, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            if name not in NUMBERS:
+                near = get_close_matches(name, NUMBERS, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(NUMBERS)}"
                 raise ConfigError(f"groups have no setting {name}: {hint}")
+            values[NUMBERS[name].attribute] = number(name, text, NUMBERS[name])
         return cls(**values)
 
     def shown(self) -> dict[str, str]:
         """Return the configuration under the names of Kafka."""
-        numbers = {name: str(getattr(self, setting.attribute)) for name, setting in NUMBERS.items()}
-        return numbers | {name: getattr(self, attribute).value for name, (attribute, _) in _CHOICES.items()}
+        return {name: str(getattr(self, setting.attribute)) for name, setting in NUMBERS.items()}
 
     def allows_session(self, timeout_ms: int) -> bool:
         """Whether a session timeout is within the bounds."""
@@ -159,11 +120,3 @@ def number(name: str, text: str, bounds: WholeNumber) -> int:
             f"at most {bounds.highest}"
         )
     return int(text)
-
-
-def _chosen(name: str, text: str, words: type[Enum]) -> Enum:
-    try:
-        return words(text.lower())
-    except ValueError:
-        known = ", ".join(word.value or "''" for word in words)
-        raise ConfigError(f"Invalid value {text} for configuration {name}: must be one of {known}") from None

@@ -11,7 +11,6 @@ from attrs import frozen
 
 from streams.core.records import TopicPartition
 from streams.group.administration import describe_consumers
-from streams.group.classic_members import ClassicMembers
 from streams.group.consumer_group import ConsumerGroup, ConsumerGroupMember
 from streams.group.consumer_groups import ConsumerGroups
 from streams.group.registry import Groups
@@ -51,8 +50,6 @@ class ModernGroups:
     groups: Groups
     consumers: ConsumerGroups
     streams: StreamsGroups
-    #: Answers members of consumer groups that use the classic protocol.
-    classic_members: ClassicMembers
 
     @classmethod
     def of(
@@ -62,7 +59,7 @@ class ModernGroups:
         directory = topics or NoTopics()
         consumers = ConsumerGroups(groups.configs, rng, groups, timers, directory)
         streams = StreamsGroups(groups.configs, groups, timers, directory)
-        return cls(groups, consumers, streams, ClassicMembers(consumers))
+        return cls(groups, consumers, streams)
 
     def handle(self, request: ModernRequest, now_ms: int) -> Response:
         """Return the response to a request."""

@@ -11,7 +11,7 @@ from attrs import define, field
 
 from streams.core.records import Block, ProducerStamp, TopicPartition
 from streams.group.consumer_group import ConsumerGroup
-from streams.group.consumer_log import keys_of_group, load_consumer_record, read_consumer_key, records_of_group
+from streams.group.consumer_log import keys_of_group, load_consumer_record, read_consumer_key
 from streams.group.effects import Effect, Persist
 from streams.group.group_configs import GroupConfigs
 from streams.group.offsets import (
@@ -102,36 +102,28 @@ class Groups:
         """
         self.effects.append(Persist(group_key(group.group_id), group_value(group, now_ms, is_settled=is_settled)))
 
-    def become_consumer(self, group: Group, consumer: ConsumerGroup) -> None:
-        """Convert a classic group to a consumer group with these members; committed offsets are kept."""
-        if group.generation_id:
-            self.effects.append(Persist(group_key(group.group_id), None))
-        group.vacate()
-        group.modern = consumer
-        self.effects += (Persist(*record) for record in records_of_group(group.group_id, consumer))
-
-    def become_streams(self, group: Group, streams: StreamsGroup) -> None:
-        """Convert a classic group without members to a streams group; committed offsets are kept.
+    def become_modern(self, group: Group, modern: ModernGroup) -> None:
+        """Convert a classic group without members to one whose coordinator assigns; committed offsets are kept.
 
         The caller appends the first record of the new group.
         """
         if group.generation_id:
             self.effects.append(Persist(group_key(group.group_id), None))
-        group.vacate()
-        group.modern = streams
+        group.generation_id, group.protocol_type, group.protocol_name = 0, "", ""
+        group.modern = modern
 
     def become_classic(self, group: Group) -> None:
-        """Convert a consumer or streams group to a classic group without members; committed offsets are kept."""
+        """Convert a consumer or streams group without members to a classic one; committed offsets are kept."""
         assert group.modern is not None
         self._forget_modern(group)
         group.generation_id = group.modern.epoch
         group.modern = None
 
     def _forget_modern(self, group: Group) -> None:
-        """Delete the records of a group whose coordinator assigns, if it is one; only a consumer group has members."""
+        """Delete the records of a group without members whose coordinator assigns, if it is one."""
         keys: Iterable[bytes] = ()
         if group.consumer is not None:
-            keys = keys_of_group(group.group_id, group.consumer)
+            keys = keys_of_group(group.group_id)
         elif group.streams is not None:
             keys = keys_of_streams(group.group_id)
         self.effects += (Persist(key, None) for key in keys)

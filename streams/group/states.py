@@ -133,16 +133,6 @@ class Group:
         if self.leader == member.member_id:
             self.leader = next(iter(self.members), "")
 
-    def vacate(self) -> None:
-        """Remove all members at once, because the group becomes a consumer group; it has no generation then."""
-        self.state = GroupState.EMPTY
-        self.generation_id = 0
-        self.protocol_type = self.protocol_name = self.leader = ""
-        self.joined = 0
-        self.members.clear()
-        self.static_members.clear()
-        self._supporters.clear()
-
     def validate(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
         """Return the error code for a member id and group instance id, or NONE."""
         if group_instance_id is not None:

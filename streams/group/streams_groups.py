@@ -137,7 +137,7 @@ class StreamsGroups:
         """Return the registered group; a classic group without members becomes the streams group."""
         shell = self.groups.made(group_id)
         if shell.streams is None:
-            self.groups.become_streams(shell, group)
+            self.groups.become_modern(shell, group)
         return shell
 
     def _looked_up(self, group: StreamsGroup, topology: GroupTopology) -> tuple[ConfiguredTopology, int]:

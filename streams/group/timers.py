@@ -77,8 +77,7 @@ class TimerKind(Enum):
     VANISH = "vanish"
     #: The session of a member of a consumer or streams group.
     CONSUMER_SESSION = "consumer session"
-    #: The time in which a member of such a group must revoke partitions or tasks; or join, or synchronize, if it uses
-    #: the classic protocol.
+    #: The time in which a member of such a group must revoke partitions or tasks.
     RECONCILIATION = "reconciliation"
     #: The time for which the first assignment of a streams group waits for more members.
     FIRST_ASSIGNMENT = "first assignment"

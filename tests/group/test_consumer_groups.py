@@ -379,6 +379,12 @@ def test_group_without_members_changes_its_type_and_keeps_its_offsets(desk: Desk
     assert desk.ask(ListGroups()).groups[0][3] == "Consumer"
 
 
+def test_group_with_members_of_the_classic_protocol_keeps_it(desk: Desk):
+    assert desk.ask(JoinGroup("g", "", "consumer", (("range", b""),), 10_000, 10_000)).error is ErrorCode.NONE
+    assert Client(desk, "one").beat() is ErrorCode.GROUP_ID_NOT_FOUND
+    assert desk.ask(ListGroups()).groups[0][3] == "Classic"
+
+
 def test_group_with_members_is_not_deleted(desk: Desk):
     one = Client(desk, "one")
     settle(one)

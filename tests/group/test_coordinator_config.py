@@ -4,7 +4,7 @@ import pytest
 from attrs import fields
 
 from streams.core.errors import ConfigError
-from streams.group import CoordinatorConfig, MigrationPolicy
+from streams.group import CoordinatorConfig
 
 
 def test_each_setting_has_a_name_of_kafka():
@@ -12,13 +12,8 @@ def test_each_setting_has_a_name_of_kafka():
 
 
 def test_what_is_shown_makes_the_same_configuration():
-    config = CoordinatorConfig(
-        initial_rebalance_delay_ms=7, streams_num_standby_replicas=2, consumer_migration_policy=MigrationPolicy.UPGRADE
-    )
+    config = CoordinatorConfig(initial_rebalance_delay_ms=7, streams_num_standby_replicas=2)
     assert CoordinatorConfig.of(config.shown()) == config
-    assert CoordinatorConfig.of({"group.consumer.migration.policy": "Upgrade"}).consumer_migration_policy is (
-        MigrationPolicy.UPGRADE
-    )
 
 
 @pytest.mark.parametrize("text", ["-1", "1.5", "", "many", "٣", str(2**31)])

@@ -1,4 +1,4 @@
-"""Worlds of plain consumers: one group of both protocols (KIP-848), in a storm, on virtual time."""
+"""Worlds of plain consumers: one group of the classic or of the new protocol (KIP-848), in a storm, on virtual time."""
 
 import re
 from collections import defaultdict
@@ -73,7 +73,7 @@ class Holdings(RebalanceListener):
 
 @define(eq=False)
 class Reader:
-    """A machine with a consumer, which is started again, with either protocol."""
+    """A machine with a consumer, which is started again."""
 
     world: "ConsumerWorld"
     name: str
@@ -87,12 +87,7 @@ class Reader:
     site: Site[Consumer] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.site = Site(
-            self.world.storm, self.name, self._read, lambda: f"starts with protocol {self.protocol}", self._use
-        )
-
-    def _use(self, protocol: str) -> None:
-        self.protocol = protocol
+        self.site = Site(self.world.storm, self.name, self._read, lambda: f"starts with protocol {self.protocol}")
 
     def _read(self, process: SimProcess) -> None:
         storm, site = self.world.storm, self.site
@@ -180,13 +175,11 @@ class ConsumerWorld:
             _FAULTS,
             self.is_calm,
             rng.choice((1, 2, 3)),
-            # A rolling migration, which may turn back: each start may use the other protocol.
-            draw=lambda: rng.choice(("consumer", "consumer", "classic")),
             apply_own=self._apply,
         )
         storm.network.on_late = self._late.append
         storm.broker.on_answer, storm.broker.on_change = self._on_answer, self._check_owners
-        first = rng.choice(("consumer", "classic"))
+        protocol = rng.choice(("consumer", "classic"))
         self.readers = [
             Reader(
                 self,
@@ -195,7 +188,7 @@ class ConsumerWorld:
                 f"static-{number}" if rng.random() < 0.3 else None,
                 rng.random() < 0.4,
                 rng.random() < 0.3,
-                first,
+                protocol,
             )
             for number in range(rng.randint(2, 4))
         ]

@@ -41,8 +41,6 @@ class Site(Generic[C]):
     work: Callable[[SimProcess], None]
     #: What the history says of a start.
     start_text: Callable[[], str] = field(default=lambda: "starts")
-    #: Called with what was drawn for a fault that ends the client.
-    prepare: Callable[[str], None] = field(default=lambda drawn: None)
     process: SimProcess | None = None
     client: C | None = None
     is_leaving: bool = False
@@ -99,12 +97,8 @@ class Storm:
     weights: Mapping[str, int]
     is_calm: bool
     brokers: int = 1
-    #: Draws what a fault may change about its site.
-    draw: Callable[[], str] = field(default=lambda: "")
     #: Called for each fault of a kind that is the world's own.
     apply_own: Callable[[str], None] = field(default=lambda kind: None)
-    #: Called when the brokers have crashed.
-    on_crash: Callable[[], None] = field(default=lambda: None)
     scheduler: Scheduler = field(factory=Scheduler)
     counters: Counters = field(factory=Counters)
     history: EventLog = field(factory=EventLog)
@@ -212,22 +206,20 @@ class Storm:
         rng = self.rng
         for _ in range(rng.randint(4, 12)):
             kind = rng.choices(list(self.weights), list(self.weights.values()))[0]
-            site, lasts_ms, drawn = rng.choice(self.sites), rng.randint(50, 9_000), self.draw()
+            site, lasts_ms = rng.choice(self.sites), rng.randint(50, 9_000)
             at_ms = rng.randrange(500, STORM_MS - 500)
-            self.scheduler.at(at_ms, lambda args=(kind, site, lasts_ms, drawn): self._apply(*args))
+            self.scheduler.at(at_ms, lambda args=(kind, site, lasts_ms): self._apply(*args))
 
-    def _apply(self, kind: str, site: Site[Any], lasts_ms: int, drawn: str) -> None:
+    def _apply(self, kind: str, site: Site[Any], lasts_ms: int) -> None:
         now_ms, scheduler = self.scheduler.now_ms, self.scheduler
-        self.log("fault", f"{kind} {site.name} {lasts_ms} {drawn}".rstrip())
+        self.log("fault", f"{kind} {site.name} {lasts_ms}")
         self.faults[kind] += 1
         match kind:
             case "crash":
                 site.crash()
-                site.prepare(drawn)
                 scheduler.after(lasts_ms, site.start)
             case "leave":
                 site.is_leaving = True
-                site.prepare(drawn)
             case "stall" if site.process is not None:
                 site.process.stalled_until_ms = max(site.process.stalled_until_ms, now_ms + lasts_ms)
             case "cut":
@@ -238,7 +230,6 @@ class Storm:
                 self.network.silence(site.name)
             case "broker" | "host" if self.broker.is_up:
                 self.broker.crash()
-                self.on_crash()
                 self.network.server_died(is_silent=kind == "host")
                 scheduler.after(lasts_ms // 2, self.broker.restart)
             case "coordinators":
