@@ -68,7 +68,8 @@ def join_latest(
     check_builder(stream, other, verb)
     with_key = matching_form(joiner, verb, _JOINER_FORMS) == 1
     arguments = JoinArguments(verb, dict(options))
-    name, tolerance = arguments.take("name"), arguments.take("tolerance")
+    name = arguments.take("name")
+    tolerance = arguments.take("tolerance")
     direction = arguments.take("direction", "backward")
     store = arguments.take("store")
     grace = arguments.take("grace", timedelta(0))
@@ -102,19 +103,9 @@ def join_latest(
     graph.claim_store(lefts)
     is_left = kind is JoinKind.LEFT
     is_forward = direction == "forward"
+    bounds = (tolerance_ms, grace_ms)
     join = once(
-        lambda: AsOf(
-            merge_name,
-            rights.store,
-            lefts,
-            joiner,
-            with_key,
-            tolerance_ms,
-            grace_ms,
-            is_forward,
-            is_left,
-            key.resolve(),
-        )
+        lambda: AsOf(merge_name, rights.store, lefts, joiner, with_key, *bounds, is_forward, is_left, key.resolve())
     )
     left_spec = once(lambda: buffer_spec(lefts, WAITING_LEFT, key.resolve(), value.resolve(), has_changelog=logging))
 

@@ -80,11 +80,10 @@ def simulate(
     """Run a topology in many simulated worlds with faults, and check its results.
 
     Each seed is a separate world in virtual time: one or two brokers, three machines that run the application, and a
-    producer that writes the ``inputs``, by topic.  Connections are slow, reset, and
-    silently lost; machines crash (synced data survives), stall, restart and are cut off by network partitions; threads
-    are added and removed, processing is paused, partitions are added, leaders and coordinators move, the metadata of
-    brokers is stale, and brokers crash.  After ``storm_ms`` milliseconds of virtual time the faults stop, and the group
-    must become stable.
+    producer that writes the ``inputs``, by topic. Connections are slow, reset, and silently lost; machines crash
+    (synced data survives), stall, restart and are cut off by network partitions; threads are added and removed,
+    processing is paused, partitions are added, leaders and coordinators move, the metadata of brokers is stale, and
+    brokers crash. After ``storm_ms`` ms of virtual time the faults stop, and the group must become stable.
 
     An input is a row of (key, value, timestamp_ms).  In (key, value) the time is that of ``Topic(timestamp=...)``, and
     in (value,) the key is that of ``Topic(key_from=...)``, if any, as well.
@@ -98,8 +97,7 @@ def simulate(
 
     Worlds without faults are run first. Running the same world twice must write the same records; otherwise the
     topology is not deterministic or keeps state outside of its stores. Worlds with other orders of input must have the
-    same results, except for the topics and stores named in ``may_depend_on_order``, which are only checked for missing
-    keys and are listed in the report.
+    same results, except for what ``may_depend_on_order`` names: checked only for missing keys, listed in the report.
 
     The inputs are written within 90 % of ``storm_ms``, in some worlds with gaps, in which inputs are idle. Records of
     one topic and key are written in the given order, so that a record with an earlier timestamp is late. Before the
