@@ -314,7 +314,6 @@ BROKEN: dict[str, tuple[Callable[[], Iterator[str]], list[str]]] = {
         lambda: wide_functions([source("a.py", "@define\nclass A:\n" + "".join(f"    x{n}: int\n" for n in range(9)))]),
         ["a.py:2: A has 9 parameters"],
     ),
-    "constructor": (["a.py:2: __init__ has 31 lines"],),
     "global": (
         lambda: mutable_globals([source("a.py", "A = {}\nB = {}\nc = []\nD = set()\nB[1] = 2\ndef f(): D.add(1)")]),
         ["a.py:2: B", "a.py:3: c", "a.py:4: D"],

@@ -55,8 +55,7 @@ def _continued(data: bytes, position: int, low: int) -> tuple[int, int]:
 
     Returns the value and the position after it.
     """
-    result = low
-    shift = 7
+    result, shift = low, 7
     while True:
         byte = data[position]
         position += 1
@@ -103,19 +102,16 @@ def _sized_length(data: bytes | None) -> int:
 
 
 def _encode_plain(block: Block, base_timestamp: int, deltas: Sequence[int]) -> bytes:
-    varints = _VARINTS
-    join = b"".join
+    varints, join = _VARINTS, b"".join
     parts: list[bytes] = []
     append = parts.append
     for key, value, timestamp, delta in zip(block.keys, block.values, block.timestamps, deltas, strict=True):
         if key is None:
-            key_length = b"\x01"
-            key = b""
+            key_length, key = b"\x01", b""
         else:
             key_length = varints[len(key)]
         if value is None:
-            value_length = b"\x01"
-            value = b""
+            value_length, value = b"\x01", b""
         else:
             value_length = varints[len(value)]
         body = join(
@@ -128,8 +124,7 @@ def _encode_plain(block: Block, base_timestamp: int, deltas: Sequence[int]) -> b
 
 def _encode_with_headers(block: Block, base_timestamp: int, deltas: Sequence[int]) -> bytes:
     assert block.headers is not None
-    varints = _VARINTS
-    join = b"".join
+    varints, join = _VARINTS, b"".join
     # Records from one source often have the same headers.
     sections: dict[Headers, bytes] = {(): b"\0"}
     parts: list[bytes] = []
@@ -137,13 +132,11 @@ def _encode_with_headers(block: Block, base_timestamp: int, deltas: Sequence[int
     columns = zip(block.keys, block.values, block.timestamps, block.headers, deltas, strict=True)
     for key, value, timestamp, headers, delta in columns:
         if key is None:
-            key_length = b"\x01"
-            key = b""
+            key_length, key = b"\x01", b""
         else:
             key_length = varints[len(key)]
         if value is None:
-            value_length = b"\x01"
-            value = b""
+            value_length, value = b"\x01", b""
         else:
             value_length = varints[len(value)]
         try:
@@ -194,49 +187,41 @@ def decode_records(data: bytes, count: int, base_timestamp: int) -> Columns:
     p = 0
     # One-byte varints are read inline: a function call for each would double the time.
     for twice in range(0, 2 * count, 2):
-        n = data[p]
-        p = p + 1
+        n, p = data[p], p + 1
         if n > 127:
             n, p = _continued(data, p, n & 127)
         end = p + (n >> 1 ^ -(n & 1))
         # The record attributes byte is skipped, because it is unused so far.
-        n = data[p + 1]
-        p = p + 2
+        n, p = data[p + 1], p + 2
         if n > 127:
             n, p = _continued(data, p, n & 127)
         add_time(n)
-        n = data[p]
-        p = p + 1
+        n, p = data[p], p + 1
         if n > 127:
             n, p = _continued(data, p, n & 127)
         if n != twice and deltas is None:
             deltas = list(range(0, twice, 2))
         if deltas is not None:
             deltas.append(n)
-        n = data[p]
-        p = p + 1
+        n, p = data[p], p + 1
         if n > 127:
             n, p = _continued(data, p, n & 127)
         if n & 1:
             add_key(None)
         else:
-            start = p
-            p = p + (n >> 1)
+            start, p = p, p + (n >> 1)
             add_key(data[start:p])
-        n = data[p]
-        p = p + 1
+        n, p = data[p], p + 1
         if n > 127:
             n, p = _continued(data, p, n & 127)
         if n & 1:
             add_value(None)
         else:
-            start = p
-            p = p + (n >> 1)
+            start, p = p, p + (n >> 1)
             add_value(data[start:p])
         if data[p]:
             # The headers: records often have the same headers, so the decoded ones are cached by their bytes.
-            section = data[p:end]
-            p = end
+            section, p = data[p:end], end
             row = sections.get(section)
             if row is None:
                 row = sections[section] = decode_headers(section)
