@@ -97,6 +97,16 @@ class LaneWaits:
         if not self._readings:
             return False
         version = self._board.version
+        has_changed = False
+        # Marks that count now may have newer ones behind them, which nothing announces again: those are looked at too.
+        while (changed := self._advance(version, now_ms)) and any(reading.version != version for reading in changed):
+            has_changed = True
+        # The thread is woken by the next change of the board also if it has work now: it may sleep after it.
+        is_outdated = self.is_waiting and not self._board.wait_from(self._thread, version)
+        return bool(changed) or has_changed or is_outdated
+
+    def _advance(self, version: int, now_ms: int) -> list[_Reading]:
+        """Take the marks of the board, and let those count that do; return the readings for which that changed lanes."""
         outdated = [reading for reading in self._readings.values() if reading.version != version]
         # The partitions of a topic have the same lanes.
         marks = {numbers: self._board.marks(numbers) for numbers in {reading.lanes.numbers for reading in outdated}}
@@ -105,9 +115,7 @@ class LaneWaits:
             ends = self._ends([reading.queue.partition for reading in asking])
             for reading in asking:
                 reading.end_offset = ends[reading.queue.partition]
-        changed = [self._count(reading, now_ms) for reading in self._readings.values()]
-        has_changed = self.is_waiting and not self._board.wait_from(self._thread, version)
-        return has_changed or any(changed)
+        return [reading for reading in self._readings.values() if self._count(reading, now_ms)]
 
     def _look(self, reading: _Reading, version: int, marks: Mapping[int, LaneProgress]) -> bool:
         """Take the marks of the board; return whether the end of the partition is needed before they count."""

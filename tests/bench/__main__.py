@@ -38,6 +38,11 @@ def count(builder: StreamsBuilder) -> None:
     builder.stream(bids).group_by_key().count("counts").to_stream().to(totals)
 
 
+def count_by_bidder(builder: StreamsBuilder) -> None:
+    """The repartition topic has the bids of four tasks in each partition, in step."""
+    builder.stream(bids).group_by(lambda _, bid: bid.bidder).count("counts").to_stream().to(totals)
+
+
 def tumbling(builder: StreamsBuilder) -> None:
     windows = TimeWindows.of(TEN_SECONDS, grace=GRACE)
     builder.stream(bids).group_by_key().windowed_by(windows).count("counts").to_stream().to(counts)
@@ -84,6 +89,14 @@ PIPELINES = (
     Pipeline("filter", select, [bids], ["out"]),
     Pipeline("count, memory", count, [bids], ["totals"]),
     Pipeline("count, cached", count, [bids], ["totals"], settings={"cache_max_bytes": 10_000_000}),
+    Pipeline("count, repartitioned", count_by_bidder, [bids], ["totals"]),
+    Pipeline(
+        "count, repartitioned, exactly once",
+        count_by_bidder,
+        [bids],
+        ["totals"],
+        settings={"processing_guarantee": "exactly_once_v2"},
+    ),
     Pipeline("tumbling count, memory", tumbling, [bids], ["counts"]),
     Pipeline("tumbling count, RocksDB", tumbling, [bids], ["counts"], on_disk=True),
     Pipeline(

@@ -126,3 +126,19 @@ def test_an_end_that_counts_late_does_not_close_the_lane_of_a_task_that_is_behin
     waits.step(2)
     waits.step(3)
     assert not queue.awaits_lanes
+
+
+def test_marks_that_came_while_others_did_not_count_yet_count_in_the_same_step() -> None:
+    """Nothing announces them again: the thread would sleep beside records that it may process."""
+    board, reader = ProgressBoard(), reader_of(0, 1)
+    waits, _ = waits_of(board, reader)
+    (queue,) = reader.queues
+    queue.fetched = 0
+    board.note("other", 1, {0: TaskMark(3, MarkState.BEHIND)}, 0)
+    waits.step(0)
+    board.note("other", 1, {0: TaskMark(10, MarkState.BEHIND)}, 1)
+    queue.fetched = 1
+
+    assert waits.step(1)
+
+    assert queue.lanes.lanes[0].reached_ms == 10
