@@ -106,7 +106,7 @@ class LaneWaits:
         return bool(changed) or has_changed or is_outdated
 
     def _advance(self, version: int, now_ms: int) -> list[_Reading]:
-        """Take the marks of the board, and let those count that do; return the readings for which that changed lanes."""
+        """Take the marks of the board, and let those count that do; return the readings whose lanes changed."""
         outdated = [reading for reading in self._readings.values() if reading.version != version]
         # The partitions of a topic have the same lanes.
         marks = {numbers: self._board.marks(numbers) for numbers in {reading.lanes.numbers for reading in outdated}}
