@@ -296,7 +296,7 @@ class Reproduction:
         """Process one record, and return it with its outputs and changes."""
         partition = frame.inputs[step.index]
         queue = task.queues[partition]
-        offset = queue.batches[0].offsets[queue.start] if queue.size else -1
+        offset = queue.head_offset if queue.size else -1
         self._take(task, frame, step, 1)
         block = self.capsule.rows(partition, offset, offset + 1)
         row = next((row[1:] for row in block.rows()), None)

@@ -5,7 +5,7 @@ from typing import Any
 
 from attrs import define, frozen
 
-from streams.core.records import NO_LANE, NO_TIMESTAMP, Headers, Lanes
+from streams.core.records import NO_LANE, Headers, Lanes
 
 
 @frozen
@@ -19,9 +19,10 @@ class Drop:
     offset: int
     #: Calls the handler and counts the record as dropped; returns the error if the task must fail.
     effect: Callable[[], Exception | None]
-    #: The lane and the place of the record, if the records of its partition are merged by place.
     lane: int = NO_LANE
-    place_ms: int = NO_TIMESTAMP
+    #: The place of the record, at which it is dropped, if the records of its partition are merged by place; with None
+    #: it is dropped as soon as it is the next one of its partition, as in Kafka Streams.
+    place_ms: int | None = None
 
 
 @define(eq=False)

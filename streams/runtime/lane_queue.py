@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from streams.core.loops import int64, interleaved, last_by_number, look_up, merge_order, split_by_number, take_rows
 from streams.core.records import NO_LANE, NO_TIMESTAMP, Headers, Lanes
@@ -132,7 +132,7 @@ class PartitionLanes:
     """
 
     numbers: frozenset[int]
-    #: Number of records that are read and not certain.
+    #: Number of records that are read and not certain, including those to be dropped.
     size: int = 0
     #: In the order of their numbers.
     lanes: dict[int, Lane] = field(init=False)
@@ -180,12 +180,14 @@ class PartitionLanes:
         for drop in batch.drops:
             lane = self._lane(drop.lane)
             if drop.offset >= lane.next_offset:
-                lane.reached_ms = max(lane.reached_ms, drop.place_ms)
-                lane.drops.append((lane.reached_ms, lane.size, drop))
+                if drop.lane != NO_LANE and drop.place_ms is not None:
+                    lane.reached_ms = max(lane.reached_ms, drop.place_ms)
+                lane.drops.append((lane.reached_ms, lane.size, evolve(drop, place_ms=lane.reached_ms)))
+                self.size += 1
 
     def _passes(self, batch: Batch, rows: Lanes) -> bool:
         """Whether records of one lane are certain as they come; then their lane has reached the last one."""
-        if self._resumes or self.size or batch.drops or any(lane.drops for lane in self.lanes.values()):
+        if self._resumes or self.size or batch.drops:
             return False
         lane = self._lane(rows.lanes[0])
         others = min((other.bound for other in self._open.values() if other is not lane), default=None)
@@ -253,8 +255,11 @@ class PartitionLanes:
                 dropping = lane
         counts = [lane.count_certain(bound) for lane in waiting]
         if not any(counts):
+            if dropping is None:
+                return None
             # No certain record is before the one to be dropped.
-            return None if dropping is None else Batch([], [], [], None, [], [dropping.drops.popleft()[2]])
+            self.size -= 1
+            return Batch([], [], [], None, [], [dropping.drops.popleft()[2]])
         starts = [lane.start for lane in waiting]
         order = merge_order(
             [lane.places[lane.start : lane.start + count] for lane, count in zip(waiting, counts, strict=True)]

@@ -42,6 +42,9 @@ class PartitionQueue:
     batches: deque[Batch] = field(factory=deque)
     #: Index of the next record within the first batch.
     start: int = 0
+    #: Records to be dropped before the first batch, when their places are reached.
+    drops: deque[Drop] = field(factory=deque)
+    #: Number of buffered records, including those to be dropped.
     size: int = 0
     #: Next offset to process, or None until known; with lanes, the one at which the task was opened.
     _position: int | None = None
@@ -80,6 +83,7 @@ class PartitionQueue:
 
     def _unprocessed(self) -> Iterator[Iterable[int]]:
         """Yield the offsets of the buffered records whose order is certain."""
+        yield (drop.offset for drop in self.drops)
         start = self.start
         for batch in self.batches:
             yield batch.offsets[start:] if start else batch.offsets
@@ -89,7 +93,16 @@ class PartitionQueue:
     @property
     def head_ms(self) -> int:
         """The place of the next record in the queue, which is its timestamp if the queue is that of a source."""
+        if self.drops:
+            place_ms = self.drops[0].place_ms
+            assert place_ms is not None
+            return place_ms
         return places_of(self.batches[0])[self.start]
+
+    @property
+    def head_offset(self) -> int:
+        """The offset of the next record in the queue."""
+        return self.drops[0].offset if self.drops else self.batches[0].offsets[self.start]
 
     @property
     def is_caught_up(self) -> bool:
@@ -128,14 +141,12 @@ class PartitionQueue:
     @property
     def lag(self) -> int:
         """The number of unprocessed records up to the known end offset."""
-        uncertain = 0 if self.lanes is None else self.lanes.size
-        return self.size + uncertain + max(0, (self.end_offset or 0) - (self.fetched or 0))
+        return self.waiting + max(0, (self.end_offset or 0) - (self.fetched or 0))
 
     @property
     def waiting(self) -> int:
         """The number of records that were added and are not processed, including those to be dropped."""
-        uncertain = 0 if self.lanes is None else self.lanes.size
-        return self.size + uncertain + sum(len(batch.drops) for batch in self.batches)
+        return self.size + (0 if self.lanes is None else self.lanes.size)
 
     def add(self, batch: Batch) -> None:
         """Append a batch of records; a small batch is joined with the last batch in the queue."""
@@ -152,13 +163,13 @@ class PartitionQueue:
             self._append(batch)
 
     def _append(self, batch: Batch) -> None:
+        self.size += len(batch) + len(batch.drops)
         if not len(batch):
             if self.batches:
                 self.batches[-1].drops = [*self.batches[-1].drops, *batch.drops]
             else:
-                self._drop(batch.drops)
+                self._reach(batch.drops)
             return
-        self.size += len(batch)
         self.idle_deadline_ms = None
         last = self.batches[-1] if self.batches else None
         if last is not None and not last.drops and len(batch) < _JOIN_BELOW and len(last) < _JOIN_BELOW:
@@ -196,25 +207,35 @@ class PartitionQueue:
             self.batches.popleft()
             self.start = 0
             count -= left
-            self._drop(batch.drops)
-        if not self.batches and self.failure is None:
+            self._reach(batch.drops)
+        if not self.size and self.failure is None:
             # Transaction markers may follow the last record.
             self.position = self.fetched
 
-    def _drop(self, drops: Iterable[Drop]) -> None:
-        for drop in drops:
-            failure = drop.effect()
-            if failure is not None:
-                # Continue as if nothing from the failed record on had been fetched.
-                self.failure = failure
-                self.fetched = drop.offset
-                self.batches.clear()
-                self.start = self.size = 0
-                return
-            self.position = drop.offset + 1
-            self.dropped += 1
-            if self.lanes is not None:
-                self.lanes.processed([drop.lane], [drop.offset])
+    def _reach(self, drops: Iterable[Drop]) -> None:
+        """Drop the next records, unless they wait for their places."""
+        self.drops.extend(drops)
+        while self.drops and self.drops[0].place_ms is None:
+            self.drop()
+
+    def drop(self) -> None:
+        """Drop the next record, which is one to be dropped."""
+        drop = self.drops.popleft()
+        self.size -= 1
+        failure = drop.effect()
+        if failure is not None:
+            # Continue as if nothing from the failed record on had been fetched.
+            self.failure = failure
+            self.fetched = drop.offset
+            self.batches.clear()
+            self.drops.clear()
+            self.start = self.size = 0
+            return
+        # Transaction markers may follow, which are read by now if the record has waited for its place.
+        self.position = drop.offset + 1 if self.size else max(drop.offset + 1, self.fetched or 0)
+        self.dropped += 1
+        if self.lanes is not None:
+            self.lanes.processed([drop.lane], [drop.offset])
 
 
 @define(eq=False)
@@ -308,6 +329,11 @@ class TaskQueues:
         self._ordered.append(queue)
 
     @property
+    def dropped(self) -> int:
+        """The number of records of all queues that were dropped because they cannot be deserialized."""
+        return sum(queue.dropped for queue in self._ordered)
+
+    @property
     def partitions(self) -> Mapping[TopicPartition, PartitionQueue]:
         """The queues by partition, in the order of the task's inputs."""
         return self._queues
@@ -332,6 +358,8 @@ class TaskQueues:
     ) -> Run | None:
         """Return the longest run of consecutive records whose order is certain, at most ``limit`` records.
 
+        Records before it that are to be dropped at their places are dropped now, and count.
+
         The run ends with the record that advances stream time to ``until_stream_time_ms``.  The result is None if
         nothing may be processed now.  The records stay in the queues until ``done`` is called with the number of
         processed records.  With ``chosen``, the run is taken from that queue even if another queue has the lowest head
@@ -342,6 +370,18 @@ class TaskQueues:
         """
         if self.recorder is not None:
             self.recorder.now_ms = now_ms
+        while limit:
+            following = self._next(now_ms, limit, chosen)
+            if following is None:
+                return None
+            if isinstance(following, Run):
+                return following if until_stream_time_ms is None else self._cut(following, until_stream_time_ms)
+            following.drop()
+            limit -= 1
+        return None
+
+    def _next(self, now_ms: int, limit: int, chosen: PartitionQueue | None) -> Run | PartitionQueue | None:
+        """Return the next run, or the queue whose next record is to be dropped first, or None if the task waits."""
         filled = []
         for queue in self._ordered:
             if queue.size:
@@ -356,17 +396,17 @@ class TaskQueues:
         if blocking is not None:
             self._await(blocking, now_ms)
             return None
-        run: Run | None
+        following: Run | PartitionQueue | None
         if chosen is not None:
-            run = self._single(chosen, limit)
+            following = self._single(chosen, limit) if chosen.size else None
         else:
-            run = self._single(filled[0], limit) if len(self._ordered) == 1 else self._mixed(filled, limit)
-        if run is None:
-            blocking = next(queue for queue in self._ordered if queue.awaits_lanes and not queue.size)
-            self._await(blocking, now_ms)
-            return None
+            following = self._single(filled[0], limit) if len(self._ordered) == 1 else self._mixed(filled, limit)
+            if following is None:
+                blocking = next(queue for queue in self._ordered if queue.awaits_lanes and not queue.size)
+                self._await(blocking, now_ms)
+                return None
         self.awaited = None
-        return run if until_stream_time_ms is None else self._cut(run, until_stream_time_ms)
+        return following
 
     def _await(self, blocking: PartitionQueue, now_ms: int) -> None:
         if self.awaited is None or self.awaited[0] is not blocking:
@@ -481,7 +521,10 @@ class TaskQueues:
             return True
         return self._max_idle_ms > 0 or (self._max_idle_ms == 0 and not queue.is_caught_up)
 
-    def _single(self, queue: PartitionQueue, limit: int) -> Run:
+    def _single(self, queue: PartitionQueue, limit: int) -> Run | PartitionQueue:
+        """Return a run of one queue, or the queue if its next record is to be dropped."""
+        if queue.drops:
+            return queue
         batch = queue.batches[0]
         start = queue.start
         stop = min(len(batch), start + limit)
@@ -495,28 +538,33 @@ class TaskQueues:
         places = timestamps if batch.lanes is None else batch.lanes.places[part]
         return Run(queue, batch.keys[part], batch.values[part], timestamps, headers, batch.offsets[part], places)
 
-    def _mixed(self, filled: list[PartitionQueue], limit: int) -> Run | None:
+    def _mixed(self, filled: list[PartitionQueue], limit: int) -> Run | PartitionQueue | None:
         """Merge the records of several queues whose order is certain, and return them as a run.
 
-        The run has at most ``limit`` records.  It is None if the lanes of another queue may have an earlier record.
+        The run has at most ``limit`` records.  The result is a queue if its next record is to be dropped before all
+        others, and None if the lanes of a queue may have an earlier record.
         """
         look = min(limit, _LOOK_AHEAD)
         spans = []
         for queue in filled:
+            if queue.drops:
+                continue
             batch = queue.batches[0]
             start = queue.start
             stop = min(len(batch), start + look)
             is_whole = stop == len(batch) and len(queue.batches) == 1 and not batch.drops
             places = running_max(places_of(batch)[start:stop])
             spans.append(Span(queue, batch, queue.index, start, places, not is_whole or self._must_wait(queue)))
-        bounds = (
+        bounds = [(queue.head_ms, queue.index) for queue in filled if queue.drops]
+        bounds += (
             (bound_ms, queue.index)
             for queue in self._ordered
             if not queue.size and queue.lanes is not None and (bound_ms := queue.lanes.bound_ms) is not None
         )
         spans = certain(spans, bounds)
         if not spans:
-            return None
+            first = self._ordered[min(bounds)[1]]
+            return first if first.drops else None
         if len(spans) == 1:
             return self._single(spans[0].input, len(spans[0].places))
         merged = merge(spans)

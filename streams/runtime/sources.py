@@ -18,7 +18,16 @@ from streams.core.errors import ForeignFormatError, HandlerError, ProcessingErro
 from streams.core.handlers import ErrorHandlerContext
 from streams.core.marks import REMEDY
 from streams.core.metrics import DropReason
-from streams.core.records import NO_TIMESTAMP, Block, ConsumerRecord, Headers, Lanes, TaskId, TopicPartition
+from streams.core.records import (
+    NO_TIMESTAMP,
+    Block,
+    ConsumerRecord,
+    Headers,
+    Lanes,
+    TaskId,
+    TopicPartition,
+    places_of,
+)
 from streams.core.serde_pinned import KEY_TYPE_HEADER, VALUE_TYPE_HEADER
 from streams.core.serdes import PinnedSerde, Serde
 from streams.core.timestamps import Extractor
@@ -28,10 +37,6 @@ from streams.runtime.key_sampler import KeySampler
 from streams.runtime.queues import PartitionQueue
 
 logger = logging.getLogger(__name__)
-
-
-def _placed(drop: Drop, rows: Lanes, index: int) -> Drop:
-    return evolve(drop, lane=rows.lanes[index], place_ms=rows.places[index])
 
 
 def _is_of_record(error: Exception) -> bool:
@@ -126,11 +131,18 @@ class SourceReader:
 
     def _readable(self, block: Block, headers: Sequence[Headers] | None) -> tuple[list[Batch], Exception | None]:
         batches, failure = self._one_by_one(block, headers)
-        if self.is_merged and block.lanes is not None:
+        if self.is_merged:
             index_of = {offset: index for index, offset in enumerate(block.offsets)}
+            lanes = Lanes.of(block).lanes
+            places = places_of(block)
             for batch in batches:
-                batch.lanes = block.lanes.pick(map(index_of.__getitem__, batch.offsets))
-                batch.drops = [_placed(drop, block.lanes, index_of[drop.offset]) for drop in batch.drops]
+                if block.lanes is not None:
+                    batch.lanes = block.lanes.pick(map(index_of.__getitem__, batch.offsets))
+                rows = [index_of[drop.offset] for drop in batch.drops]
+                batch.drops = [
+                    evolve(drop, lane=lanes[row], place_ms=places[row])
+                    for drop, row in zip(batch.drops, rows, strict=True)
+                ]
         return batches, failure
 
     def _one_by_one(self, block: Block, headers: Sequence[Headers] | None) -> tuple[list[Batch], Exception | None]:

@@ -229,7 +229,7 @@ class Task:
         if queue.fetched is None and queue.position is None:
             queue.position = block.offsets[0]
         reader.forget_raw(queue)
-        dropped = queue.dropped
+        dropped = self.queues.dropped
         # If a record at the head cannot be deserialized and its handler returns "fail", no later records are added.
         is_stopped = not all(self.queues.add(queue, batch) for batch in batches)
         if is_stopped:
@@ -242,7 +242,7 @@ class Task:
             queue.fetched = failure.offset if isinstance(failure, ProcessingError) else queue.fetched
             queue.failure = failure
         # Records that were dropped immediately have advanced the position.
-        self.is_dirty = self.is_dirty or queue.dropped != dropped
+        self.is_dirty = self.is_dirty or self.queues.dropped != dropped
 
     def note_end(self, partition: TopicPartition, end_offset: int, *, is_ended: bool = False) -> None:
         """Set the known end offset of a partition; ``is_ended`` means that this offset is final."""
@@ -265,6 +265,8 @@ class Task:
     def process(self, now_ms: int, limit: int, queue: PartitionQueue | None = None) -> int:
         """Process the longest run of records whose order is certain, or a run from ``queue``; return its size.
 
+        Records that are dropped at their places count.
+
         Raises:
             ProcessingError: user code failed or a record cannot be deserialized, and the handler returned "fail".
         """
@@ -273,16 +275,18 @@ class Task:
             limit = min(limit, self.calls.room)
             if not limit:
                 return 0
+        before = self.queues.dropped
         run = self.queues.take(now_ms, limit, self.punctuations.next_due_ms(PunctuationType.STREAM_TIME), queue)
+        dropped = self.queues.dropped - before
+        self.is_dirty = self.is_dirty or run is not None or dropped > 0
         if run is None:
-            return 0
-        self.is_dirty = True
+            return dropped
         count = self._execute(run) if self.sampling is None else self.sampling.run(run, self._execute)
         self._punctuate(PunctuationType.STREAM_TIME, self.queues.stream_time_ms)
         self._end_batches()
         if self.calls is not None:
             self.calls.hand_over()
-        return count
+        return count + dropped
 
     def _end_batches(self) -> None:
         for node in self.batches:

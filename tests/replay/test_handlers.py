@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from streams import ErrorHandlerContext, HandlerResponse, ProducerRecord, StreamsBuilder, Topic
+from streams import ErrorHandlerContext, HandlerResponse, ProducerRecord, Serde, StreamsBuilder, Topic
 from streams.bounded import run_bounded
 from streams.core.records import Block
 from streams.files import open_input
@@ -35,6 +35,13 @@ def told(context: ErrorHandlerContext, record: Any, error: Exception) -> Handler
     return HandlerResponse.resume([letter])
 
 
+def _readable(data: bytes) -> str:
+    if data.startswith(b"bad"):
+        raise ValueError("bad")
+    return data.decode()
+
+
+FRAGILE = Serde("fragile", str.encode, _readable, is_immutable=True)
 HANDLERS = {"processing_handler": told, "deserialization_handler": told}
 
 
@@ -139,3 +146,27 @@ def test_dead_letters_of_several_tasks_to_a_topic_of_a_handler_have_one_order(tm
             merged[-1].setdefault(number, []).extend(values)
     assert merged[0] == merged[1] == merged[2]
     assert sum(map(len, merged[0].values())) == 20
+
+
+def test_records_of_several_tasks_that_cannot_be_read_have_one_order(tmp_path: Path) -> None:
+    """They are dropped in the order in which they would be processed, whichever task has written them."""
+    pairs = Topic("pairs", key=str, value=str)
+
+    def regrouped(builder: StreamsBuilder) -> None:
+        keyed = builder.stream(pairs).select_key(lambda _, __: "all")
+        keyed.repartition(partitions=1, key=str, value=FRAGILE).to(Topic("read", key=str, value=str))
+
+    history = tmp_path / "pairs.records.jsonl"
+    values = [f"bad{time}" if time % 3 else f"good{time}" for time in range(40)]
+    lines = [{"key": f"k{time % 7}", "value": value, "timestamp": time} for time, value in enumerate(values)]
+    history.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    settings = {"deserialization_handler": "continue", "errors_dead_letter_queue_topic_name": "dead"}
+
+    inputs = {"pairs": open_input(pairs, str(history))}
+    with run_bounded(regrouped, inputs, application_id="order", partitions=4, settings=settings) as run:
+        letters = [value for _, block in run.read_output("dead") for value in block.values]
+    with replay(regrouped, {pairs: history}, executor="local", processes=2, partitions=4, **settings) as result:
+        replayed = [value for _, block in result.read("dead") for value in block.values]
+
+    assert letters == [value.encode() for value in values if value.startswith("bad")]
+    assert replayed == letters

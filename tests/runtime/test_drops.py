@@ -17,7 +17,7 @@ BAD = b"\x01"
 class Source:
     """Queues of two partitions with a reader each, and what they dropped, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_merged: bool = False) -> None:
         self.queues = TaskQueues([A, B], max_idle_ms=None)
         self.dead: list[tuple[bytes | None, int]] = []
         self._metrics = Metrics()
@@ -31,6 +31,7 @@ class Source:
                 serde_for(int),
                 extractor_for(partition.topic, policy="fail_on_invalid", clock=VirtualClock(0)),
                 handlers,
+                is_merged=is_merged,
             )
             for partition in (A, B)
         }
@@ -97,7 +98,7 @@ def test_drop_at_the_head_moves_the_position_on_at_once():
     source.add(A, ("bad5", 5), ("a6", 6), first=4)
 
     assert source.dropped == 2
-    assert source.queues[A].size == 2
+    assert source.queues[A].size == 4, "two records, and two to be dropped"
 
 
 def test_order_of_dead_letters_does_not_depend_on_the_length_of_runs():
@@ -122,3 +123,24 @@ def test_order_of_dead_letters_does_not_depend_on_the_length_of_runs():
         (b"bad4", 8),
     ]
     assert found[0].index((b"bad2", 2)) == 1
+
+
+def test_drop_of_a_lane_waits_for_its_place_among_all_inputs():
+    """Also if it is the first or the last record of its lane, and however long the runs are."""
+    for limit in (1, 2, 100):
+        source = Source(is_merged=True)
+        source.add(A, ("bad3", 3), ("a4", 4), ("bad6", 6))
+        assert (source.take(limit), source.dead) == ([], []), "the other lane may have an earlier record"
+        source.add(B, ("b1", 1), ("bad2", 2), ("bad5", 5))
+        for partition in (A, B):
+            source.queues[partition].is_ended = True
+
+        order: list[object] = []
+        while source.queues.size:
+            taken = source.take(limit)
+            order += source.dead + taken
+            source.dead.clear()
+
+        assert order == ["b1", (b"bad2", 2), (b"bad3", 3), "a4", (b"bad5", 5), (b"bad6", 6)]
+        assert [queue.position for queue in source.queues] == [3, 3]
+        assert source.queues.is_drained

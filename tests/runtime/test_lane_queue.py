@@ -148,9 +148,21 @@ def test_a_record_that_cannot_be_read_is_dropped_in_its_lane_and_once() -> None:
 
     promise(queues, [], 3)
     assert take(queues, 9) == [0]
-    assert dropped == [1]
+    assert (dropped, queues[PARTITION].position) == ([], 1)
+    assert take(queues, 1) == []
+    assert (dropped, queues[PARTITION].position) == ([1], 2)
     assert take(queues, 9) == [2]
     assert queues[PARTITION].position == 3
+
+
+def test_a_record_of_another_producer_that_cannot_be_read_is_dropped_as_it_comes() -> None:
+    dropped: list[int] = []
+    queues = opened({1})
+
+    queues.add(queues[PARTITION], Batch([], [], [], None, [], [Drop(0, lambda: dropped.append(0), place_ms=500)]))
+
+    assert take(queues, 9) == []
+    assert dropped == [0]
 
 
 @pytest.mark.parametrize("bound", [14, 15])

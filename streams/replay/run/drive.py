@@ -407,7 +407,10 @@ class TaskRun:
         if wall_clock == "append_time":
             self._advance_clock()
             limit = 1
-            if task.idle is not None and task.queues.take(clock.now_ms(), 1, None, queue) is not None:
+            head = task.queues.head
+            # What is only dropped passes no time.
+            is_record = head is not None and not head.drops
+            if task.idle is not None and is_record and task.queues.take(clock.now_ms(), 1, None, queue) is not None:
                 # The time since the previous record has passed before this one was appended.
                 task.close_idle(clock.now_ms())
         count = task.process(clock.now_ms(), limit, queue)
@@ -427,7 +430,7 @@ class TaskRun:
         if queue is None:
             return
         raw = self.feeds[queue.partition].raw
-        offset = queue.batches[0].offsets[queue.start]
+        offset = queue.head_offset
         while raw[0][0] < offset:
             raw.popleft()
         self.call.clock.advance_to(raw[0][1])

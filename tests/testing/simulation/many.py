@@ -3,7 +3,8 @@
 ``python -m tests.testing.simulation.many [WORLD ...] [--first N] [--seeds N] [--guarantee NAME]`` runs all worlds if
 none is named, and prints the faults of each two hundred seeds.  It continues with the seed after one that failed, and
 returns 1 if one has.  The world ``combined`` is that of generated topologies, always with exactly-once: another one for
-each forty seeds.
+each forty seeds.  The world ``stepped`` is that of generated topologies behind repartition topics: another one for each
+ten seeds, of which every third is run with at-least-once.
 """
 
 import argparse
@@ -11,10 +12,13 @@ import gc
 import sys
 
 from streams.testing import SimulationError
+from streams.testing.simulation.outcome import KeyRows, OutputPlace
+from tests.testing.simulation import stepped
 from tests.testing.simulation.combined import Combined, differences, driven
 from tests.testing.simulation.worlds import WORLDS, storm
 
 COMBINED = "combined"
+STEPPED = "stepped"
 
 #: Seeds of one simulation: so many that each fault and feature must have occurred.
 _CHUNK = 200
@@ -57,18 +61,37 @@ def run_combined(first: int, count: int) -> tuple[int, list[int]]:
     return passed - len(failed), failed
 
 
+def run_stepped(first: int, count: int) -> tuple[int, list[int]]:
+    """Return the number of worlds behind repartition topics that passed, and the seeds that failed."""
+    failed = list[int]()
+    expected: dict[OutputPlace, KeyRows] = {}
+    for seed in range(first, first + count):
+        topology = stepped.topology_of(seed)
+        if seed == first or seed % stepped.SEEDS_OF_TOPOLOGY == 0:
+            expected = stepped.from_files(topology)
+        if found := stepped.differences(topology, expected, seed):
+            print(f"{STEPPED}, seed {seed}: {found}", flush=True)
+            failed.append(seed)
+        gc.collect()
+        done = seed + 1 - first
+        if done % _SEEDS_OF_TOPOLOGY == 0:
+            print(f"{STEPPED}: {done - len(failed)} of {done} passed", flush=True)
+    return count - len(failed), failed
+
+
 def main(arguments: list[str]) -> int:
     """Run the worlds that are named, and print a line for each."""
     parser = argparse.ArgumentParser(prog="python -m tests.testing.simulation.many", description=__doc__)
-    parser.add_argument("worlds", nargs="*", choices=[[], *WORLDS, COMBINED], metavar="WORLD")
+    generated = {COMBINED: run_combined, STEPPED: run_stepped}
+    parser.add_argument("worlds", nargs="*", choices=[[], *WORLDS, *generated], metavar="WORLD")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=_CHUNK)
     parser.add_argument("--guarantee", default="exactly_once_v2")
     options = parser.parse_args(arguments)
     has_failed = False
-    for world in options.worlds or (*WORLDS, COMBINED):
-        if world == COMBINED:
-            passed, failed = run_combined(options.first, options.seeds)
+    for world in options.worlds or (*WORLDS, *generated):
+        if world in generated:
+            passed, failed = generated[world](options.first, options.seeds)
         else:
             passed, failed = run(world, options.first, options.seeds, options.guarantee)
         print(f"{world}, {options.guarantee}: {passed} seeds passed, failed: {failed or 'none'}", flush=True)
