@@ -155,3 +155,18 @@ def test_each_metric_of_kafka_streams_is_there_or_said_why_not():
         if not any(at is start[0] and name.startswith(start[1]) for at, name in missing)
     ]
     assert unused == []
+
+
+#: Bytes of the changelog, and characters of an entry; the story of a change is in its commit.
+CHANGELOG_BYTES = 40_000
+ENTRY_CHARACTERS = 200
+
+
+def test_the_changelog_says_each_change_in_one_short_line():
+    text = (DOCS.parent / "CHANGELOG.md").read_text(encoding="utf-8")
+    lines = text.split("\n## ", 1)[1].splitlines()[1:]
+    headings = re.compile(r"## \d+\.\d+\.\d+ - \d{4}-\d\d-\d\d|### (Breaks|Adds|Fixes)")
+
+    assert len(text.encode()) <= CHANGELOG_BYTES
+    assert [line for line in lines if line and not line.startswith("- ") and not headings.fullmatch(line)] == []
+    assert [line for line in lines if len(line) > ENTRY_CHARACTERS] == []
