@@ -70,7 +70,8 @@ class BoundedRun:
         """
         for number in range(self.broker.topics().get(topic, 0)):
             partition = TopicPartition(topic, number)
-            position, end = self.broker.start_offset(partition), self.broker.end_offset(partition)
+            position = self.broker.start_offset(partition)
+            end = self.broker.end_offset(partition)
             offset = position
             while position < end:
                 blocks = self.broker.read(partition, position, committed_only=True)

@@ -29,9 +29,37 @@ from streams.core.setting import table_of
 
 ROOT = Path(__file__).parents[1]
 MODULE_LINES = 1_000
-#: The fluent class of a stream is signatures and documentation; what they do is in modules of its operators.
-SIGNATURE_LINES = {"streams/dsl/stream.py": 900}
 FUNCTION_LINES = 70
+CLASS_METHODS = 40
+#: Classes that had more methods when the rule was made, with their number, which may only fall.
+LARGE_CLASSES = {
+    "Consumer": 58,
+    "ApplicationPlan": 57,
+    "Task": 56,
+    "Coordinator": 47,
+    "StreamThread": 45,
+    "Store": 43,
+    "TaskNodeContext": 42,
+}
+#: Assignments of the form ``a, b = x, y``: of local names, and those with attributes or items.
+PACKED_LOCALS = 150
+PACKED_ATTRIBUTES = 10
+#: Names that say how one has got a value, and not what it is; they are bound as often as this, which may only fall.
+EMPTY_NAMES = {"found", "given", "known", "wanted", "made", "kept"}
+EMPTY_NAMES_BOUND = 1_558
+#: Modules that import each other: the fluent classes return each other, the others are to be taken apart.
+CIRCLES = {
+    "streams.broker": {"administration", "operations", "service"},
+    "streams.broker.tcp": {"connection", "listener"},
+    "streams.dsl": {"branched", "cogrouped", "grouped", "grouped_table", "stream", "table", "windowed"},
+    "streams.registry": {"protobuf_files", "schema"},
+    "streams.runtime": {
+        *("calls", "context", "expiry", "task", "task_failures", "task_parts", "watching"),
+        *("instance", "instance_metrics"),
+        *("thread", "thread_metrics"),
+    },
+    "streams.topology": {"copartitioning", "describe", "graph", "reach", "subtopologies", "svg"},
+}
 #: ``streams/state/__init__.py`` is a door that all others take; packages within a package may be entered by module.
 DEPTH_OF_DOORS = 2
 #: A door lists its names in ``__all__``, or imports each as itself.
@@ -71,7 +99,7 @@ def sources() -> tuple[Source, ...]:
 
 def long_modules(modules: Iterable[Source]) -> Iterator[str]:
     for module in modules:
-        if (count := module.text.count("\n")) > SIGNATURE_LINES.get(module.path, MODULE_LINES):
+        if (count := module.text.count("\n")) > MODULE_LINES:
             yield f"{module.path}: {count} lines"
 
 
@@ -115,6 +143,42 @@ def wide_functions(modules: Iterable[Source]) -> Iterator[str]:
                 count = _required_fields(node)
             if count > PARAMETERS:
                 yield f"{module.path}:{node.lineno}: {node.name} has {count} parameters"
+
+
+def large_classes(modules: Iterable[Source]) -> Iterator[str]:
+    """Classes with too many methods; overloads, and the setter of a property, are one method with what they are of."""
+    for module in modules:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef):
+                methods = {
+                    child.name for child in node.body if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+                }
+                if len(methods) > LARGE_CLASSES.get(node.name, CLASS_METHODS):
+                    yield f"{module.path}:{node.lineno}: {node.name} has {len(methods)} methods"
+
+
+def packed_assignments(modules: Iterable[Source], *, of_attributes: bool) -> Iterator[str]:
+    """Assignments of several values by a tuple on both sides; not what is unpacked from one value."""
+    for module in modules:
+        for node in ast.walk(module.tree):
+            if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple):
+                continue
+            for target in node.targets:
+                if not isinstance(target, ast.Tuple) or len(target.elts) != len(node.value.elts):
+                    continue
+                if any(isinstance(item, ast.Starred) for item in (*target.elts, *node.value.elts)):
+                    continue
+                if of_attributes == any(isinstance(item, ast.Attribute | ast.Subscript) for item in target.elts):
+                    yield f"{module.path}:{node.lineno}: {ast.unparse(node)}"
+
+
+def empty_names(modules: Iterable[Source]) -> Iterator[str]:
+    """Locals and parameters whose names are participles."""
+    for module in modules:
+        for node in ast.walk(module.tree):
+            is_bound = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in EMPTY_NAMES
+            if is_bound or (isinstance(node, ast.arg) and node.arg in EMPTY_NAMES):
+                yield f"{module.path}:{node.lineno}: {ast.unparse(node)}"
 
 
 def _is_mutable(value: ast.expr | None) -> bool:
@@ -243,16 +307,19 @@ def _reachable(graph: Mapping[str, set[str]], start: str) -> set[str]:
     return found
 
 
-def import_circles(modules: Iterable[Source], largest: int) -> Iterator[str]:
-    """Modules that import each other, directly or through others, if they are more than ``largest``."""
+def import_circles(modules: Iterable[Source], allowed: Mapping[str, set[str]]) -> Iterator[str]:
+    """Modules that import each other, directly or through others; not those of a package that are ``allowed`` to."""
     graph = _imports(modules)
     reachable = {name: _reachable(graph, name) for name in graph}
     circles = {
-        tuple(sorted(other for other in found if name in reachable[other]))
-        for name, found in reachable.items()
-        if name in found
+        tuple(sorted(other for other in names if name in reachable[other]))
+        for name, names in reachable.items()
+        if name in names
     }
-    yield from (f"{len(circle)} modules: {', '.join(circle)}" for circle in sorted(circles) if len(circle) > largest)
+    permitted = [{f"{package}.{name}" for name in names} for package, names in allowed.items()]
+    for circle in sorted(circles):
+        if not any(names.issuperset(circle) for names in permitted):
+            yield f"{len(circle)} modules: {', '.join(circle)}"
 
 
 def inner_imports(modules: Iterable[Source]) -> Iterator[str]:
@@ -300,6 +367,7 @@ CIRCLE = [
     source("d.py", "import e, a"),
     source("e.py", "import d"),
 ]
+PACKED = [source("a.py", "a, b = 1, 2\na.b, c = 1, 2\na, b = c\na, *b = 1, 2\na = b = 1, 2")]
 BROKEN: dict[str, tuple[Callable[[], Iterator[str]], list[str]]] = {
     "module": (lambda: long_modules([source("a.py", "x = 1\n" * 1_001)]), ["a.py: 1001 lines"]),
     "function": (
@@ -313,6 +381,18 @@ BROKEN: dict[str, tuple[Callable[[], Iterator[str]], list[str]]] = {
     "values": (
         lambda: wide_functions([source("a.py", "@define\nclass A:\n" + "".join(f"    x{n}: int\n" for n in range(9)))]),
         ["a.py:2: A has 9 parameters"],
+    ),
+    "methods": (
+        lambda: large_classes(
+            [source("a.py", "class A:\n" + "".join(f"    def x{n}(self): ...\n" for n in range(41)))]
+        ),
+        ["a.py:1: A has 41 methods"],
+    ),
+    "locals": (lambda: packed_assignments(PACKED, of_attributes=False), ["a.py:1: a, b = (1, 2)"]),
+    "attributes": (lambda: packed_assignments(PACKED, of_attributes=True), ["a.py:2: a.b, c = (1, 2)"]),
+    "names": (
+        lambda: empty_names([source("a.py", "def f(given, *, a):\n    found = given.found = 1\n    return found")]),
+        ["a.py:1: given", "a.py:2: found"],
     ),
     "global": (
         lambda: mutable_globals([source("a.py", "A = {}\nB = {}\nc = []\nD = set()\nB[1] = 2\ndef f(): D.add(1)")]),
@@ -343,7 +423,7 @@ BROKEN: dict[str, tuple[Callable[[], Iterator[str]], list[str]]] = {
         ),
         ["q/a.py:1: p.b, not p", "p/c.py:1: q.a, not q"],
     ),
-    "circle": (lambda: import_circles(CIRCLE, 2), ["3 modules: a, b, p.c"]),
+    "circle": (lambda: import_circles(CIRCLE, {"p": {"c"}}), ["3 modules: a, b, p.c", "2 modules: d, e"]),
 }
 
 
@@ -372,6 +452,31 @@ def test_every_definition_is_read():
 
 def test_functions_and_services_take_few_parameters():
     assert [line for line in wide_functions(sources()) if not re.search(FRONT_DOORS, line)] == []
+
+
+def test_classes_have_few_methods():
+    assert list(large_classes(sources())) == []
+
+
+def test_exceptions_are_as_large_as_they_are_said_to_be():
+    """What has become smaller stays so."""
+    sizes = {
+        node.name: len({child.name for child in node.body if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)})
+        for module in sources()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ClassDef) and node.name in LARGE_CLASSES
+    }
+
+    assert sizes == LARGE_CLASSES
+
+
+def test_few_assignments_have_several_values():
+    assert len(list(packed_assignments(sources(), of_attributes=False))) <= PACKED_LOCALS
+    assert len(list(packed_assignments(sources(), of_attributes=True))) <= PACKED_ATTRIBUTES
+
+
+def test_few_names_are_participles():
+    assert len(list(empty_names(sources()))) <= EMPTY_NAMES_BOUND
 
 
 def test_packages_are_entered_by_their_doors():
@@ -414,6 +519,5 @@ def test_objects_of_the_dsl_read_no_private_attributes_of_others():
     assert len(list(private_accesses(dsl))) <= 3
 
 
-def test_no_circle_of_imports_is_larger_than_that_of_the_fluent_classes():
-    """KStream, KTable and their groups return each other: 7 modules."""
-    assert list(import_circles(sources(), 7)) == []
+def test_modules_do_not_import_each_other():
+    assert list(import_circles(sources(), CIRCLES)) == []

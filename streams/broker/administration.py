@@ -90,7 +90,9 @@ def _describe_configs(machine: "Broker", request: DescribeConfigs, now_ms: int) 
 
 
 def _described(machine: "Broker", asked: ConfigResource, *, includes_synonyms: bool) -> DescribedResource:
-    kind, name, wanted = asked.resource_type, asked.resource_name, asked.configuration_keys
+    kind = asked.resource_type
+    name = asked.resource_name
+    wanted = asked.configuration_keys
     try:
         settings, given = _settings(machine, kind, name)
     except BrokerError as error:
@@ -207,7 +209,9 @@ def _incremental_alter_configs(
 
 
 def _change(given: dict[str, str], resource: _Resource, change: ConfigChange) -> None:
-    name, operation, value = change.name, change.config_operation, change.value
+    name = change.name
+    operation = change.config_operation
+    value = change.value
     if operation == ConfigOperation.DELETE:
         given.pop(name, None)
         return

@@ -115,7 +115,8 @@ def parse_config(given: Mapping[str, str]) -> TopicConfig:
         except ValueError as error:
             raise BrokerError(f"topic configuration {name}={text!r}: {error}", code=ErrorCode.INVALID_CONFIG) from error
     policies: set[str] = values["cleanup.policy"]
-    least, most = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
+    least = values["min.compaction.lag.ms"]
+    most = values["max.compaction.lag.ms"]
     if least > most:
         raise BrokerError(
             f"topic configuration min.compaction.lag.ms={least} exceeds max.compaction.lag.ms={most}: it must not",

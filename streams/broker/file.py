@@ -427,7 +427,8 @@ def _first_not_below(block: Block, offset: int) -> int:
 
 def file_storage(data_dir: Path, fsync: FsyncPolicy = "never") -> StorageFactory:
     """Return a storage factory that stores each partition in ``data_dir/<topic>-<partition>``."""
-    files, budget = OpenFiles(), CacheBudget()
+    files = OpenFiles()
+    budget = CacheBudget()
 
     def make(context: StorageContext) -> FileStorage:
         directory = data_dir / str(context.partition)

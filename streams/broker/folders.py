@@ -50,7 +50,9 @@ def checked_entry(place: object, name: str, entry: object) -> Entry:
 def _wrong(entry: object) -> str:
     if not isinstance(entry, dict):
         return "no object"
-    partitions, config, topic_id = entry.get("partitions"), entry.get("config"), entry.get("id")
+    partitions = entry.get("partitions")
+    config = entry.get("config")
+    topic_id = entry.get("id")
     if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1:
         return f"partitions is {partitions!r}, a number of at least 1 is needed"
     if not isinstance(config, dict) or not all(isinstance(text, str) for text in config.values()):

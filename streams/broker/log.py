@@ -310,7 +310,8 @@ class PartitionLog:
         """Check that timestamps are within the limits of the topic; as in Kafka, a record without one is accepted."""
         if block.producer is not None and block.producer.is_control:
             return
-        before_ms, after_ms = self.config.timestamp_before_max_ms, self.config.timestamp_after_max_ms
+        before_ms = self.config.timestamp_before_max_ms
+        after_ms = self.config.timestamp_after_max_ms
         for timestamp_ms in block.timestamps:
             age_ms = now_ms - timestamp_ms
             if timestamp_ms != NO_TIMESTAMP and not -after_ms <= age_ms <= before_ms:
@@ -365,7 +366,8 @@ class PartitionLog:
         As in Kafka, an extent expires when its latest record is too old, so an old
         record after a newer one is kept.  Records without a timestamp never expire.
         """
-        config, start = self.config, self.start_offset
+        config = self.config
+        start = self.start_offset
         self.producers.expire(now_ms - _PRODUCER_EXPIRATION_MS)
         self.producers.truncated(start)
         if config.is_deleted and config.record_ttl_ms is not None:

@@ -105,7 +105,8 @@ def offline_topics(data_dir: Path) -> Iterator[OfflineTopics]:
         ConfigError: the directory is not the data directory of a broker.
         StateLockedError: a broker uses the directory.
     """
-    lock, topics = data_dir / LOCK_FILE, data_dir / TOPICS_FILE
+    lock = data_dir / LOCK_FILE
+    topics = data_dir / TOPICS_FILE
     if not lock.exists() or not topics.exists():
         raise ConfigError(f"{data_dir}: no embedded broker has kept topics here")
     descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)

@@ -117,7 +117,9 @@ def _list_reassignments(
 def _write_markers(machine: "Broker", request: WriteTxnMarkers, now_ms: int) -> WriteTxnMarkersResponse:
     written = []
     for marker in request.markers:
-        producer_id, epoch, is_commit = marker.producer_id, marker.producer_epoch, marker.is_commit
+        producer_id = marker.producer_id
+        epoch = marker.producer_epoch
+        is_commit = marker.is_commit
         errors = {
             partition: machine.write_marker(partition, producer_id, epoch, now_ms, is_commit=is_commit)
             for partition in marker.partitions
@@ -170,7 +172,8 @@ def _transaction(transactional_id: str, known: TransactionMetadata | None) -> De
 
 
 def _list_transactions(machine: "Broker", request: ListTransactions, now_ms: int) -> ListTransactionsResponse:
-    states, producers = set(request.state_filters), set(request.producer_id_filters)
+    states = set(request.state_filters)
+    producers = set(request.producer_id_filters)
     duration_ms = request.duration_filter
 
     def is_asked_for(known: TransactionMetadata) -> bool:

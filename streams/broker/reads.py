@@ -34,7 +34,9 @@ def fetched(logs: Mapping[TopicPartition, PartitionLog], request: Fetch, now_ms:
     """
     as_bytes, isolation_level = request.as_bytes, request.isolation_level
     is_committed_only = isolation_level == READ_COMMITTED
-    room, limits, most = request.max_bytes, request.limits, request.partition_max_bytes
+    room = request.max_bytes
+    limits = request.limits
+    most = request.partition_max_bytes
     partitions: dict[TopicPartition, FetchedPartition] = {}
     is_ready = False
     size = 0
@@ -51,7 +53,8 @@ def fetched(logs: Mapping[TopicPartition, PartitionLog], request: Fetch, now_ms:
             if as_bytes:
                 limit = min(room, limits.get(partition, most))
                 run = log.fetch_encoded(offset, limit, now_ms, isolation_level, is_first=not size)
-                chunks, upto = run.chunks, run.next_offset
+                chunks = run.chunks
+                upto = run.next_offset
                 size += run.size
                 room -= run.size
             else:

@@ -125,7 +125,8 @@ class SerializedStorage(Generic[S]):
         """Return the extents of the inner storage, converted to record offsets."""
         result = []
         for extent in self.inner.extents():
-            base, end = self._offset_at(extent.base_offset), self._offset_at(extent.end_offset)
+            base = self._offset_at(extent.base_offset)
+            end = self._offset_at(extent.end_offset)
             if base < end:
                 result.append(LogExtent(base, end, extent.size_bytes, extent.max_timestamp))
         return result
@@ -217,7 +218,8 @@ class SerializedStorage(Generic[S]):
             )
         stamp = None
         if flags & _HAS_PRODUCER:
-            is_transactional, is_control = bool(flags & _IS_TRANSACTIONAL), bool(flags & _IS_CONTROL)
+            is_transactional = bool(flags & _IS_TRANSACTIONAL)
+            is_control = bool(flags & _IS_CONTROL)
             stamp = ProducerStamp(producer_id, epoch, sequence, is_transactional, is_control)
         return Block(
             block.keys, block.values, block.timestamps, block.headers, offsets, stamp, compression, block.lanes
@@ -255,7 +257,8 @@ class CompactableSerializedStorage(SerializedStorage[CompactableStorage]):
 
         below = bisect_left(self._bases, upto)
         self.inner.compact(self._numbers[below] if below < len(self._numbers) else self.inner.end_offset, thinned)
-        end, start = self.end_offset, self.start_offset
+        end = self.end_offset
+        start = self.start_offset
         self._index()
         self.end_offset = max(end, self.end_offset)
         self.start_offset = start

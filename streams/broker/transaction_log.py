@@ -71,10 +71,13 @@ def read_transaction(key: bytes, value: bytes | None) -> tuple[str, TransactionM
         return transactional_id, None
     reader = Reader(value)
     reader.int16()
-    producer_id, epoch, timeout_ms = reader.int64(), reader.int16(), reader.int32()
+    producer_id = reader.int64()
+    epoch = reader.int16()
+    timeout_ms = reader.int32()
     state = _STATES[reader.int8()]
     partitions = reader.partitions()
-    updated_ms, started_ms = reader.int64(), reader.int64()
+    updated_ms = reader.int64()
+    started_ms = reader.int64()
     previous_producer_id = -1 if reader.is_at_end else reader.int64()
     return transactional_id, TransactionMetadata(
         transactional_id,

@@ -187,7 +187,8 @@ class _Reader:
         Raises:
             InputError: some input records of the recorded span have been deleted.
         """
-        start, end = needed.starts[partition], needed.ends[partition]
+        start = needed.starts[partition]
+        end = needed.ends[partition]
         oldest = self.consumer.beginning_offsets([partition])[partition]
         position = needed.inputs.get(partition, oldest)
         if position < min(oldest, end):

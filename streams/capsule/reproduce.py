@@ -207,7 +207,8 @@ class Reproduction:
 
     def _open(self, span: TaskSpan, frame: Frame) -> Task:
         """Open a task with the state that it had at the start of a frame."""
-        plan, task_id = self._plan, span.task_id
+        plan = self._plan
+        task_id = span.task_id
         found = {item.partition for item in plan.inputs(task_id)}
         if found != set(frame.inputs):
             names = ", ".join(map(str, sorted(found)))

@@ -37,7 +37,8 @@ def _settle(options: argparse.Namespace) -> None:
         ConfigError: a setting is unknown or invalid.
     """
     options.given = all_settings_of(options)
-    servers, folder = options.given.pop("bootstrap_servers", ""), options.given.get("state_dir", "")
+    servers = options.given.pop("bootstrap_servers", "")
+    folder = options.given.get("state_dir", "")
     if options.bootstrap_servers or options.state_dir:
         return
     options.bootstrap_servers = servers or None

@@ -140,7 +140,8 @@ def _printers(topics: "Sequence[NamedTopic]", options: argparse.Namespace) -> di
         elif options.type is not None:
             raise UsageError(f"--type {options.type}: the script declares the types of {named.name!r}; omit it")
         else:
-            key, value = form_of(named.topic.key_serde), form_of(named.topic.value_serde)
+            key = form_of(named.topic.key_serde)
+            value = form_of(named.topic.value_serde)
             printers[named.name] = partial(_typed_line, form=options.format, key=key, value=value)
     return printers
 
@@ -149,7 +150,8 @@ def _typed_line(record: "ConsumerRecord[Any, Any]", *, form: str, key: "Form", v
     """Return a record with key and value as JSON of their types."""
     import msgspec
 
-    key_text, value_text = key.to_json(record.key), value.to_json(record.value)
+    key_text = key.to_json(record.key)
+    value_text = value.to_json(record.value)
     if form == "json":
         document = _document(record, msgspec.Raw(key_text), msgspec.Raw(value_text))
         return msgspec.json.encode(document).decode() + "\n"

@@ -291,7 +291,8 @@ def _chunks(stream: Any) -> Iterator[list[bytes]]:
 
 def _keyed(topic: "Topic[Any, Any]", chunks: Iterable[list[bytes]], separator: bytes) -> Iterator[list[bytes]]:
     """Yield lines of key and value as JSON records."""
-    key_json, value_json = _line_json(topic.key_serde), _line_json(topic.value_serde)
+    key_json = _line_json(topic.key_serde)
+    value_json = _line_json(topic.value_serde)
     number = 0
     for lines in chunks:
         records = []

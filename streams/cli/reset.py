@@ -197,9 +197,11 @@ def _target_of(
     # Not checked: topics of global tables, which are read to their end, and topics with --cut, which sets their end.
     free = {*cut, *(topic for topics in snapshot.live.global_topics.values() for topic in topics)}
     asked = [place for place in offsets if place.topic not in free]
-    found, ends = admin.list_offsets(dict.fromkeys(asked, to)), admin.list_offsets(dict.fromkeys(asked, LATEST))
+    found = admin.list_offsets(dict.fromkeys(asked, to))
+    ends = admin.list_offsets(dict.fromkeys(asked, LATEST))
     for place in asked:
-        end, first = offsets[place], found[place]
+        end = offsets[place]
+        first = found[place]
         if 0 <= first < end:
             first = _first_record(cluster, place, first, end, to)
         # If no record has this time or a later one, only transaction markers may follow the end of the snapshot.

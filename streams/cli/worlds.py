@@ -44,7 +44,8 @@ class ScriptModules:
     @contextmanager
     def inside(self) -> Iterator[None]:
         """Make the modules of the script importable within the ``with`` block, and keep newly imported ones."""
-        outer, before = list(sys.path), set(sys.modules)
+        outer = list(sys.path)
+        before = set(sys.modules)
         hidden = {name: sys.modules[name] for name in self._modules if name in sys.modules}
         sys.modules.update(self._modules)
         sys.path[:0] = self._path

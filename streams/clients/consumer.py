@@ -535,7 +535,8 @@ class Consumer:
         return topics if self._session is None else topics | self._session.wanted
 
     def _on_metadata(self) -> None:
-        session, interest = self._session, self._topics
+        session = self._session
+        interest = self._topics
         if session is None or (session.is_manual and interest.pattern is None):
             # Group members wait until their topics are created; manually assigned partitions have to exist.
             if self._clock.monotonic_ms() >= self._settled_ms:

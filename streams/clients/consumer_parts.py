@@ -53,5 +53,6 @@ class ConsumerParts:
         connection = broker.connect(settings.client_id)
         network = Network(connection, clock, request_timeout_ms=settings.client.request_timeout_ms)
         resets = OffsetResets(settings.auto_offset_reset, clock)
-        state, metadata = SubscriptionState(), MetadataCache()
+        state = SubscriptionState()
+        metadata = MetadataCache()
         return cls(network, clock, state, metadata, settings, group_id or "", ConsumerSensors(), resets)

@@ -158,7 +158,8 @@ class DeadLetters:
     def offsets(self) -> dict[TopicPartition, range]:
         """Return the range of offsets that each partition currently has."""
         with self._consumer() as consumer:
-            starts, ends = consumer.beginning_offsets(self._partitions), consumer.end_offsets(self._partitions)
+            starts = consumer.beginning_offsets(self._partitions)
+            ends = consumer.end_offsets(self._partitions)
         return {place: range(starts[place], ends[place]) for place in self._partitions}
 
     def letters(
@@ -171,7 +172,8 @@ class DeadLetters:
         With ``redriven``, partitions are read from the first letter that was not re-driven.
         """
         with self._consumer() as consumer:
-            starts, ends = consumer.beginning_offsets(self._partitions), consumer.end_offsets(self._partitions)
+            starts = consumer.beginning_offsets(self._partitions)
+            ends = consumer.end_offsets(self._partitions)
             if redriven is not None:
                 starts |= {place: max(starts[place], done.base) for place, done in redriven.items()}
             left = {place for place in self._partitions if starts[place] < ends[place]}
@@ -195,7 +197,8 @@ class DeadLetters:
         if place not in self._partitions:
             return None
         with self._consumer() as consumer:
-            start, end = consumer.beginning_offsets([place])[place], consumer.end_offsets([place])[place]
+            start = consumer.beginning_offsets([place])[place]
+            end = consumer.end_offsets([place])[place]
             if not start <= offset < end:
                 return None
             consumer.assign([place])
@@ -213,7 +216,8 @@ class DeadLetters:
         The call waits for open transactions that commit offsets (KIP-447).
         """
         with self._consumer() as consumer:
-            committed, starts = consumer.committed(self._partitions), consumer.beginning_offsets(self._partitions)
+            committed = consumer.committed(self._partitions)
+            starts = consumer.beginning_offsets(self._partitions)
         return {place: Redriven.of(committed.get(place), starts[place]) for place in self._partitions}
 
     def refusal(self, max_redrives: int) -> Callable[[Letter], str]:
@@ -245,7 +249,8 @@ class DeadLetters:
         Reading ends early once ``is_over`` returns True.
         """
         refuse_unawaited(selected, "selected of plan", error=ConfigError)
-        sent, refused = dict[TopicPartition, int](), dict[str, int]()
+        sent = dict[TopicPartition, int]()
+        refused = dict[str, int]()
         redriven = self.redriven()
         refusal = self.refusal(max_redrives)
         for letter in self.letters(redriven, is_over):

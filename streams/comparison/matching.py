@@ -90,7 +90,8 @@ def paired_nodes(old: Topology, new: Topology, stores: Mapping[str, str]) -> dic
     """Return a mapping of the stateful operators of the old version to their counterparts in the new version."""
     result = {}
     for one, two in stores.items():
-        left, right = list(old.store_users[one]), list(new.store_users[two])
+        left = list(old.store_users[one])
+        right = list(new.store_users[two])
         for name in left:
             if name in right:
                 result[name] = name
@@ -110,7 +111,8 @@ def roles(topology: Topology) -> Iterator[Role]:
     used = [name for name in topology.stores if _used(topology, name)]
     used.sort(key=lambda name: min(places[user] for user in topology.store_users[name]))
     for rank, name in enumerate(used):
-        spec, users = topology.stores[name], topology.store_users[name]
+        spec = topology.stores[name]
+        users = topology.store_users[name]
         above = reached(topology, users, up=True)
         below = reached(topology, users, up=False)
         nodes = [topology.nodes[user] for user in users]

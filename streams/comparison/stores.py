@@ -133,7 +133,8 @@ def _rows(result: ReplayResult, name: str) -> Iterator[_Entry]:
 
 def _merged(left: Iterator[_Entry], right: Iterator[_Entry]) -> Iterator[tuple[_Entry | None, _Entry | None]]:
     """Yield pairs of entries with the same key, with None for a missing entry; both inputs are sorted by key."""
-    one, two = next(left, None), next(right, None)
+    one = next(left, None)
+    two = next(right, None)
     while one is not None or two is not None:
         if two is None or (one is not None and one[:2] < two[:2]):
             yield one, None
@@ -143,7 +144,8 @@ def _merged(left: Iterator[_Entry], right: Iterator[_Entry]) -> Iterator[tuple[_
             two = next(right, None)
         else:
             yield one, two
-            one, two = next(left, None), next(right, None)
+            one = next(left, None)
+            two = next(right, None)
 
 
 def _tried(result: ReplayResult, name: str, spec: StoreSpec) -> tuple[int, int, str]:

@@ -259,7 +259,8 @@ class _Check:
     def _taken_name(self, name: str, real: str | None) -> None:
         """Report a store name that denotes a different store in the new version."""
         self.fates.append(StoreFate(name, name, "wrong"))
-        mine, other = self._operator(self.new, name), self._operator(self.old, name)
+        mine = self._operator(self.new, name)
+        other = self._operator(self.old, name)
         says = (
             f"NEW's store of this name ({mine}) is not OLD's ({other}): it would continue with another store's content"
         )
@@ -271,7 +272,8 @@ class _Check:
 
     def _same_name(self, name: str) -> None:
         before = len(self.findings)
-        one, two = self.old.topology.stores[name], self.new.topology.stores[name]
+        one = self.old.topology.stores[name]
+        two = self.new.topology.stores[name]
         if one.kind.family is not two.kind.family:
             says = f"is a store of kind {one.kind.name} in OLD and {two.kind.name} in NEW: its entries cannot be read"
             self._add(Level.CANNOT, f"store {name}", says, _ANEW)
@@ -362,7 +364,8 @@ class _Check:
     def _changelog(self, name: str, one: StoreSpec, two: StoreSpec) -> bool:
         """Check that the new version uses the changelog that has the state; return whether the state is kept."""
         subject = f"store {name}"
-        own, source = self.old.plan.changelog(name), self.new.plan.changelog(name)
+        own = self.old.plan.changelog(name)
+        source = self.new.plan.changelog(name)
         if not one.has_changelog or not two.has_changelog:
             if not one.has_changelog and not two.has_changelog:
                 says = "has no changelog: only the state directory has its content"
@@ -385,7 +388,8 @@ class _Check:
 
     def _moved(self, name: str) -> str | None:
         """Return a text with the new and old task folders if the number of the store's sub-topology has changed."""
-        was, now = self.old.sub_of(name).id, self.new.sub_of(name).id
+        was = self.old.sub_of(name).id
+        now = self.new.sub_of(name).id
         return None if was == now else f"task {now}_* instead of {was}_*"
 
     def _folder(self, name: str, one: StoreSpec, two: StoreSpec) -> None:
@@ -399,7 +403,8 @@ class _Check:
     def _settings(self, name: str, one: StoreSpec, two: StoreSpec) -> None:
         if not (one.has_changelog and two.has_changelog) or name in self.new.topology.source_changelogs:
             return
-        was, now = changelog_config(one), changelog_config(two)
+        was = changelog_config(one)
+        now = changelog_config(two)
         changed = [setting for setting in _LOSING if was.get(setting) != now.get(setting)]
         if one.kind.has_versions and two.kind != one.kind:
             says = "was versioned: of a key that was updated out of order an older value may come back"
@@ -436,7 +441,8 @@ class _Check:
     # --- topics ---------------------------------------------------------------------------
 
     def _internal_topics(self) -> None:
-        old, new = self.old.topology, self.new.topology
+        old = self.old.topology
+        new = self.new.topology
         for name in old.internal_topics:
             topic = self.old.plan.physical_topic(name)
             if name not in new.internal_topics:
@@ -461,7 +467,8 @@ class _Check:
                 self._add(Level.BUT, f"repartition topic {topic}", says, do)
 
     def _sources(self) -> None:
-        was, now = _sources(self.old.topology), _sources(self.new.topology)
+        was = _sources(self.old.topology)
+        now = _sources(self.new.topology)
         for topic in sorted(now.keys() - was.keys()):
             policy = self.new.topology.offset_reset(topic) or self.new.config.consumer.auto_offset_reset
             self._add(Level.BUT, f"topic {topic}", f"is read by NEW only: it begins {beginning(policy)} (offset reset)")
@@ -517,12 +524,15 @@ class _Check:
         nodes = self.new.topology.nodes.keys() & self.old.topology.nodes.keys()
         named = {name: name for name in sorted(nodes) if isinstance(self.old.topology.nodes[name], ProcessorNode)}
         for one, two in (named | paired).items():
-            was, now = _periods_of(self.old, one), _periods_of(self.new, two)
+            was = _periods_of(self.old, one)
+            now = _periods_of(self.new, two)
             for name in sorted(was.keys() | now.keys()):
                 self._period(f"node {one}", name, was.get(name), now.get(name))
-            chosen, chooses = _options_of(self.old, one), _options_of(self.new, two)
+            chosen = _options_of(self.old, one)
+            chooses = _options_of(self.new, two)
             for name in sorted(chosen.keys() | chooses.keys()):
-                old, new = chosen.get(name, "none"), chooses.get(name, "none")
+                old = chosen.get(name, "none")
+                new = chooses.get(name, "none")
                 if old != new:
                     self._add(Level.NOTE, f"node {one}", f"{name} is {old} in OLD and {new} in NEW")
         readers = [

@@ -92,7 +92,8 @@ def compare_topic(old: ReplayResult, new: ReplayResult, name: str, limit: int) -
     counts = _count_of(old, name), _count_of(new, name)
     if None in counts:
         return TopicComparison(name, counts)
-    one, two = output_topic(old.session.topology, name), output_topic(new.session.topology, name)
+    one = output_topic(old.session.topology, name)
+    two = output_topic(new.session.topology, name)
     notes = tuple(_topic_notes(old, new, name, one, two))
     if _is_same(old, new, name):
         return TopicComparison(name, counts, notes=notes)
@@ -127,7 +128,8 @@ def _topic_notes(
             ("keys", one.key_serde, two.key_serde),
             ("values", one.value_serde, two.value_serde),
         ):
-            before, after = SerdeForm.of(was), SerdeForm.of(now)
+            before = SerdeForm.of(was)
+            after = SerdeForm.of(now)
             if before.is_read_as(after) is not True:
                 changed = (
                     f"{before.name} -> {after.name}" if before.name != after.name else f"{after.name}: other fields"
@@ -280,7 +282,8 @@ class _KeyFinder:
             self.keys += 1
             if len(olds) == len(news) and all(one[1] == two[1] for one, two in zip(olds, news, strict=True)):
                 return
-        left, right = [Row(*row) for row in olds], [Row(*row) for row in news]
+        left = [Row(*row) for row in olds]
+        right = [Row(*row) for row in news]
         if key is None:
             self._take_heap(left, right)
             return
@@ -298,7 +301,8 @@ class _KeyFinder:
             return (ONLY_NEW if not left else ONLY_OLD), 0
         one, two = self._values(left, right)
         same_values = one == two
-        ones, twos = [row.time_and_headers for row in left], [row.time_and_headers for row in right]
+        ones = [row.time_and_headers for row in left]
+        twos = [row.time_and_headers for row in right]
         if same_values and ones == twos:
             return RETYPED, 0
         index = next(
@@ -335,7 +339,8 @@ class _KeyFinder:
             for row in rows:
                 heap.setdefault(row.content, []).append(row)
         for content in one.keys() | two.keys():
-            olds, news = one.get(content, []), two.get(content, [])
+            olds = one.get(content, [])
+            news = two.get(content, [])
             for row in olds[len(news) :]:
                 self._note(ONLY_OLD, None, [row], [], 0)
             for row in news[len(olds) :]:

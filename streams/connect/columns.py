@@ -74,7 +74,9 @@ def readable(topic: Topic[Any, Any], raw: RawColumns) -> tuple[list[Any], list[A
 def _one_by_one(
     raw: RawColumns, key_serde: Serde[Any], value_serde: Serde[Any]
 ) -> tuple[list[Any], list[Any], list[Unreadable]]:
-    keys, values, unreadable = [], [], []
+    keys = []
+    values = []
+    unreadable = []
     for index, (key, value) in enumerate(zip(raw.keys, raw.values, strict=True)):
         try:
             read = key_serde.deserialize(key), value_serde.deserialize(value)

@@ -99,7 +99,8 @@ def _relation(data: bytes) -> Relation:
     name, at = _text(data, at)
     (count,) = struct.unpack_from(">H", data, at + 1)
     at += 3
-    columns, types = [], []
+    columns = []
+    types = []
     for _ in range(count):
         column, at = _text(data, at + 1)
         columns.append(column)

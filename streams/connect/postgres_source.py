@@ -304,7 +304,8 @@ class PostgresSource:
         self._others.append(keeper)
         # psycopg has no method for replication connections, but their commands are simple queries.
         made = keeper.pgconn.exec_(f'CREATE_REPLICATION_SLOT "{self._slot}" LOGICAL pgoutput EXPORT_SNAPSHOT'.encode())
-        point, name = made.get_value(0, 1), made.get_value(0, 2)
+        point = made.get_value(0, 1)
+        name = made.get_value(0, 2)
         if point is None or name is None:
             reason = made.error_message.decode().strip()
             raise ConnectError(f"{self!r}: slot {self._slot!r} cannot be created: {reason}")
@@ -320,7 +321,8 @@ class PostgresSource:
                 cursor.execute(table.psycopg.sql.SQL("SELECT {} FROM {}").format(columns, table.identifier))
                 while found := cursor.fetchmany(self._batch):
                     rows = [dict(zip(table.columns, row, strict=True)) for row in found]
-                    keys, values = [table.key_bytes(row) for row in rows], [table.value_bytes(row) for row in rows]
+                    keys = [table.key_bytes(row) for row in rows]
+                    values = [table.value_bytes(row) for row in rows]
                     count += len(rows)
                     yield self._block(keys, values, None, has_more=True)
         for connection in self._others:

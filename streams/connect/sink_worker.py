@@ -231,7 +231,9 @@ class _SinkRun(RebalanceListener, Generic[K, V]):
         if self._dead_letters is not None:
             self._dead_letters.flush()
         self._sink.commit()
-        positions, records, size = self._next, self._records, self._bytes
+        positions = self._next
+        records = self._records
+        size = self._bytes
         self._empty()
         self._life.count(records=records - skipped, bytes=size, batches=1, skipped=skipped)
         self._retries.succeeded()
@@ -290,7 +292,8 @@ class _SinkRun(RebalanceListener, Generic[K, V]):
         assigned = sorted(consumer.assignment())
         self._empty()
         known = self._sink.open(self._life.name, self._topic, [partition.partition for partition in assigned])
-        begins, ends = consumer.beginning_offsets(assigned), consumer.end_offsets(assigned)
+        begins = consumer.beginning_offsets(assigned)
+        ends = consumer.end_offsets(assigned)
         committed = consumer.committed([it for it in assigned if it.partition not in known])
         for partition in assigned:
             stored = known.get(partition.partition)
@@ -367,7 +370,8 @@ class _SinkRun(RebalanceListener, Generic[K, V]):
             return None
         lag = 0
         for partition in consumer.assignment():
-            end, position = consumer.known_end(partition), consumer.known_position(partition)
+            end = consumer.known_end(partition)
+            position = consumer.known_position(partition)
             if end is None or position is None or not self._is_open:
                 return None
             lag += max(0, end - position)

@@ -241,7 +241,8 @@ class _SourceRun(Generic[K, V]):
         size = len(block)
         if not size:
             return []
-        topic, headers = self._topic, block.headers
+        topic = self._topic
+        headers = block.headers
         timestamps = self._timestamps(block)
         if not (len(block.keys) == len(timestamps) == size and (headers is None or len(headers) == size)):
             raise ConfigError(f"source {self._life.name!r}: the columns of a block have different lengths")

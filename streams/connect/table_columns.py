@@ -192,7 +192,8 @@ def _columns(serde: Serde[Any], name: str) -> tuple[TableColumn, ...]:
 
 
 def _field(part: Any, *, is_dict: bool) -> TableColumn:
-    name, own = part.encode_name, part.name
+    name = part.encode_name
+    own = part.name
     kind, convert = _scalar(_plain(part.type))
     convert = convert or (_json_texts if kind is ColumnType.JSON else list)
 

@@ -162,7 +162,8 @@ class CallGate:
 
     def _end_lane(self, call: Call) -> None:
         """Let the next call with the same key run after a call has ended; calls of closed nodes are skipped."""
-        lanes, lane = self._lanes, call.lane
+        lanes = self._lanes
+        lane = call.lane
         if lane is None or not self._is_serial:
             return
         later = lanes[lane]

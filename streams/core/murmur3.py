@@ -35,7 +35,8 @@ def hash128(data: bytes) -> bytes:
     two ^= size
     one = (one + two) & _MASK
     two = (two + one) & _MASK
-    one, two = _mixed(one), _mixed(two)
+    one = _mixed(one)
+    two = _mixed(two)
     one = (one + two) & _MASK
     return _RESULT.pack(one, (two + one) & _MASK)
 

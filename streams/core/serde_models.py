@@ -267,7 +267,8 @@ def shape_of(form: Any, outer: tuple[Any, ...] = ()) -> Any:
     if form in outer:  # A recursive type.
         return Any
     outer = (*outer, form)
-    origin, arguments = get_origin(form), get_args(form)
+    origin = get_origin(form)
+    arguments = get_args(form)
     if origin is Union or origin is types.UnionType:
         members = [shape_of(member, outer) for member in arguments]
         union = functools.reduce(operator.or_, members)

@@ -150,7 +150,8 @@ class PinnedSerde(Serde[Any]):
         The function rejects objects that a round trip through JSON would change, because the user has not chosen JSON
         explicitly: a tuple or a class instance inside a dict must not silently be read back as a list or a dict.
         """
-        write, read = inner.serialize, inner.deserialize
+        write = inner.serialize
+        read = inner.deserialize
         if not _is_checked(kinds):
             return write
 

@@ -64,7 +64,8 @@ def _packed(name: str, exact: type, code: str, size: int, convert: Callable[[Any
     These serdes are not created with ``assemble``, because counts and sums call them most often.
     """
     layout = struct.Struct(f">{code}")
-    pack, one = layout.pack, layout.unpack
+    pack = layout.pack
+    one = layout.unpack
 
     def serialize(value: Any) -> bytes | None:
         if value is None:

@@ -98,7 +98,8 @@ def time_windowed_ms(inner: Serde[K], size_ms: int) -> Serde[Windowed[K]]:
 
 def _fixed(kind: str, inner: Serde[K], size: int, size_ms: int, recipe: Recipe) -> Serde[Windowed[K]]:
     """Return the serde for keys of windows of a fixed size, whose bytes contain only the start."""
-    pack, unpack = _ONE.pack, _ONE.unpack_from
+    pack = _ONE.pack
+    unpack = _ONE.unpack_from
 
     def write(window: Window) -> bytes:
         return pack(window[0])
@@ -111,7 +112,8 @@ def _fixed(kind: str, inner: Serde[K], size: int, size_ms: int, recipe: Recipe) 
 
 
 def _session(inner: Serde[K]) -> Serde[Windowed[K]]:
-    pack, unpack = _TWO.pack, _TWO.unpack_from
+    pack = _TWO.pack
+    unpack = _TWO.unpack_from
 
     def write(window: Window) -> bytes:
         return pack(window[1], window[0])

@@ -57,7 +57,8 @@ def map_values_batches(
     operator = "map_values_batches"
     check_function(mapper, operator, "(values)")
     full_name = stream.graph.names.given(name, "KSTREAM-MAPVALUESBATCHES-")
-    frame, form = _parameter_module(mapper), result_type(mapper)
+    frame = _parameter_module(mapper)
+    form = result_type(mapper)
     made = declared_or_annotated(value, element_type(form), full_name)
     row_type = None if value is NOT_GIVEN or isinstance(value, Serde) else value
     what = f"node {full_name!r}: {located(mapper)} of {operator}"

@@ -168,7 +168,8 @@ def join(
     """Add a foreign-key join to the logical graph: both of its topics, its subscription store, and its operators."""
     graph = table.graph
     foreign_key = options.pop("foreign_key")
-    partitioner, other_partitioner = options.pop("partitioner", None), options.pop("other_partitioner", None)
+    partitioner = options.pop("partitioner", None)
+    other_partitioner = options.pop("other_partitioner", None)
     arguments = StoreArguments.of(options)
     if foreign_key is None:
         raise TopologyError(f"join of {table!r} and {other!r}: foreign_key must be a function, got None")

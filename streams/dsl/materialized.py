@@ -209,7 +209,8 @@ def key_value(
         TopologyError: the options contradict each other, or the rows of this table cannot expire.
     """
     given = dict(options)
-    history, ttl = given.pop("history", None), given.pop("ttl", None)
+    history = given.pop("history", None)
+    ttl = given.pop("ttl", None)
     kind = TIMESTAMPED_KEY_VALUE if history is None else VERSIONED
     if ttl is not None:
         kind = EXPIRING_TIMESTAMPED_KEY_VALUE
@@ -275,7 +276,8 @@ def _materialized(
     if strange := options.keys() - known:
         there = ", ".join(sorted(known | others))
         raise TopologyError(f"unknown option {min(strange)!r} of store {store!r}; there are {there}")
-    caching, persistent = options.get("caching"), options.get("persistent")
+    caching = options.get("caching")
+    persistent = options.get("persistent")
     changelog = options.get("changelog", {})
     if not isinstance(changelog, Mapping):
         raise TopologyError(

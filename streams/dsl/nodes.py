@@ -161,10 +161,12 @@ class LogicalRepartition:
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
         """Add the repartition topic to the topology, with its filter, sink and source."""
-        key, value = self.key.resolve(), self.value.resolve()
+        key = self.key.resolve()
+        value = self.value.resolve()
         if self.change_of is not None:
             value = self.change_of(value)
-        key, value = inside(key), inside(value)
+        key = inside(key)
+        value = inside(value)
         topology.add_internal_topic(RepartitionTopic(self.topic, self.partitions, self.patience_ms))
         parents = node.parent_names
         if self.filter is not None:

@@ -85,7 +85,8 @@ def _merge_duplicate_sources(graph: LogicalGraph) -> None:
                 "read the same topics in both, or each topic once and merge()"
             )
         for what in ("offset_reset", "idle_close_ms"):
-            one, two = getattr(other, what), getattr(source, what)
+            one = getattr(other, what)
+            two = getattr(source, what)
             if one != two:
                 raise TopologyError(
                     f"two streams of {_shown(source)} have different {what}: {one!r} and {two!r}; give both the same"
@@ -178,7 +179,8 @@ def _replace(graph: LogicalGraph, change: LogicalNode, repartitions: dict[Logica
     key, value = first.key, first.value
     for content in contents[1:]:
         assert isinstance(content, LogicalRepartition)
-        key, value = _better(key, content.key), _better(value, content.value)
+        key = _better(key, content.key)
+        value = _better(value, content.value)
     single = repartition_node(graph.names, first.topic, key, value)
     # With the priority of the key change, the node is written before all other nodes downstream of the key change.
     single.priority = change.priority

@@ -31,7 +31,9 @@ def repartition_node(
     null_filter = names.generated("KSTREAM-FILTER-")
     source = names.generated("KSTREAM-SOURCE-")
     if not is_generated(base):
-        sink, null_filter, source = f"{topic}-sink", f"{topic}-filter", f"{topic}-source"
+        sink = f"{topic}-sink"
+        null_filter = f"{topic}-filter"
+        source = f"{topic}-source"
     content = LogicalRepartition(
         topic, sink, source, null_filter, key, value, is_optimizable, partitions, partitioner, patience_ms
     )

@@ -102,7 +102,8 @@ class SerdeVariable:
         Raises:
             TopologyError: the keys on both sides have different windows.
         """
-        one, two = self.root(), other.root()
+        one = self.root()
+        two = other.root()
         if one is two:
             return
         if one.windows and two.windows and one.windows != two.windows:
@@ -208,7 +209,8 @@ def joint(left: SerdeVariable, right: SerdeVariable, node: str) -> SerdeVariable
     """Return the variable downstream of a merge: the common variable if both sides agree, otherwise a new one."""
     if left.root() is right.root():
         return left
-    one, two = left.known, right.known
+    one = left.known
+    two = right.known
     windows = left.windows | right.windows
     if one is not None and two is not None:
         return left if one.name == two.name else SerdeVariable(node, window_sizes=windows)

@@ -80,11 +80,13 @@ def _join_table(
     graph = stream.graph
     name: str | None = arguments.take("name")
     grace: timedelta | None = arguments.take("grace")
-    key_form, form = arguments.take("key", NOT_GIVEN), arguments.take("value", NOT_GIVEN)
+    key_form = arguments.take("key", NOT_GIVEN)
+    form = arguments.take("value", NOT_GIVEN)
     other_form = arguments.take("other_value", NOT_GIVEN)
     arguments.finish()
     is_left = kind is JoinKind.LEFT
-    key, value = overridden(stream.key, key_form, stream.name), overridden(stream.value, form, stream.name)
+    key = overridden(stream.key, key_form, stream.name)
+    value = overridden(stream.value, form, stream.name)
     overridden(table.value, other_form, table.name)  # The type of the table may only become known here.
     key.unify(table.key)
     left = stream
@@ -128,7 +130,8 @@ def _join_global(
     arguments: JoinArguments,
 ) -> StreamRef:
     form = matching_form(joiner, arguments.verb, _GLOBAL_JOINER_FORMS)
-    name, table_key = arguments.take("name"), arguments.take("key")
+    name = arguments.take("name")
+    table_key = arguments.take("key")
     arguments.finish()
     if table_key is None:
         raise TopologyError(

@@ -237,7 +237,8 @@ def to_topic(
     """Add the sink of ``to`` to the logical graph."""
     fixed = None
     topic_for = None
-    keys, values = overridden(stream.key, key, stream.name), overridden(stream.value, value, stream.name)
+    keys = overridden(stream.key, key, stream.name)
+    values = overridden(stream.value, value, stream.name)
     if isinstance(topic, Sink):
         given = [name for name, form in (("key=", key), ("value=", value)) if form is not NOT_GIVEN]
         if given:

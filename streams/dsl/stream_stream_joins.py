@@ -41,7 +41,8 @@ def _sides(names: Names, name: str | None, store: str | None, kind: JoinKind) ->
     """
     relaxed = kind is JoinKind.OUTER, kind is not JoinKind.INNER
     windowed = [names.suffixed(name, f"-{side}-windowed", "KSTREAM-WINDOWED-") for side in ("this", "other")]
-    sides, generated = [], []
+    sides = []
+    generated = []
     for which, is_outer, buffer in zip(("this", "other"), relaxed, windowed, strict=True):
         generated.append(names.generated(f"KSTREAM-{'OUTER' if is_outer else 'JOIN'}{which.upper()}-"))
         suffix = f"-outer-{which}-join" if is_outer else f"-{which}-join"
@@ -133,17 +134,21 @@ def join_streams(
 ) -> StreamRef:
     """Add a join of two streams to the logical graph."""
     graph = stream.graph
-    windows, name, store = arguments.take("windows"), arguments.take("name"), arguments.take("store")
+    windows = arguments.take("windows")
+    name = arguments.take("name")
+    store = arguments.take("store")
     logging = arguments.flag("logging")
     key_form = arguments.take("key", NOT_GIVEN)
-    this_form, other_form = arguments.take("value", NOT_GIVEN), arguments.take("other_value", NOT_GIVEN)
+    this_form = arguments.take("value", NOT_GIVEN)
+    other_form = arguments.take("other_value", NOT_GIVEN)
     arguments.finish()
     if not isinstance(windows, JoinWindows):
         raise TopologyError(
             f"{arguments.verb} of {stream!r} and {other!r} needs windows=JoinWindows.of(...), got {windows!r}"
         )
     base = None if name is None else check_name(name)
-    key, other_key = overridden(stream.key, key_form, stream.name), overridden(other.key, key_form, other.name)
+    key = overridden(stream.key, key_form, stream.name)
+    other_key = overridden(other.key, key_form, other.name)
     value = overridden(stream.value, this_form, stream.name)
     other_value = overridden(other.value, other_form, other.name)
     key.unify(other_key)

@@ -74,7 +74,8 @@ class Suppressed:
             TopologyError: a limit is negative, or ``logging`` is not True or False.
         """
         limit_ms = to_ms(time_limit, "time_limit")
-        records, size = _limit(max_records, "max_records"), _limit(max_bytes, "max_bytes")
+        records = _limit(max_records, "max_records")
+        size = _limit(max_bytes, "max_bytes")
         return cls(limit_ms, records, size, shut_down_when_full, check_flag(logging, "logging= of Suppressed"))
 
 

@@ -72,7 +72,8 @@ def _join(
         other.state.enable_old(True)
     this_name = graph.names.suffixed(name, "-join-this", "KTABLE-JOINTHIS-")
     other_name = graph.names.suffixed(name, "-join-other", "KTABLE-JOINOTHER-")
-    left_values, right_values = table.state.values(), other.state.values()
+    left_values = table.state.values()
+    right_values = other.state.values()
     state = DerivedState(
         (table.state, other.state),
         materialized,

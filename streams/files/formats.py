@@ -128,7 +128,8 @@ class LineRows:
             numbers: Sequence[int] = range(first_line, first_line + len(lines))
             if self.skips_blank and not all(map(bytes.strip, lines)):
                 kept = [(number, line) for number, line in zip(numbers, lines, strict=True) if line.strip()]
-                numbers, lines = [number for number, _ in kept], [line for _, line in kept]
+                numbers = [number for number, _ in kept]
+                lines = [line for _, line in kept]
             batch = RowBatch(row, numbers, lines)
             row += len(lines)
             if row > skip_rows:
@@ -283,7 +284,8 @@ class CsvRows:
                 numbers.append(line)
             if len(rows) >= BATCH_ROWS:
                 yield RowBatch(row - len(rows), numbers, rows)
-                numbers, rows = [], []
+                numbers = []
+                rows = []
         if rows:
             yield RowBatch(row - len(rows), numbers, rows)
 

@@ -104,7 +104,8 @@ class _ScalarWriter:
     def __call__(self, array: Any) -> Any:
         import pyarrow as pa
 
-        kinds, kind = pa.types, array.type
+        kinds = pa.types
+        kind = array.type
         if self.type is inspect.StrType and (kinds.is_string(kind) or kinds.is_large_string(kind)):
             return _quoted(_checked_text(array))
         if self.type is inspect.IntType and (kinds.is_integer(kind) or (kinds.is_decimal(kind) and not kind.scale)):

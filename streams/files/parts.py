@@ -47,7 +47,8 @@ def cut_file(
 def _cut_row_groups(groups: list[tuple[int, int]], part_bytes: int) -> Iterator[tuple[Part, int, int]]:
     start = rows = size = row = 0
     for number, (count, size_bytes) in enumerate(groups):
-        rows, size = rows + count, size + size_bytes
+        rows = rows + count
+        size = size + size_bytes
         if size >= part_bytes or number == len(groups) - 1:
             yield Part(start, number + 1, row), rows, size
             start = number + 1

@@ -81,7 +81,8 @@ def open_input(
     """
     source = path if isinstance(path, FileSource) else FileSource.local(path)
     kind = input_kind(source)
-    key, value = form_of(topic.key_serde), form_of(topic.value_serde)
+    key = form_of(topic.key_serde)
+    value = form_of(topic.value_serde)
     form = format_of(kind.kind, key, value, RecordReader(topic, key, value))
     decode = None if kind.kind is Kind.PARQUET else _stand_ins(topic)
     clock = clock or SystemClock()
@@ -118,7 +119,8 @@ def open_table(
     The partition of a row without a key is determined by its value.  Each row needs an event time, as with
     ``needs_time`` of ``open_input``.  ``name`` is the name of the table in messages.
     """
-    key, value = form_of(topic.key_serde), form_of(topic.value_serde)
+    key = form_of(topic.key_serde)
+    value = form_of(topic.value_serde)
     rows = TableRows(ValueReader(value), RecordReader(topic, key, value), batches)
     source = FileSource(name, _no_file)
     kind = FileKind(Kind.PARQUET)
@@ -333,7 +335,8 @@ class FileInput:
         return self.value.check(values)
 
     def _keys(self, columns: RowColumns, values: list[Any] | None) -> Any:
-        key_from, serde = self.topic.key_from, self.topic.key_serde
+        key_from = self.topic.key_from
+        serde = self.topic.key_serde
         if columns.fields is not None and key_from is not None:
             found = columns.fields.keys(key_from, serde)
             if found is not None:

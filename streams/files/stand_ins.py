@@ -64,7 +64,8 @@ def _default(part: Any) -> Any:
 
 def _lighter(kind: Any, info: Any, outer: tuple[Any, ...]) -> Any:
     """Return a type that accepts the same JSON as ``kind``, but whose objects are cheaper to create."""
-    origin, arguments = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
+    arguments = get_args(kind)
     if origin in (Union, UnionType) and isinstance(info, inspect.UnionType) and len(info.types) == 2:
         members = [member for member in info.types if not isinstance(member, inspect.NoneType)]
         inner = [argument for argument in arguments if argument is not NoneType]

@@ -129,7 +129,8 @@ class _Builder:
         item = self.shape(info.item_type, f"{where}[]")
         makes = {inspect.SetType: set, inspect.FrozenSetType: frozenset, inspect.VarTupleType: tuple}
         make: Any = makes.get(type(info))
-        to, of = item.to_datum, item.from_datum
+        to = item.to_datum
+        of = item.from_datum
 
         def to_datum(values: Any) -> Any:
             return list(values) if to is None else list(map(to, values))
@@ -268,7 +269,8 @@ def _pydantic_fields(cls: Any) -> list[_Field] | None:
     for name, part in given.items():
         info = inspect.type_info(part.annotation)
         for held in part.metadata:
-            digits, scale = getattr(held, "max_digits", None), getattr(held, "decimal_places", None)
+            digits = getattr(held, "max_digits", None)
+            scale = getattr(held, "decimal_places", None)
             if digits is not None and scale is not None:
                 info = inspect.Metadata(info, extra={"precision": digits, "scale": scale})
             elif isinstance(held, msgspec.Meta):

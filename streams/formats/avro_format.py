@@ -181,7 +181,8 @@ class _AvroCodec:
         written = self._parse(_loaded(writer.text), named)
         if _kind(written) == "bytes" and isinstance(self._parsed, str):
             return bytes
-        read, convert = self._fastavro.schemaless_reader, self._shape.from_datum
+        read = self._fastavro.schemaless_reader
+        convert = self._shape.from_datum
         # Without a reader's schema fastavro compares nothing.
         own = None if written == self._parsed else self._parsed
         if own is None and convert is None:

@@ -25,8 +25,10 @@ def check_logical_types(writer: Any, reader: Any, where: str = "") -> None:
     Raises:
         ValueError: the writer has another type; the message names the field.
     """
-    writer, reader = _only(writer), _only(reader)
-    expected, found = _logical(reader), _logical(writer)
+    writer = _only(writer)
+    reader = _only(reader)
+    expected = _logical(reader)
+    found = _logical(writer)
     if expected and expected != "uuid" and found != expected:
         raise ValueError(
             f"{where.lstrip('.') or 'the value'} is of logical type {reader['logicalType']!r} here, but was written as "

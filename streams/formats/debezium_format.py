@@ -43,7 +43,8 @@ def debezium(form: type[T], *, registry: str | RegistryAccess | None = None) -> 
 
 
 def _serde(form: Any, registry: str | RegistryAccess | None, side: str) -> FormatSerde[Any]:
-    rows, shape = serde_for(form), json_form(form)
+    rows = serde_for(form)
+    shape = json_form(form)
     name = f"debezium:{rows.name}"
     document = _parsed if registry is None else _avro_reader(registry)
     row_of = _key_row if side == "key" else _value_row

@@ -162,7 +162,8 @@ def _validator(schema: dict[str, Any]) -> Callable[[Any], None]:
 
 def _finite(form: JsonForm) -> Callable[[Any], bytes]:
     """Return the encoder of a form that raises ValueError for NaN and infinity, which would be written as null."""
-    encode, decode = form.to_json, form.from_json
+    encode = form.to_json
+    decode = form.from_json
 
     def write(value: Any) -> bytes:
         data = encode(value)

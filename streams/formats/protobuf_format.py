@@ -170,7 +170,8 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     while True:
         byte = data[at]
         number |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
+        at = at + 1
+        shift = shift + 7
         if byte < 0x80:
             return number >> 1, at
 

@@ -141,7 +141,8 @@ class RegistryAccess:
     def _headers(self) -> dict[str, str]:
         headers = {"Accept": f"{_TYPE}, application/json", "Content-Type": _TYPE}
         parts = urlsplit(self.url)
-        user, password = self.user or unquote(parts.username or ""), self.password or unquote(parts.password or "")
+        user = self.user or unquote(parts.username or "")
+        password = self.password or unquote(parts.password or "")
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
         elif user:

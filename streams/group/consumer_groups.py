@@ -137,7 +137,8 @@ class ConsumerGroups:
 
     def _known(self, group_id: str, group: ConsumerGroup, request: ConsumerGroupHeartbeat) -> ConsumerGroupMember:
         """Return the member of a request; a join adds it, or replaces the static member that is away."""
-        member_id, instance = request.member_id, request.group_instance_id
+        member_id = request.member_id
+        instance = request.group_instance_id
         is_joining = request.member_epoch == JOIN_EPOCH
         member = _registered(group, request)
         if member is None:

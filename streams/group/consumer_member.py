@@ -110,7 +110,8 @@ class ConsumerMembership:
         """Apply an assignment; return the events, and True if a cooperative member must rejoin after a revocation."""
         given = decode_assignment(assignment)
         self._assignors[protocol_name].on_assignment(given)
-        before, now = set(self.owned), set(given.partitions)
+        before = set(self.owned)
+        now = set(given.partitions)
         revoked = tuple(partition for partition in self.owned if partition not in now)
         added = tuple(partition for partition in given.partitions if partition not in before)
         self.owned = tuple(given.partitions)

@@ -254,7 +254,8 @@ class EpochMember:
         self._heartbeats.receive(response)
 
     def _on_error(self, response: GroupHeartbeatResponse, now_ms: int) -> None:
-        error, config = response.error, self.config
+        error = response.error
+        config = self.config
         # A join makes a group; it is not found if the group must remain one of another kind.
         is_refused = error is ErrorCode.GROUP_ID_NOT_FOUND and self.generation_id < 0
         if error in _REMOVED and not is_refused:

@@ -148,10 +148,14 @@ def read_group(group_id: str, data: bytes) -> Group:
     leader = reader.nullable_string() or ""
     is_settled = reader.int64() != _WITHIN_REBALANCE
     for _ in range(reader.int32()):
-        member_id, instance, client_id = reader.string(), reader.nullable_string(), reader.string()
+        member_id = reader.string()
+        instance = reader.nullable_string()
+        client_id = reader.string()
         client_host = reader.string()
-        rebalance_timeout_ms, session_timeout_ms = reader.int32(), reader.int32()
-        metadata, assignment = reader.nullable_bytes() or b"", reader.nullable_bytes() or b""
+        rebalance_timeout_ms = reader.int32()
+        session_timeout_ms = reader.int32()
+        metadata = reader.nullable_bytes() or b""
+        assignment = reader.nullable_bytes() or b""
         group.add(
             GroupMember(
                 member_id,

@@ -109,7 +109,9 @@ class Groups:
         """
         if group.generation_id:
             self.effects.append(Persist(group_key(group.group_id), None))
-        group.generation_id, group.protocol_type, group.protocol_name = 0, "", ""
+        group.generation_id = 0
+        group.protocol_type = ""
+        group.protocol_name = ""
         group.modern = modern
 
     def become_classic(self, group: Group) -> None:

@@ -18,7 +18,8 @@ def check_request(request: StreamsGroupHeartbeat) -> None:
         BrokerError: a field is missing or invalid (``INVALID_REQUEST``), or the topology is
             (``STREAMS_INVALID_TOPOLOGY``).
     """
-    epoch, topology = request.member_epoch, request.topology
+    epoch = request.member_epoch
+    topology = request.topology
     is_joining = epoch == JOIN_EPOCH
     owned = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
     rules = (
@@ -79,7 +80,8 @@ def topology_of(group: StreamsGroup, request: StreamsGroupHeartbeat) -> GroupTop
     Raises:
         BrokerError: the topology of the request is another one, in the same or a later epoch.
     """
-    ours, theirs = group.topology, request.topology
+    ours = group.topology
+    theirs = request.topology
     if ours is None:
         # Only a join opens a group without a topology, and a join has one.
         assert theirs is not None

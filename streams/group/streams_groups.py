@@ -471,7 +471,8 @@ def _by_task(offsets: Sequence[TaskOffset]) -> dict[StreamsTask, int]:
 
 def _statuses(group: StreamsGroup, member: StreamsGroupMember, *, is_delayed: bool) -> Iterator[GroupStatus]:
     """Return what keeps the member or the group from processing, with Kafka's words."""
-    topology, found = group.topology, group.configured
+    topology = group.topology
+    found = group.configured
     if topology is not None and member.topology_epoch < topology.epoch:
         yield GroupStatus(
             StreamsStatus.STALE_TOPOLOGY,

@@ -244,7 +244,8 @@ def _with_metadata(member: StreamsGroupMember, value: bytes) -> StreamsGroupMemb
 
 def _with_assignment(member: StreamsGroupMember, value: bytes) -> StreamsGroupMember:
     fields = decoded(_CURRENT_VALUE, value)
-    active, revoking = fields["active_tasks"], fields["active_tasks_pending_revocation"]
+    active = fields["active_tasks"]
+    revoking = fields["active_tasks_pending_revocation"]
     return evolve(
         member,
         epoch=fields["member_epoch"],

@@ -53,7 +53,8 @@ def describe_streams(shell: Group | None, request: StreamsGroupDescribe) -> Stre
 
 def _topology(group: StreamsGroup) -> DescribedTopology | None:
     """Return the topology with partition counts, or as the application gave it while topics are missing."""
-    topology, found = group.topology, group.configured
+    topology = group.topology
+    found = group.configured
     if topology is None:
         return None
     if found is not None and found.is_ready:

@@ -71,7 +71,8 @@ class TopicPattern:
 
     def _closed(self, states: Set[int], name: str, index: int) -> frozenset[int]:
         """Return the states that can be reached without another character."""
-        seen, todo = set(states), list(states)
+        seen = set(states)
+        todo = list(states)
         while todo:
             state = self._states[todo.pop()]
             if state.accepts is None and (state.holds is None or state.holds(name, index)):

@@ -355,7 +355,8 @@ def decode_all(data: bytes, *, verify: bool = True) -> list[Block]:
 
 
 def _absolute_offsets(header: BatchHeader, deltas: list[int] | None) -> Sequence[int]:
-    base, count = header.base_offset, header.record_count
+    base = header.base_offset
+    count = header.record_count
     if deltas is None:
         # The offsets are consecutive.
         if count > header.last_offset_delta + 1:

@@ -147,7 +147,8 @@ def _from_xerial(data: bytes, limit: int) -> bytes:
 
 
 def _xerial_blocks(data: bytes) -> Iterator[bytes]:
-    position, end = len(_XERIAL_HEADER), len(data)
+    position = len(_XERIAL_HEADER)
+    end = len(data)
     while position < end:
         start = position + _XERIAL_SIZE.size
         size = _XERIAL_SIZE.unpack_from(data, position)[0] if start <= end else -1

@@ -112,7 +112,8 @@ class _Comparison:
 
     def compared(self, reader: Json, writer: Json, path: str) -> Iterator[str]:
         """Yield the reasons why documents of a part of the writer's schema may be invalid for the reader's."""
-        new, old = self._reader.resolved(reader), self._writer.resolved(writer)
+        new = self._reader.resolved(reader)
+        old = self._writer.resolved(writer)
         pair = (id(new), id(old))
         if pair in self._seen or new is True or old is False or _constraints(new) == {}:
             return
@@ -150,7 +151,8 @@ class _Comparison:
                 yield _problem("SUM_TYPE_NARROWED", f"{path}/{number}")
 
     def _items(self, new: Mapping[str, Any], old: Mapping[str, Any], path: str) -> Iterator[str]:
-        given, held = new.get("items", True), old.get("items", True)
+        given = new.get("items", True)
+        held = old.get("items", True)
         if isinstance(given, list) and isinstance(held, list):
             rest = new.get("additionalItems", True)
             for number, part in enumerate(held):
@@ -162,8 +164,10 @@ class _Comparison:
             yield from self.compared(given, held, f"{path}/items")
 
     def _properties(self, new: Mapping[str, Any], old: Mapping[str, Any], path: str) -> Iterator[str]:
-        given, held = new.get("properties", {}), old.get("properties", {})
-        rest, old_rest = new.get("additionalProperties", True), old.get("additionalProperties", True)
+        given = new.get("properties", {})
+        held = old.get("properties", {})
+        rest = new.get("additionalProperties", True)
+        old_rest = old.get("additionalProperties", True)
         for name, part in held.items():
             place = f"{path}/properties/{name}"
             if name in given:
@@ -208,7 +212,8 @@ def _is_object(given: Mapping[str, Any]) -> bool:
 
 
 def _types(new: Mapping[str, Any], old: Mapping[str, Any], path: str) -> Iterator[str]:
-    read, written = _kinds(new), _kinds(old)
+    read = _kinds(new)
+    written = _kinds(old)
     if "number" in read:
         read.add("integer")
     if not written <= read:

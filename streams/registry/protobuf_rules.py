@@ -58,7 +58,8 @@ class _Comparison:
         if pair in self._seen:
             return
         self._seen.add(pair)
-        read, written = reader.fields_by_number, writer.fields_by_number
+        read = reader.fields_by_number
+        written = writer.fields_by_number
         for number, part in written.items():
             if number in read:
                 yield from self._field(read[number], part, f"{path}/{number}")

@@ -202,7 +202,8 @@ class BrokerAssignment:
         for place in self._places:
             server = f"{place.user_endpoint.host}:{place.user_endpoint.port}"
             process_id = facts.process_id if server == facts.application_server else server
-            active, standby = tasks_of(groups, place.active_partitions), tasks_of(groups, place.standby_partitions)
+            active = tasks_of(groups, place.active_partitions)
+            standby = tasks_of(groups, place.standby_partitions)
             places.append(AssignedTasks(server, process_id, server, tuple(active), tuple(standby)))
         return tuple(places)
 

@@ -14,7 +14,8 @@ log = logging.getLogger(__name__)
 
 def log_caching(topology: Topology, config: StreamsConfig) -> None:
     """Log the nodes whose results depend on commits; without a record cache, the stores that ask for one."""
-    application, size = config.application_id, config.cache_max_bytes
+    application = config.application_id
+    size = config.cache_max_bytes
     if not size:
         if asking := [repr(spec.name) for spec in topology.stores.values() if spec.has_caching]:
             log.warning(

@@ -29,7 +29,8 @@ class EngineMetrics:
         for name, spec in table.COUNTED_STATISTICS.items():
             metrics.counter(spec, **place).value += self._since(now, name).count
         for name, spec in table.HIT_STATISTICS.items():
-            hits, misses = self._since(now, f"{name}.hit").count, self._since(now, f"{name}.miss").count
+            hits = self._since(now, f"{name}.hit").count
+            misses = self._since(now, f"{name}.miss").count
             if hits + misses:
                 metrics.amounts(spec, **place).record(hits, hits + misses)
         for name, spec in table.TIME_STATISTICS.items():

@@ -344,7 +344,8 @@ class Instance:
             reader.thread.start(reader.name)
 
     def _watch_iterations(self) -> None:
-        limit_ms, threads = self.config.watchdog_ms, self.environment.threads
+        limit_ms = self.config.watchdog_ms
+        threads = self.environment.threads
         if limit_ms:
             clock = self.environment.clock
             self._watchdog = Watchdog(limit_ms, clock, self.iterations_ms, self.pool.stack_of, threads.signal())

@@ -247,7 +247,9 @@ class LossGuard:
         Raises:
             LostRecordsError: the log ends before the committed offset, and ``lost_records`` is ``fail``.
         """
-        offset, start, end = committed.offset, extent.start, extent.stop
+        offset = committed.offset
+        start = extent.start
+        end = extent.stop
         if start <= offset <= end:
             return offset
         if self.config.lost_records == "accept":

@@ -99,7 +99,8 @@ class KeyWatch:
             sampler.home = frozenset(range(places.partitions))
             return None
         is_first = places.first is None
-        keys, offsets = [block.keys[index] for index in indices], [block.offsets[index] for index in indices]
+        keys = [block.keys[index] for index in indices]
+        offsets = [block.offsets[index] for index in indices]
         strays = places.look(item.number, keys, offsets, sampler.home)
         if places.needs_evidence:
             places.weigh(item.number, block.keys[:_WEIGHED], sampler.home)

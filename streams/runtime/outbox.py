@@ -174,7 +174,8 @@ class Outbox:
         ``skips`` decides whether a record that cannot be serialized, or whose topic cannot exist, is dropped; with None
         the error is raised.
         """
-        serialize_key, serialize_value = sink.key_serde.serialize, sink.value_serde.serialize
+        serialize_key = sink.key_serde.serialize
+        serialize_value = sink.value_serde.serialize
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             topic: Any = sink.topic
@@ -286,7 +287,9 @@ class Outbox:
 
     def split(self, drained: Drained) -> list[tuple[TopicPartition, Block]]:
         """Return records of a topic as blocks by partition."""
-        physical, topic, chosen = self.physical, drained.topic, drained.partitions
+        physical = self.physical
+        topic = drained.topic
+        chosen = drained.partitions
         columns = (drained.keys, drained.values, drained.timestamps, drained.headers, drained.places)
         return [
             (physical(topic, partition), self._block(*rows))

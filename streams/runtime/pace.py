@@ -102,7 +102,8 @@ class Pace:
 
     def _until_due_ms(self, next_commit_ms: int) -> int:
         """Return the milliseconds until a task has work to do even if no record arrives."""
-        now, tasks = self._clock.now_ms(), self._tasks.values()
+        now = self._clock.now_ms()
+        tasks = self._tasks.values()
         waits = [at_ms - now for task in tasks if (at_ms := task.next_deadline_ms()) is not None]
         return max(0, min([*waits, self._until_commit_ms(next_commit_ms)]))
 

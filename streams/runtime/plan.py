@@ -409,7 +409,8 @@ class ApplicationPlan:
     def stored_in(self, logical: TopicPartition) -> list[TopicPartition]:
         """Return the broker partitions that store a partition of the topology; with lanes, one per producing task."""
         topic, number = logical
-        name, width = self.physical_topic(topic), self.lane_count(topic)
+        name = self.physical_topic(topic)
+        width = self.lane_count(topic)
         return [TopicPartition(name, number * width + lane) for lane in range(width)]
 
     def logical(self, partition: TopicPartition) -> TopicPartition:

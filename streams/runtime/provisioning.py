@@ -217,7 +217,8 @@ def misfit(wanted: Mapping[str, str], found: Mapping[str, str]) -> str | None:
     """Return why the cleanup policy of an existing topic would delete needed records, or None if it would not."""
     if _POLICY not in found:
         return None
-    needs, has = _policies(wanted), _policies(found)
+    needs = _policies(wanted)
+    has = _policies(found)
     if "compact" in has and "compact" not in needs:
         return f"has {_POLICY}={found[_POLICY]}: records with the same key would be lost before they are read"
     if "compact" in needs and "compact" not in has:
@@ -230,7 +231,8 @@ def misfit(wanted: Mapping[str, str], found: Mapping[str, str]) -> str | None:
 def shortfalls(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[tuple[str, int, int]]:
     """Return the times in a topic's settings that are shorter than needed, as (name, actual, needed)."""
     short = []
-    kept_ms, needed_ms = _time(found, "retention.ms"), _time(wanted, "retention.ms")
+    kept_ms = _time(found, "retention.ms")
+    needed_ms = _time(wanted, "retention.ms")
     if _policies(found) == {"compact", "delete"} and kept_ms != _FOR_EVER and (needed_ms < 0 or kept_ms < needed_ms):
         short.append(("retention.ms", kept_ms, needed_ms))
     lag_ms, needed_lag_ms = (_time(config, "min.compaction.lag.ms", 0) for config in (found, wanted))

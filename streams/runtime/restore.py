@@ -94,7 +94,8 @@ class Restorer:
     def live_keys(self, partition: TopicPartition) -> dict[bytes, int]:
         """Read a changelog to its end, and return its live keys, each with the timestamp of its last record."""
         keys: dict[bytes, int] = {}
-        position, end = self.starts([partition])[partition], self.ends([partition])[partition]
+        position = self.starts([partition])[partition]
+        end = self.ends([partition])[partition]
         self._read = (partition,)
         self._consumer.assign([partition])
         self._consumer.seek(partition, position)
@@ -126,7 +127,8 @@ class Restorer:
         """
         now_ms = self._metrics.clock.monotonic_ms()
         for name, partition in partitions.items():
-            first, end = extents[partition].start, extents[partition].stop
+            first = extents[partition].start
+            end = extents[partition].stop
             end = min(end, limits.get(name, end))
             start = max(changelog_position(stores[name]), first)
             if ahead.get(name):
@@ -214,7 +216,8 @@ class Restorer:
         consumer = self._consumer
         for partition, item in self._open.items():
             if item.task_id == task_id:
-                end, known_ms = consumer.known_end(partition), consumer.end_known_ms(partition)
+                end = consumer.known_end(partition)
+                known_ms = consumer.end_known_ms(partition)
                 # Transactions leave gaps before the end.
                 position = max(item.position, consumer.known_position(partition) or 0)
                 if item.end is not None or end is None or known_ms is None or position < end:

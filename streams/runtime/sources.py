@@ -184,7 +184,10 @@ class SourceReader:
     def _ask(self, block: Block, index: int, error: Exception) -> Exception | None:
         """Call the handler for a record that cannot be deserialized; return the error if the task must fail."""
         topic, number = self._known_as
-        offset, key, value, time = block.offsets[index], block.keys[index], block.values[index], block.timestamps[index]
+        offset = block.offsets[index]
+        key = block.keys[index]
+        value = block.values[index]
+        time = block.timestamps[index]
         headers = () if block.headers is None else block.headers[index]
         context = ErrorHandlerContext(
             self.node,

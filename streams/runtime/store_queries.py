@@ -392,7 +392,8 @@ class VersionedKeyQuery(StoreQuery["VersionedRecord[V] | None"], Generic[K, V]):
         """Return the matching entry in a list, or an empty list."""
         if not store.spec.kind.has_versions:
             return None
-        view, at = store.view, self.as_of_ms
+        view = store.view
+        at = self.as_of_ms
         return _one(store, self.key, view.get(self.key) if at is None else view.get_as_of(self.key, at))
 
     def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:

@@ -314,7 +314,9 @@ class StreamThread(RebalanceListener):
         """Process buffered records, stage by stage, and send the outputs; return the number of processed records."""
         total = 0
         sensors = self.sensors
-        now, monotonic, start_ns = self.clock.now_ms(), self.clock.monotonic_ms(), self.clock.monotonic_ns()
+        now = self.clock.now_ms()
+        monotonic = self.clock.monotonic_ms()
+        start_ns = self.clock.monotonic_ns()
         end_ns = start_ns + _PROCESS_NS
         feeding = (task.task_id.sub_topology for task in self.tasks.values() if task.feeds_idle and task.has_work)
         busy = self.shared.board.note_busy(self.name, feeding)
@@ -501,7 +503,8 @@ class StreamThread(RebalanceListener):
     def facts(self) -> MemberFacts:
         """Return the user data for this thread's subscription, with the state positions of its process."""
         task_set = self.task_set
-        active, copies = tuple(sorted(task_set.active)), tuple(sorted(task_set.copies))
+        active = tuple(sorted(task_set.active))
+        copies = tuple(sorted(task_set.copies))
         process_id = task_set.home.process_id
         positions = task_set.positions()
         endpoint = self.shared.endpoint()

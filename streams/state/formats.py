@@ -63,7 +63,8 @@ class Content:
         """Return the content format that a spec declares."""
         family = spec.kind.family
         size_ms = spec.window_size_ms if family is Family.WINDOWS and not spec.retain_duplicates else -1
-        key, value = serde_format(spec.key_serde), serde_format(spec.value_serde)
+        key = serde_format(spec.key_serde)
+        value = serde_format(spec.value_serde)
         return cls(family, key, value, size_ms, spec.retain_duplicates)
 
     def differences(self, wanted: "Content", *, may_convert: bool = False) -> list[str]:
@@ -161,8 +162,10 @@ class StoreFormat:
         """
         if self.fields is None or wanted.fields is None:
             return None
-        had, has = dict(self.fields), dict(wanted.fields)
-        new, gone = [name for name in has if name not in had], [name for name in had if name not in has]
+        had = dict(self.fields)
+        has = dict(wanted.fields)
+        new = [name for name in has if name not in had]
+        gone = [name for name in had if name not in has]
         if new and gone:
             return f"the field {_listed(gone)} is gone and {_listed(new)} is new, which may be another name for it"
         missing = [name for name in new if has[name]]

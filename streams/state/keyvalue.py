@@ -123,7 +123,8 @@ class KeyLayout(Layout):
         """Yield the keys and values with ``low <= key bytes < high``, as Python objects, without dirty entries."""
         if low is not None and high is not None and low >= high:
             return
-        to_key, read = self.keys.read, self.entries.read
+        to_key = self.keys.read
+        read = self.entries.read
         for key, data in self.staged.scan(_SPACE, low, high, reverse):
             yield to_key(key), read(data)
 

@@ -57,7 +57,8 @@ class LruStore(Store, KeyAccess[K, V]):
     def put(self, key: K, value: V | None) -> None:
         """Set the value of ``key``, evicting the least recently used entry if full; None deletes the key."""
         self._check_open()
-        slot, held = self._keys.slot(key), self._values.hold(value)
+        slot = self._keys.slot(key)
+        held = self._values.hold(value)
         self._set(slot, held)
         self._change(slot, held)
         self._evict(is_logged=True)
@@ -78,7 +79,8 @@ class LruStore(Store, KeyAccess[K, V]):
     def _scan(self, low: bytes | None, high: bytes | None, *, reverse: bool) -> Iterator[tuple[K, V]]:
         self._check_open()
         rows = sorted(zip(self._key_bytes(), self._entries.items(), strict=True), key=itemgetter(0), reverse=reverse)
-        to_key, to_value = self._keys.to_key, self._values.to_value
+        to_key = self._keys.to_key
+        to_value = self._values.to_value
         return iter(
             [
                 (to_key(slot), to_value(held))

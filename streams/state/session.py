@@ -265,7 +265,8 @@ class SessionStore(Store, Generic[K, V]):
     ) -> Iterator[tuple[Windowed[K], V]]:
         first_ms = max(earliest_end_ms, self.bounds.visible_from_ms)
         rows = self._windows.raw(*self._keys.bounds(low, high), first_ms, MAX_TIME, False)
-        to_key, read = self._keys.read, self._values.read
+        to_key = self._keys.read
+        read = self._values.read
         return (
             (Windowed(to_key(key), Window(start, end)), read(data))
             for key, end, start, data in rows

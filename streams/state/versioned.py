@@ -138,7 +138,8 @@ class VersionedStore(Store, Generic[K, V]):
     def latest(self) -> Iterator[tuple[K, V]]:
         """Yield (key, value) for each key that has a current value, ordered by key bytes."""
         self._push()
-        to_key, read = self._keys.read, self._values.read
+        to_key = self._keys.read
+        read = self._values.read
         for key, data in self._staged.scan(_LATEST, None, None):
             yield to_key(key), read(data[_TIME_BYTES:])
 

@@ -81,7 +81,8 @@ class Successor:
         """Return a function that shows key and value of a record of an output as text."""
         nodes = self.topology.nodes.values()
         node = next(node for node in nodes if isinstance(node, SinkNode) and node.topic == topic)
-        to_key, to_value = reader(node.key_serde), reader(node.value_serde)
+        to_key = reader(node.key_serde)
+        to_value = reader(node.value_serde)
         return lambda key, value: f"{key_text(to_key(key), node.key_serde)}: {value_text(to_value(value))}"
 
     @property

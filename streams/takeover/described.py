@@ -41,7 +41,8 @@ class _Parsed:
     edges: dict[str, tuple[str, ...]] = field(factory=dict)
 
     def described(self) -> NodeDescription:
-        before, after = self.edges.get("<--", ()), self.edges.get("-->", ())
+        before = self.edges.get("<--", ())
+        after = self.edges.get("-->", ())
         return NodeDescription(self.kind, self.name, before, after, self.topics, self.pattern, self.topic, self.stores)
 
 
@@ -140,7 +141,8 @@ class _Part:
 
 def compare(java: TopologyDescription, here: TopologyDescription) -> list[Finding]:
     """Compare the topology of Java with the one here: sub-topologies, topics, stores and nodes."""
-    one, two = [_Part.of(sub) for sub in java.sub_topologies], [_Part.of(sub) for sub in here.sub_topologies]
+    one = [_Part.of(sub) for sub in java.sub_topologies]
+    two = [_Part.of(sub) for sub in here.sub_topologies]
     return [*_parts(one, two), *_global_stores(java, here)]
 
 
@@ -178,7 +180,8 @@ def _same_inputs(one: _Part, two: _Part) -> Iterator[Finding]:
     if one.number != two.number:
         says = f"has number {two.number} here: tasks have other names, their partitions are the same"
         yield Finding(Level.NOTE, where, says)
-    missing, new = one.stores - two.stores, two.stores - one.stores
+    missing = one.stores - two.stores
+    new = two.stores - one.stores
     for store in sorted(missing):
         renamed = f"name the one here {store!r}" if len(new) == 1 else "give the stores the names that Java has"
         says = "is a store in Java and not here: its state is not taken over"

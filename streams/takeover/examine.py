@@ -119,7 +119,8 @@ class Examination:
         findings += of_topics
         findings += checks.of_offsets(successor, facts)
         findings += of_semantics(candidate.topology, candidate.config)
-        stores, topics = self._stores(), self._topics()
+        stores = self._stores()
+        topics = self._topics()
         findings += checks.of_readings([*stores, *topics])
         findings += checks.of_keys(self._key_places())
         if candidate.gives_back:
@@ -197,7 +198,8 @@ class Examination:
             InputError: the application is not stopped.
         """
         self._check_stopped("a mark is made of a stopped application")
-        digests, pending = {}, {}
+        digests = {}
+        pending = {}
         for topic, spec in self.successor.changelogs().items():
             if topic in self.candidate.topology.source_changelogs.values():
                 continue
@@ -256,7 +258,9 @@ class Examination:
 
     def _stretch(self, mark: PositionMark) -> Stretch:
         facts, successor = self.facts, self.successor
-        inputs, internal, changelogs = successor.inputs(), successor.internal_inputs(), successor.changelogs()
+        inputs = successor.inputs()
+        internal = successor.internal_inputs()
+        changelogs = successor.changelogs()
         starts: dict[TopicPartition, int] = {}
         records: dict[TopicPartition, Block] = {}
         committed: dict[TopicPartition, OffsetAndMetadata] = {}

@@ -149,7 +149,8 @@ def compare(
 
     ``shown`` returns key and value of a record as text.
     """
-    one, two = _by_key(had), _by_key(has)
+    one = _by_key(had)
+    two = _by_key(has)
     result = OutputDifference(topic, sum(map(len, one.values())), sum(map(len, two.values())), len(one.keys() | two))
     for key in sorted(one.keys() | two, key=lambda key: key or b""):
         kind = _kind(key, one.get(key, []), two.get(key, []))

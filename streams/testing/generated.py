@@ -157,7 +157,8 @@ class _Places:
             raise ConfigError(f"{remedy}: there is no strategy for {form!r}: {error}") from error
 
     def _windowed(self, serde: WindowedSerde[Any], remedy: str) -> Any:
-        st, size_ms = self._st, serde.size_ms
+        st = self._st
+        size_ms = serde.size_ms
         if size_ms is None or size_ms < 0:
             windows = st.tuples(st.integers(0, 600_000), st.integers(0, 600_000)).map(sorted)
         else:
@@ -172,7 +173,8 @@ class _Places:
             return self.of(form.__supertype__, bounds)
         if isinstance(form, typing_extensions.TypeAliasType):
             return self.of(form.__value__, bounds)
-        origin, arguments = get_origin(form), get_args(form)
+        origin = get_origin(form)
+        arguments = get_args(form)
         if origin is Annotated:
             return self.of(arguments[0], {**_bounds(arguments[1:]), **(bounds or {})})
         if origin in (Required, NotRequired, typing_extensions.Required, typing_extensions.NotRequired):

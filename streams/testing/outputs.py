@@ -63,11 +63,13 @@ def explained(read: ReadRecords[Any], expected: Sequence[Any]) -> list[str] | No
         bob has no order
       'ann', record 2: read 3, expected 2
     """
-    rows, wanted = _rows(read), _rows(expected)
+    rows = _rows(read)
+    wanted = _rows(expected)
     if rows is None or wanted is None:
         return None
     lines = [f"topic {read.topic!r}: {len(rows)} records read, {len(wanted)} expected"]
-    ours, theirs = _by_key(rows), _by_key(wanted)
+    ours = _by_key(rows)
+    theirs = _by_key(wanted)
     tokens = [token for token in {**theirs, **ours} if ours.get(token) != theirs.get(token)]
     if not tokens:
         return [*lines, *_order_lines(rows, wanted)]
@@ -123,11 +125,13 @@ def _key_lines(read: Sequence[_Row], expected: Sequence[_Row]) -> Iterator[str]:
 
 
 def _field_lines(read: Any, expected: Any) -> Iterator[str]:
-    ours, theirs = _fields(read), _fields(expected)
+    ours = _fields(read)
+    theirs = _fields(expected)
     if ours is None or theirs is None or type(read) is not type(expected):
         return
     for name in {**theirs, **ours}:
-        one, other = ours.get(name, _NONE), theirs.get(name, _NONE)
+        one = ours.get(name, _NONE)
+        other = theirs.get(name, _NONE)
         if one != other:
             yield f"    {name}: read {_text(one)}, expected {_text(other)}"
 

@@ -67,7 +67,8 @@ class OutputSnapshot:
 
 
 def _lines(driver: TopologyTestDriver, topic: Topic[Any, Any]) -> Iterator[str]:
-    key_of, value_of = form_of(topic.key_serde).to_json, form_of(topic.value_serde).to_json
+    key_of = form_of(topic.key_serde).to_json
+    value_of = form_of(topic.value_serde).to_json
     for record in driver.read_bytes(topic):
         headers = [
             [name, None if data is None else data.decode(errors="backslashreplace")] for name, data in record.headers

@@ -82,7 +82,8 @@ class Processes:
 
     def killed(self, work: Callable[[], None], step: str, more: Callable[[], None]) -> None:
         """Run a function in a process until this has killed itself; raise an error if it has ended in another way."""
-        given, answers = self._template.stdin, self._template.stdout
+        given = self._template.stdin
+        answers = self._template.stdout
         assert given is not None
         assert answers is not None
         payload = cloudpickle.dumps(work)

@@ -177,7 +177,8 @@ class Topology:
             self.declare(topic)
             assert first is not None
             for what, form in (("key", key), ("value", value)):
-                serde, other = getattr(first, f"{what}_serde"), getattr(topic, f"{what}_serde")
+                serde = getattr(first, f"{what}_serde")
+                other = getattr(topic, f"{what}_serde")
                 if form is NOT_GIVEN and serde.name != other.name:
                     raise TopologyError(
                         f"source {name!r}: the {what}s of {first.name!r} and {topic.name!r} have different types, "

@@ -50,7 +50,8 @@ class Filter:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function for one task."""
-        forward, negate = context.forward, self.negate
+        forward = context.forward
+        negate = self.negate
         predicate = _checked(self.predicate, context, may_yield=False)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -261,7 +262,8 @@ class TableToStream:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function for one task."""
-        forward, keeps_tombstones = context.forward, self.keeps_tombstones
+        forward = context.forward
+        keeps_tombstones = self.keeps_tombstones
 
         def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
             if keeps_tombstones or change[0] is not None:

@@ -169,7 +169,8 @@ def _curve(kind: str, start: _Box, end: _Box) -> str:
 
 
 def _line(user: _Box, store: _Box) -> str:
-    x1, x2 = user.x + user.width / 2, store.x + store.width / 2
+    x1 = user.x + user.width / 2
+    x2 = store.x + store.width / 2
     return f'<path class="uses" d="M{x1:.0f} {user.y + _HEIGHT:.0f} L{x2:.0f} {store.y:.0f}"/>'
 
 

@@ -58,7 +58,8 @@ def app(
     """
     desk = desk or Desk(streams.instance, Peers(token))
     stores = StoresEndpoint(streams.instance, desk)
-    health, letters = Health(streams.instance), LettersEndpoint(streams.instance)
+    health = Health(streams.instance)
+    letters = LettersEndpoint(streams.instance)
     routes: list[BaseRoute] = [
         Route("/live", _checked(health.live, "limit_ms")),
         Route("/ready", _checked(health.ready)),

@@ -224,7 +224,8 @@ class LettersEndpoint:
 
     def _summary(self, is_over: IsOver) -> dict[str, Any]:
         letters = self._letters()
-        redriven, offsets = letters.redriven(), letters.offsets()
+        redriven = letters.redriven()
+        offsets = letters.offsets()
         is_ended = self._until(READ_S, is_over)
         starts = {
             place: Redriven(max(span.start, span.stop - MAX_LETTERS // len(offsets))) for place, span in offsets.items()

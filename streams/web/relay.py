@@ -42,7 +42,8 @@ class Relay:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Tell the server to send the request to the other instance."""
-        path, query = scope["raw_path"], scope["query_string"]
+        path = scope["raw_path"]
+        query = scope["query_string"]
         target = b"%b?%b" % (path, query) if query else path
         lines = [b"GET %b HTTP/1.1" % target, b"host: " + self.endpoint.encode()]
         if self.token is not None:

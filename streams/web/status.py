@@ -123,7 +123,8 @@ class Status:
         wait = _wait(threads[thread], task)
         passed = sorted({str(each) for queue in queues for each in passed_over(queue)})
         lag = sum(queue.lag for queue in queues)
-        timed, spent = rates.change("timed", task_id), rates.change("busy", task_id)
+        timed = rates.change("timed", task_id)
+        spent = rates.change("busy", task_id)
         state = "running"
         if not task.is_initialized:
             state = "restoring"
@@ -196,7 +197,8 @@ class Status:
         }
 
     def _along(self, flows: Flows, rates: Rates, start: int, end: int) -> float | None:
-        one, other = self._graph.boxes[start], self._graph.boxes[end]
+        one = self._graph.boxes[start]
+        other = self._graph.boxes[end]
         found: float | None
         if one.kind == "topic":
             if other.kind == "store":
@@ -258,7 +260,8 @@ def _subs(rates: Rates, threads: Sequence[StreamThread]) -> dict[str, dict[str, 
     found: dict[int, list[int]] = {}
     for thread, task_id, task in tasks_of(threads):
         row = found.setdefault(task_id.sub_topology, [0, 0, 0, 0])
-        spent, timed = rates.change("busy", task_id), rates.change("timed", task_id)
+        spent = rates.change("busy", task_id)
+        timed = rates.change("timed", task_id)
         row[:] = [row[0] + 1, row[1] + spent, row[2] + timed, row[3] + (_wait(threads[thread], task) is not None)]
     return {
         str(sub): {

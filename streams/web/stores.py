@@ -222,7 +222,8 @@ class StoresEndpoint:
             "from", "to", "prefix", "from_time", "to_time", "reverse", "limit", "after", "format", "partition"
         )
         await self._desk.learn_types(self._request(name, CountQuery(), arguments))
-        low, high = arguments.key("from", spec.key_serde), arguments.key("to", spec.key_serde)
+        low = arguments.key("from", spec.key_serde)
+        high = arguments.key("to", spec.key_serde)
         times = arguments.time("from_time", 0), arguments.time("to_time", MAX_TIME)
         reverse = arguments.flag("reverse")
         limit = arguments.number("limit", PAGE_ENTRIES, MAX_PAGE_ENTRIES, minimum=1)
@@ -314,7 +315,8 @@ def _told(request: StoreRequest, key: Any, what: bytes, result: StateQueryResult
     Raises:
         Refused: the store has no such key.
     """
-    found, spec = result.only, request.spec
+    found = result.only
+    spec = request.spec
     shown = {"store": spec.name, "key": json_of(spec.key_serde, key), "partition": found.partition}
     shown |= {"position": found.position.text()} | ({} if found.stale_ms is None else {"stale_ms": found.stale_ms})
     if what != b"keys":

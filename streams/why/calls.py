@@ -72,7 +72,8 @@ def _called(operator: AsyncMap | LookUp, held: HeldRecord, now_ms: int) -> _Reas
 
 
 def _batched(operator: BatchMap, held: HeldRecord) -> _Reason:
-    plan, size = operator.plan, held.records
+    plan = operator.plan
+    size = held.records
     text = f"it waits in a batch of {'1 record' if size == 1 else f'{size:,} records'}, "
     if plan.max_wait_ms is None:
         text += f"which ends with {plan.max_records:,} records, with the run of records, or with a commit"

@@ -272,7 +272,8 @@ class Lineage:
 
     def _as_of(self, output: Output, join: AsOf) -> Made:
         """Return the origin of an as-of join's output: a left record, and its matching right record if there is one."""
-        step, time_ms = output.step, output.timestamp_ms
+        step = output.step
+        time_ms = output.timestamp_ms
 
         def side(kind: type[AsOfLeft | AsOfRight]) -> list[Step]:
             nodes = [name for name in self.paths.topology.nodes if self._is_side(name, kind, join)]

@@ -380,7 +380,8 @@ class Reasons:
 
     def _elsewhere(self, step: Step, other: Step, what: str) -> tuple[str, str, dict[str, int]]:
         """Return the reason for two records of one key that should be joined, but are in different partitions."""
-        mine, its = step.task_id, other.task_id
+        mine = step.task_id
+        its = other.task_id
         text = f"{what} is in another partition: {self.where(other)} is read by task {its}, this record by task {mine}"
         text += odd_of(self.partitioner_of(step), self.partitioner_of(other))
         return "another partition", text, {"partition": mine.partition, "other_partition": its.partition}

@@ -204,7 +204,8 @@ def _token_of(provider: TokenProvider) -> OAuthToken:
 
 def _client_secret_of(security: Security) -> str:
     name = "sasl_oauthbearer_client_secret"
-    file, command = security.sasl_oauthbearer_client_secret_file, security.sasl_oauthbearer_client_secret_command
+    file = security.sasl_oauthbearer_client_secret_file
+    command = security.sasl_oauthbearer_client_secret_command
     return _secret(name, security.sasl_oauthbearer_client_secret, file, command)
 
 

@@ -90,7 +90,9 @@ def _scram(algorithm: str, username: str, password: str, nonce: str) -> Exchange
     first = f"n={username.replace('=', '=3D').replace(',', '=2C')},r={nonce}"
     server_first = (yield f"n,,{first}".encode()).decode()
     given = _attributes(server_first)
-    combined, salt, iterations = given.get("r", ""), given.get("s", ""), given.get("i", "0")
+    combined = given.get("r", "")
+    salt = given.get("s", "")
+    iterations = given.get("i", "0")
     if not combined.startswith(nonce) or combined == nonce or not (iterations.isascii() and iterations.isdigit()):
         raise AuthenticationError(f"SCRAM: {server_first!r} does not answer the client's message")
     if len(iterations) > _MAX_DIGITS or not _MIN_ITERATIONS <= int(iterations) <= _MAX_ITERATIONS:

@@ -21,6 +21,7 @@ def bytes_in(keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> in
     count = len(keys)
     if count == 1:
         return len(keys[0] or b"") + len(values[0] or b"")
-    some_keys, some_values = sample(keys), sample(values)
+    some_keys = sample(keys)
+    some_values = sample(values)
     total = sum(map(len, filter(None, some_keys))) + sum(map(len, filter(None, some_values)))
     return total if len(some_keys) == count else total * count // len(some_keys)

@@ -224,7 +224,9 @@ class AsOfLeft:
         is_left_join = join.is_left_join
         joiner = two_value_joiner(join.joiner, join.with_key)
         origin_of = context.record_metadata
-        advance, add, due_of = waiting.advance, waiting.add, waiting.due_ms
+        advance = waiting.advance
+        add = waiting.add
+        due_of = waiting.due_ms
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             advance(timestamp_ms, send)

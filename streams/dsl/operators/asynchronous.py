@@ -197,7 +197,10 @@ class _AsyncNode:
             self._lanes.setdefault(call.lane, deque()).append(call)
 
     def _forward(self, call: Call) -> None:
-        context, key, timestamp_ms, headers = self.context, call.key, call.timestamp_ms, call.headers
+        context = self.context
+        key = call.key
+        timestamp_ms = call.timestamp_ms
+        headers = call.headers
 
         def send() -> None:
             if call.error is not None:

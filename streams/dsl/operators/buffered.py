@@ -33,7 +33,8 @@ ORIGIN, PLACE, TIME, HEADERS, VALUES = range(5)
 _LENGTH = Struct(">i")
 _PLACE = Struct(">q")
 #: Timestamp, offset and length of the topic; partition and number of headers.
-_HEAD, _MIDDLE = Struct(">qqi"), Struct(">ii")
+_HEAD = Struct(">qqi")
+_MIDDLE = Struct(">ii")
 _NONE = _LENGTH.pack(-1)
 _SAME = -2
 #: A record that a punctuation forwarded has no metadata.

@@ -24,7 +24,8 @@ def change_serde(inner: Serde[Any]) -> Serde[Any]:
     write_value, read_value = portable(inner)
 
     def write(change: Any) -> bytes:
-        new, old = write_value(change[0]), write_value(change[1])
+        new = write_value(change[0])
+        old = write_value(change[1])
         if new is not None and old is not None:
             return varint(len(new)) + new + old + _BOTH
         if new is not None:

@@ -61,7 +61,9 @@ class Deduplicate:
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
         store = context.store(self.store)
-        near, put, bounds = store.rows_in_range, store.put, store.bounds
+        near = store.rows_in_range
+        put = store.put
+        bounds = store.bounds
         forward = context.forward
         drop = dropper(context)
         within_ms = self.within_ms
@@ -133,7 +135,8 @@ def keyed_id_serde(key_serde: Serde[Any], id_serde: Serde[Any]) -> Serde[Any]:
     (write_key, read_key), (write_id, read_id) = portable(key_serde), portable(id_serde)
 
     def write(pair: tuple[Any, Any]) -> bytes:
-        key, record_id = write_key(pair[0]), write_id(pair[1])
+        key = write_key(pair[0])
+        record_id = write_id(pair[1])
         if key is None or record_id is None:
             raise SerializationError(f"serde {(key_serde if key is None else id_serde).name!r} made no bytes of an id")
         return _LENGTH.pack(len(key)) + key + record_id

@@ -225,8 +225,10 @@ class _LookUpNode:
         plan = self.operator.plan
         clock = self.clock
         get = self._cache.get
-        hits, stale_hits = counter(table.LOOK_UP_HITS), counter(table.LOOK_UP_STALE_HITS)
-        negative_hits, misses = counter(table.LOOK_UP_NEGATIVE_HITS), counter(table.LOOK_UP_MISSES)
+        hits = counter(table.LOOK_UP_HITS)
+        stale_hits = counter(table.LOOK_UP_STALE_HITS)
+        negative_hits = counter(table.LOOK_UP_NEGATIVE_HITS)
+        misses = counter(table.LOOK_UP_MISSES)
         ttl_ms, negative_ms, stale_ms = plan.ttl_ms, plan.negative_ms, plan.stale_ms
 
         def find(asked: Any) -> Any:
@@ -307,7 +309,8 @@ class _LookUpNode:
 
     def _failed(self, look_up: Call, *, is_refresh: bool) -> None:
         """Count a failed call; after a failed refresh, keep the stale result and postpone its next refresh."""
-        error, context = look_up.error, self.context
+        error = look_up.error
+        context = self.context
         self._errors.value += 1
         if not is_refresh:
             return
@@ -363,7 +366,10 @@ class _LookUpNode:
                 del self._lanes[call.lane]
 
     def _forward(self, call: Call) -> None:
-        context, key, timestamp_ms, headers = self.context, call.key, call.timestamp_ms, call.headers
+        context = self.context
+        key = call.key
+        timestamp_ms = call.timestamp_ms
+        headers = call.headers
 
         def send() -> None:
             if call.error is None:

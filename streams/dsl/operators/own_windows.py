@@ -95,7 +95,9 @@ class WindowerAggregate:
         store = context.store(self.store)
         drop = dropper(context)
         close = self._closing(context.node)
-        put, remove, bounds = store.put_at, store.remove_at, store.bounds
+        put = store.put_at
+        remove = store.remove_at
+        bounds = store.bounds
         initializer, aggregator, merger = self.fold.initializer, self.fold.aggregator, self.fold.merger
         assert merger is not None, "the fold of a windower merges"
         on_close = self.emit_on_close

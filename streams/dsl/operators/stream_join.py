@@ -180,7 +180,8 @@ class StreamStreamJoin:
         self, context: NodeContext, unmatched: Unmatched, time: StreamTime
     ) -> Callable[[int, Headers | None], None]:
         """Return a function that emits the unmatched records whose window has closed at a given stream time."""
-        forward, windows = context.forward, self.windows
+        forward = context.forward
+        windows = self.windows
         join = two_value_joiner(self.joiner, self.with_key)
         _, after_ms = self._reach()
         due_after_ms = after_ms + windows.grace_ms

@@ -72,7 +72,8 @@ class Suppress:
         time = context.stream_time()
         wait_ms = self.wait_ms
         until_close = self.until_window_closes
-        emit, is_over = self._emit(context), self._is_over(buffer)
+        emit = self._emit(context)
+        is_over = self._is_over(buffer)
 
         def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
             if timestamp_ms > time.ms:
@@ -86,7 +87,8 @@ class Suppress:
                 prior = old
                 heappush(places, (place_ms, key_bytes))
             else:
-                place_ms, prior = held[PLACE], held[_PRIOR]
+                place_ms = held[PLACE]
+                prior = held[_PRIOR]
             put(key_bytes, (origin_of(), place_ms, timestamp_ms, headers, prior, old, new))
             while places and places[0][0] <= time.ms - wait_ms:
                 evict(emit)
@@ -143,7 +145,9 @@ class Suppress:
 
     def _is_over(self, buffer: "_Buffer") -> Callable[[], bool] | None:
         """Return a function that returns whether the buffer exceeds its limits, or None if it has no limits."""
-        max_records, max_bytes, places = self.max_records, self.max_bytes, buffer.places
+        max_records = self.max_records
+        max_bytes = self.max_bytes
+        places = buffer.places
         if max_bytes is not None:
             limit = _NEVER_MS if max_records is None else max_records
             return lambda: len(places) > limit or buffer.size_bytes > max_bytes

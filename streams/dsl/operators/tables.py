@@ -204,7 +204,10 @@ class TableGroupMap:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        mapper, is_versioned, forward, node = self.mapper, self.is_versioned, context.forward, context.node
+        mapper = self.mapper
+        is_versioned = self.is_versioned
+        forward = context.forward
+        node = context.node
 
         def mapped(key: Any, row: Any) -> tuple[Any, Any]:
             pair = mapper(key, row)

@@ -47,7 +47,8 @@ class WindowAggregate:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        windows, on_close = self.windows, self.emit_on_close
+        windows = self.windows
+        on_close = self.emit_on_close
         size_ms = windows.size_ms
         starts_of = _starts(windows)
         is_tumbling = isinstance(windows, TimeWindows) and windows.advance_ms == size_ms
@@ -83,7 +84,8 @@ class WindowAggregate:
     ) -> Callable[[Any, Any, int, int, Headers | None], None]:
         """Return a function that adds a value to one window and takes (key, value, timestamp_ms, start_ms, headers)."""
         store = context.store(self.store)
-        fetch, put = store.fetch_pair, store.put_pair
+        fetch = store.fetch_pair
+        put = store.put_pair
         find, replace = store.in_place()
         on_close = self.emit_on_close
         memo = WindowMemo(self.windows.size_ms)

@@ -281,7 +281,8 @@ class _Decoder:
     def _nullable_struct(self, fields: Sequence[Field], path: str) -> str:
         source = self.source
         self._flush()
-        variable, marker = source.fresh("v"), source.fresh("k")
+        variable = source.fresh("v")
+        marker = source.fresh("k")
         source.add(f"{marker} = d[p]; p += 1", FieldPlace((path,)))
         # One signed byte: negative for null (KIP-893).
         with source.unless(f"{marker} > 127", f"{variable} = None"):
@@ -295,7 +296,8 @@ class _Decoder:
         """
         source = self.source
         place = FieldPlace((f"{path}(tagged fields)",))
-        unknown, count = source.fresh("u"), source.fresh("k")
+        unknown = source.fresh("u")
+        count = source.fresh("k")
         variables = [source.fresh("t") for _ in tagged]
         for item, variable in zip(tagged, variables, strict=True):
             source.add(f"{variable} = {item.absent!r}")
@@ -307,7 +309,9 @@ class _Decoder:
             source.add(f"room -= {count}")
             source.add("if room < 0: too_many()", place)
             with source.block(f"for _ in range({count}):"):
-                tag, size, end = source.fresh("g"), source.fresh("k"), source.fresh("e")
+                tag = source.fresh("g")
+                size = source.fresh("k")
+                end = source.fresh("e")
                 self._varint(tag, place.names[0])
                 self._varint(size, place.names[0])
                 source.add(f"{end} = p + {size}")

@@ -187,7 +187,8 @@ class _Encoder:
     def _chunk(self, expression: str, path: str, is_nullable: bool, code: str, *, is_text: bool = True) -> None:
         source = self.source
         place = FieldPlace((path,))
-        value, length = source.fresh("b"), source.fresh("k")
+        value = source.fresh("b")
+        length = source.fresh("k")
         encoded = f"{value}.encode()" if is_text else value
         source.add(f"{value} = {expression}", place)
         with source.unless(f"{value} is None", f"{value} = b''; {length} = -1", is_needed=is_nullable):
@@ -198,7 +199,8 @@ class _Encoder:
     def _records(self, expression: str, path: str, is_nullable: bool, code: str) -> None:
         source = self.source
         place = FieldPlace((path,))
-        size, parts = source.fresh("k"), source.fresh("b")
+        size = source.fresh("k")
+        parts = source.fresh("b")
         source.add(f"{size}, {parts} = chunks({expression})", place)
         if not is_nullable:
             source.add(f"if {size} < 0: null()", place)
@@ -208,7 +210,8 @@ class _Encoder:
     def _array(self, of: Type, expression: str, path: str, is_nullable: bool) -> None:
         source = self.source
         place = FieldPlace((path,))
-        values, count = source.fresh("l"), source.fresh("k")
+        values = source.fresh("l")
+        count = source.fresh("k")
         source.add(f"{values} = {expression}", place)
         with source.unless(f"{values} is None", f"{values} = (); {count} = -1", is_needed=is_nullable):
             source.add(f"{count} = len({values})", place)

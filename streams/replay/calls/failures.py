@@ -107,7 +107,9 @@ def _explained(session: Any, error: Exception) -> Exception:
 
 def _where(session: Any, fields: dict[str, Any]) -> str:
     """Return the file and row of a failed record, as the end of a message."""
-    topic, partition, offset = fields.get("topic"), fields.get("partition"), fields.get("offset")
+    topic = fields.get("topic")
+    partition = fields.get("partition")
+    offset = fields.get("offset")
     if topic is None or partition is None or offset is None:
         return ""
     found = session.inputs.origin(TopicPartition(topic, partition), offset)

@@ -226,7 +226,8 @@ class ReplayPlan:
         result = {}
         for topic in sorted(topics):
             if topic in plan.lanes and plan.is_internal(topic):
-                name, width = plan.physical_topic(topic), plan.lane_count(topic)
+                name = plan.physical_topic(topic)
+                width = plan.lane_count(topic)
                 table = state.tables.get(name, LaneTable())
                 # A pass that runs beside earlier ones begins with what these have read by now.
                 table.forget_read()

@@ -48,7 +48,8 @@ def differences(old: Snapshot, new: Snapshot, *, limit: int) -> Iterator[str]:
         yield f"application {old.application_id!r} became {new.application_id!r}"
     yield from structure_differences(old.structure, new.structure)
     for topic in sorted({*old.inputs, *new.inputs}):
-        before, after = old.ends(topic), new.ends(topic)
+        before = old.ends(topic)
+        after = new.ends(topic)
         for number in sorted({*before, *after}):
             if before.get(number, 0) != after.get(number, 0):
                 yield f"{topic}-{number}: next offset {before.get(number, 0):,} became {after.get(number, 0):,}"
@@ -57,7 +58,8 @@ def differences(old: Snapshot, new: Snapshot, *, limit: int) -> Iterator[str]:
         times = [snap.state.checkpoints.get(task, {}).get("stream_time_ms", -1) for snap in (old, new)]
         if times[0] != times[1]:
             yield f"task {task}: stream time {_stream_time(times[0])} became {_stream_time(times[1])}"
-    before_stores, after_stores = old.stores(), new.stores()
+    before_stores = old.stores()
+    after_stores = new.stores()
     for name in sorted({*before_stores, *after_stores}):
         refs = before_stores.get(name, {}), after_stores.get(name, {})
         yield from _store_differences(name, old, new, refs, limit)
@@ -69,14 +71,18 @@ def _store_differences(
     """Yield the keys of a store whose values differ; both sides are sorted by key, so one pass is enough."""
     found = 0
     for task in sorted({*refs[0], *refs[1]}):
-        before, after = refs[0].get(task, StoreRef()), refs[1].get(task, StoreRef())
+        before = refs[0].get(task, StoreRef())
+        after = refs[1].get(task, StoreRef())
         text_before, _ = _texts(name, old, before)
         text_after, value_after = _texts(name, new, after)
-        left, right = _entries(old, before), _entries(new, after)
-        a, b = next(left, None), next(right, None)
+        left = _entries(old, before)
+        right = _entries(new, after)
+        a = next(left, None)
+        b = next(right, None)
         while a is not None or b is not None:
             if a == b:
-                a, b = next(left, None), next(right, None)
+                a = next(left, None)
+                b = next(right, None)
                 continue
             found += 1
             if b is None or (a is not None and a[0] < b[0]):
@@ -88,7 +94,8 @@ def _store_differences(
                 b = next(right, None)
             else:
                 line = f"{text_before(a)} became {value_after(b)} at {time_text(b[2])}"
-                a, b = next(left, None), next(right, None)
+                a = next(left, None)
+                b = next(right, None)
             if found <= limit:
                 yield f"store {name}, task {task}: {line}"
     if found > limit:

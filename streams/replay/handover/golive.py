@@ -123,7 +123,8 @@ def lay_down(snapshot: Snapshot, folder: Path, *, on_step: OnStep = _ignored) ->
         HandOverError: the directory holds another run, or was created from another snapshot.
     """
     refuse_unawaited(on_step, "on_step of lay_down", error=ConfigError)
-    marker, unfinished = folder / MARKER, folder / _UNFINISHED
+    marker = folder / MARKER
+    unfinished = folder / _UNFINISHED
     if marker.exists():
         origin = json.loads(marker.read_text())["id"]
         if origin != snapshot.id:

@@ -126,7 +126,8 @@ def find_published(
         ReplayError: a topic has outputs of a snapshot that this one does not continue, so that records would be
             duplicated, or of a later snapshot of the same replay.
     """
-    prefix, topics = group_prefix(snapshot), frozenset(names)
+    prefix = group_prefix(snapshot)
+    topics = frozenset(names)
     found: dict[TopicPartition, Published] = {}
     others: dict[str, tuple[Published, str]] = {}
     for group in admin.list_groups():

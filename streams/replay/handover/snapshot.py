@@ -512,7 +512,8 @@ def _store_structure(spec: StoreSpec) -> dict[str, Any]:
 def structure_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     """Yield the differences of two structures as text."""
     for name in sorted({*old["stores"], *new["stores"]}):
-        before, after = old["stores"].get(name), new["stores"].get(name)
+        before = old["stores"].get(name)
+        after = new["stores"].get(name)
         if after is None:
             yield f"store {name!r} is gone"
         elif before is None:

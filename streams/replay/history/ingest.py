@@ -152,7 +152,8 @@ def _read(work: IngestWork, meter: CallMeter, opened: Callable[[str], FileSource
     topic = declared_topic(work.application.plan(VirtualClock(NO_TIMESTAMP)).topology, work.topic)
     name = f"{work.folder}/{work.name}-{meter.attempt}.parquet"
     counts: list[tuple[int, int]] = []
-    before, skip = work.rows_before, work.skip_rows
+    before = work.rows_before
+    skip = work.skip_rows
     file = GroupWriter(work.root, name)
     with PartitionWriter(file, work.topic, work.by_time) as writer, meter:
         for piece in work.pieces:

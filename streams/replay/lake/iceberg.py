@@ -146,7 +146,8 @@ class IcebergLog:
     def _data_files(self) -> dict[DataFile, Any]:
         if self._table.current_snapshot() is None:
             return {}
-        spec, schema = self._table.spec(), self._table.schema()
+        spec = self._table.spec()
+        schema = self._table.schema()
         start = self._uri("")
         found = {}
         for task in self._table.scan().plan_files():

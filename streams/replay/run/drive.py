@@ -280,7 +280,9 @@ class TaskRun:
         Raises:
             StreamsError: user code failed, or uses wall-clock time, which is not allowed.
         """
-        work, plan, task_id = call.work, call.plan, item.task_id
+        work = call.work
+        plan = call.plan
+        task_id = item.task_id
         folder = call.folder / str(task_id)
         inputs = joined_inputs(work, item, plan, has_watch=call.watch is not None)
         plan.restrict(task_id, {given.partition for given in inputs})

@@ -311,7 +311,8 @@ class Histories:
         rows = new_rows(topic, given, self._tables[topic], history)
         if rows is None:
             return []
-        file, starts = self._file_of(topic), self._next_offsets(topic)
+        file = self._file_of(topic)
+        starts = self._next_offsets(topic)
         if given.is_lake:
             content = lake_rows(given, self._tables[topic], rows.files)
             write_rows(content, declared_topic(self.topology, topic), file)

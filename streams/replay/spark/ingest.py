@@ -166,7 +166,8 @@ def _placed(call: ReadFiles, counts: Mapping[Stretch, tuple[int, int]]) -> dict[
             part = Part(stretch[1], first_row=rows, first_line=lines + 1)
             if counts[stretch][0]:
                 works[stretch] = evolve(_work(call.work, file, part), number=len(works), rows_before=before)
-            rows, lines = rows + counts[stretch][0], lines + counts[stretch][1]
+            rows = rows + counts[stretch][0]
+            lines = lines + counts[stretch][1]
         before += rows
     return works
 

@@ -125,7 +125,8 @@ def _order(table: Any, lane: Any, positions: Any) -> Any:
     rows = np.arange(len(lane))
     if positions.any():
         is_unread = table.column("offset").to_numpy() >= positions[lane]
-        places, rows = places[is_unread], rows[is_unread]
+        places = places[is_unread]
+        rows = rows[is_unread]
     # The places of a lane never descend.
     return rows[np.argsort(places, kind="stable")]
 

@@ -104,7 +104,8 @@ def draw_faults(
     faults: list[Fault] = []
     for _ in range(rng.randint(3, 10)):
         kind = rng.choices(kinds, weights)[0]
-        machine, at_ms = rng.choice(machines), rng.randrange(storm_ms)
+        machine = rng.choice(machines)
+        at_ms = rng.randrange(storm_ms)
         if faults and rng.random() < _FOLLOWING:
             before = faults[-1]
             machine = before.target if before.target in machines else machine

@@ -52,7 +52,8 @@ class Judge:
         """
         found: Counter[Any] = Counter(tuple(row) for row in rows)
         expected: Counter[Any] = Counter(self._expected())
-        missing, others = expected - found, found - expected
+        missing = expected - found
+        others = found - expected
         if self.guarantee is Guarantee.AT_LEAST_ONCE:
             again = Counter({row: number for row, number in others.items() if row in expected})
             self.duplicates = again.total()

@@ -195,7 +195,8 @@ class _Run:
         return len(self._found) >= len(self.expected)
 
     def _compare(self, when: str) -> None:
-        found, expected = Counter(map(repr, self._found)), Counter(map(repr, self.expected))
+        found = Counter(map(repr, self._found))
+        expected = Counter(map(repr, self.expected))
         problems = [
             f"{rows.total()} records are {what}, such as {', '.join(list(rows)[:_SHOWN])}"
             for what, rows in (("missing", expected - found), ("too many", found - expected))

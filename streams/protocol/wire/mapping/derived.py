@@ -134,7 +134,8 @@ class _Derivation:
     def _slots(self, kind: Any, fields: Sequence[Field], value: str) -> list[_Slot]:
         """Match the parts of a message, tuple or single value to fields."""
         if _is_message(kind):
-            known, hints = _attributes(kind), _hints(kind)
+            known = _attributes(kind)
+            hints = _hints(kind)
             slots = []
             for item in fields:
                 name = item.attribute or (item.name if item.name in known else _ALIASES.get(item.name, item.name))
@@ -205,7 +206,10 @@ class _Derivation:
         topics = self._by_topic(of) if arguments and arguments[0] is TopicPartition else None
         if topics is not None:
             topic, partitions = topics
-            name, rows, number, inner = fresh("t"), fresh("p"), fresh("n"), fresh("v")
+            name = fresh("t")
+            rows = fresh("p")
+            number = fresh("n")
+            inner = fresh("v")
             assert isinstance(partitions.type, Array)
             struct = partitions.type.of
             if len(arguments) == 2:

@@ -297,7 +297,8 @@ def description(
 ) -> Translation[Any, Any]:
     """Return the translation of an API that describes groups; ``names`` is the field with the names of the groups."""
     row = tuple(item for item in fields if item.name != "group_id")
-    write, read = writer(response_class, row), reader(response_class, row)
+    write = writer(response_class, row)
+    read = reader(response_class, row)
     flags = [item.name for item in api.request_fields if item.name != names]
 
     def parse_request(message: Fields, version: int, client: ClientInformation) -> RequestParts[Any]:

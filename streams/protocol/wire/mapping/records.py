@@ -169,7 +169,8 @@ PRODUCE = Translation(
 
 
 def _fetch(request: Fetch, version: int) -> Fields:
-    most, limits = request.partition_max_bytes, request.limits
+    most = request.partition_max_bytes
+    limits = request.limits
     return {
         "max_wait_ms": request.max_wait_ms,
         "min_bytes": request.min_bytes,

@@ -70,7 +70,8 @@ CLUSTER_OPERATIONS = operations_bits(
     Operation.IDEMPOTENT_WRITE,
 )
 _REPLICAS = 1
-_OF_TOPIC, _DEFAULT = ConfigSource.TOPIC, ConfigSource.DEFAULT
+_OF_TOPIC = ConfigSource.TOPIC
+_DEFAULT = ConfigSource.DEFAULT
 
 
 # --- Metadata -----------------------------------------------------------------------------

@@ -17,7 +17,8 @@ from streams.protocol.wire.tables import transactions as tables
 #: First version of both for producers of transaction version 2.
 _SECOND: Final = 5
 
-_END, _COMMIT = derived(tables.END_TXN), derived(tables.TXN_OFFSET_COMMIT)
+_END = derived(tables.END_TXN)
+_COMMIT = derived(tables.TXN_OFFSET_COMMIT)
 
 
 def _end_request(message: Fields, version: int, client: ClientInformation) -> RequestParts[EndTxn]:
