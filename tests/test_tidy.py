@@ -54,7 +54,7 @@ CIRCLES = {
     "streams.dsl": {"branched", "cogrouped", "grouped", "grouped_table", "stream", "table", "windowed"},
     "streams.registry": {"protobuf_files", "schema"},
     "streams.runtime": {
-        *("calls", "context", "expiry", "task", "task_failures", "task_parts", "watching"),
+        *("context", "task"),
         *("instance", "instance_metrics"),
         *("thread", "thread_metrics"),
     },

@@ -231,7 +231,9 @@ class Consumer:
             WakeupError, BrokerError: see ``poll_blocks``.
         """
         self._check_open()
-        self._topics.check_given(self._state.partitions)
+        if not self._state.partitions and self._topics.is_empty:
+            # It would wait for ever.
+            raise ConfigError("poll() without a subscription or an assignment; call subscribe() or assign() first")
         self._unconsumed.keep(self._state.partitions)
         if self._unconsumed:
             return self._unconsumed.take_all()

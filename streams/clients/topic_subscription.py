@@ -4,7 +4,7 @@ Of the other packages, this module imports only ``core``.
 """
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from attrs import define, field, frozen
@@ -88,14 +88,10 @@ class TopicSubscription:
         self.names = ()
         self.broker_pattern = ""
 
-    def check_given(self, assigned: Collection[object]) -> None:
-        """Check that there is something to poll: a topic, a pattern, or a partition that is assigned.
-
-        Raises:
-            ConfigError: there is nothing, so that a poll would wait for ever.
-        """
-        if not assigned and not self.names and self.pattern is None and not self.broker_pattern:
-            raise ConfigError("poll() without a subscription or an assignment; call subscribe() or assign() first")
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is neither a topic nor a pattern."""
+        return not self.names and self.pattern is None and not self.broker_pattern
 
     def know(self, topics: Iterable[Topic[Any, Any]]) -> None:
         """Register topics, whose types are used to decode records."""

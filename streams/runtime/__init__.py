@@ -12,7 +12,6 @@ from streams.runtime.answering import with_own_bound as with_own_bound
 from streams.runtime.application_reset import ResetPlan as ResetPlan
 from streams.runtime.application_reset import ResetTarget as ResetTarget
 from streams.runtime.bounded import BoundedProgress as BoundedProgress
-from streams.runtime.calls import holding_nodes as holding_nodes
 from streams.runtime.changes import StoreChange as StoreChange
 from streams.runtime.changes import StoreChanges as StoreChanges
 from streams.runtime.changes import changes_of as changes_of
@@ -113,7 +112,8 @@ from streams.runtime.systemd import Notifier as Notifier
 from streams.runtime.systemd import ServiceManager as ServiceManager
 from streams.runtime.task import CHANGELOG_POSITION as CHANGELOG_POSITION
 from streams.runtime.task import Task as Task
-from streams.runtime.task_parts import TaskState as TaskState
+from streams.runtime.task import TaskState as TaskState
+from streams.runtime.task import TaskWatch as TaskWatch
 from streams.runtime.thread import StreamThread as StreamThread
 from streams.runtime.thread_metrics import of_task as of_task
 from streams.runtime.thread_metrics import time_lag as time_lag
@@ -122,4 +122,3 @@ from streams.runtime.topic_configs import changelog_config as changelog_config
 from streams.runtime.waiting import Wait as Wait
 from streams.runtime.waiting import passed_over as passed_over
 from streams.runtime.waiting import wait_of as wait_of
-from streams.runtime.watching import TaskWatch as TaskWatch

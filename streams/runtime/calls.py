@@ -5,15 +5,10 @@ new records; between runs, it forwards the results of finished calls.  The modul
 ``topology``.
 """
 
-from typing import TYPE_CHECKING
-
 from attrs import define, field
 
 from streams.core.calls import BlockingLoop, CallLoop
-from streams.topology import CallingNode, HoldingNode
-
-if TYPE_CHECKING:
-    from streams.runtime.task import Task
+from streams.topology import CallingNode
 
 _NO_LIMIT = 1 << 62
 
@@ -102,8 +97,3 @@ class TaskCalls:
             node.close()
         if self._is_owner:
             self.loop.close()
-
-
-def holding_nodes(task: "Task") -> list[HoldingNode]:
-    """Return the nodes of a task that hold records until async calls finish or batches are full."""
-    return [*task.batches, *(() if task.calls is None else task.calls.nodes)]

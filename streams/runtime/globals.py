@@ -15,8 +15,7 @@ from streams.core.metrics import Metrics
 from streams.core.threads import Threads
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.reading_thread import ReadingThread
-from streams.runtime.task import Task
-from streams.runtime.task_parts import TaskState
+from streams.runtime.task import Task, TaskState
 
 
 class LockedStore:

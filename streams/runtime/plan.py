@@ -27,10 +27,8 @@ from streams.runtime.outbox import NewColumns, Outbox, PartitionCounts, TopicCol
 from streams.runtime.punctuation import TimerHeap
 from streams.runtime.queues import TaskQueues
 from streams.runtime.sources import SourceReader, TaskInput
-from streams.runtime.task import Task
-from streams.runtime.task_parts import TaskParts, TaskState
+from streams.runtime.task import Task, TaskParts, TaskState, TaskWatch
 from streams.runtime.topic_configs import REPARTITION_CONFIG, changelog_config
-from streams.runtime.watching import TaskWatch
 from streams.state import RecordCache, StoreSpec
 from streams.topology import (
     CompiledSubTopology,

@@ -6,7 +6,7 @@ from streams.core.clock import VirtualClock
 from streams.core.config import StreamsConfig
 from streams.core.metrics import Metrics
 from streams.runtime.plan import ApplicationPlan, Existing
-from streams.runtime.task_parts import TaskState
+from streams.runtime.task import TaskState
 from streams.state import RecordCache, open_store
 from streams.topology import Topology, sub_topologies
 

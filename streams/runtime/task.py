@@ -6,36 +6,53 @@ effects.  A task is pure: it reads no clock, and performs no I/O except in its s
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal, Protocol
 
-from streams.core.errors import ProcessingError
+from attrs import define, field, frozen
+
+from streams.core.calls import CallLoop
+from streams.core.errors import ForeignFormatError, HandlerError, ProcessingError, StreamsError
+from streams.core.handlers import ErrorHandlerContext, FailureOrigin, ProducerRecord
 from streams.core.inlining import inlined
-from streams.core.metrics import DropReason
+from streams.core.metrics import DropReason, Metrics
 from streams.core.records import (
     NO_TIMESTAMP,
     Block,
     Headers,
+    Record,
     RecordContext,
     RecordMetadata,
+    TaskId,
     TopicPartition,
 )
 from streams.core.threads import INTERRUPTIONS
+from streams.core.user_code import expected_result
 from streams.runtime.calls import TaskCalls
 from streams.runtime.checkpoint import Checkpoint
 from streams.runtime.context import TaskNodeContext
-from streams.runtime.expiry import start_expiry
-from streams.runtime.idle import IdleClose, idle_close
-from streams.runtime.outbox import TopicColumns
-from streams.runtime.punctuation import Punctuations, Timer
-from streams.runtime.queues import PartitionQueue, Run
+from streams.runtime.handling import Handlers
+from streams.runtime.idle import IdleClose, IdleLimits, idle_close
+from streams.runtime.outbox import Outbox, TopicColumns
+from streams.runtime.punctuation import Punctuations, Timer, TimerHeap
+from streams.runtime.queues import PartitionQueue, Run, TaskQueues
 from streams.runtime.recording import OrderRecorder
 from streams.runtime.sampling import TaskSampling
 from streams.runtime.sources import SourceReader, TaskInput
-from streams.runtime.task_failures import TaskFailures
 from streams.runtime.task_metrics import TaskMetrics
-from streams.runtime.task_parts import TaskParts, TaskState
-from streams.state import Content, Store
-from streams.topology import BatchingNode, Process, PunctuationType, SinkNode, StreamTime
+from streams.state import Content, RecordCache, Store
+from streams.topology import (
+    BatchingNode,
+    CompiledSubTopology,
+    FlatMap,
+    FlatMapValues,
+    HoldingNode,
+    Map,
+    Process,
+    PunctuationType,
+    SinkNode,
+    StreamTime,
+    Topology,
+)
 
 _NO_ORIGIN = ("", -1, -1)
 #: Metadata entry of a store: the first changelog offset that the committed state does not contain.
@@ -52,6 +69,198 @@ def number_in(store: Store, entry: str) -> int:
 def commits_of(store: Store) -> int:
     """Return the number of the commit of its task after which a store was last written; 0 if it never was."""
     return number_in(store, _COMMITS)
+
+
+class TaskWatch(Protocol):
+    """Observes tasks, for example to trace their records."""
+
+    def opened(self, task: "Task") -> None:
+        """Handle the opening of a task, whose program is bound but whose processors may not be initialized yet."""
+        ...
+
+    def store(self, task: "Task", node: str, name: str, view: Any) -> Any:
+        """Return the store view that a node uses: ``view``, or a wrapper that observes calls of its methods."""
+        ...
+
+
+@define
+class TaskState:
+    """The initial state of a task: its stores by name, and the checkpoint of its last commit.
+
+    If ``is_complete`` is False, the stores have yet to be restored, and the driver calls ``initialize`` later.
+
+    Stream-time punctuations continue from the checkpoint.  Wall-clock punctuations do so only with
+    ``carries_wall_clock``, for a wall clock that follows the records; otherwise they are rescheduled, as in Kafka
+    Streams.  With ``carries_cancelled``, cancelled punctuations stay cancelled; this is for runs that continue an
+    earlier run.  It must be False if processors are recreated within a run, since a new processor schedules its
+    punctuations again.
+    """
+
+    stores: Mapping[str, Store]
+    global_stores: Mapping[str, Any] = field(factory=dict)
+    checkpoint: Checkpoint = field(factory=Checkpoint)
+    is_complete: bool = True
+    carries_wall_clock: bool = False
+    carries_cancelled: bool = False
+    #: Whether wall-clock time passes: the driver calls ``close_idle``, so that the stream time of idle operators
+    #: advances, and answers of look-ups age.
+    is_timed: bool = True
+    #: The event loop for calls of async functions; with None the task waits for them, on a loop of its own.
+    call_loop: CallLoop | None = None
+
+
+@frozen
+class TaskParts:
+    """The parts of a task, as assembled by its plan.
+
+    Args:
+        regroups: Whether the outputs of this task and of others of its sub-topology are merged in a repartition topic.
+        timer_heap: The heap that orders punctuations with the same due time.
+        cache: The record cache, or None without caching.
+        watch: The observer of the task, which is notified once the task's program is bound, or None.
+        now_ms: Wall-clock time, in epoch milliseconds.
+        idle_limits: The idle limits of the sources, or None if stream time is advanced by records only.
+    """
+
+    task_id: TaskId
+    application_id: str
+    topology: Topology
+    compiled: CompiledSubTopology
+    inputs: Sequence[TaskInput]
+    readers: Mapping[TopicPartition, SourceReader]
+    queues: TaskQueues
+    state: TaskState
+    outbox: Outbox
+    metrics: Metrics
+    handlers: Handlers
+    now_ms: int
+    regroups: bool = False
+    timer_heap: TimerHeap = field(factory=TimerHeap)
+    cache: RecordCache | None = None
+    watch: TaskWatch | None = None
+    idle_limits: IdleLimits | None = None
+
+
+@define(eq=False)
+class TaskFailures:
+    """Handles the failures of one task."""
+
+    _task: "Task"
+    #: The failure for which a handler returned "fail"; no other handler is called for it.
+    _decided: ProcessingError | None = None
+
+    def is_final(self, error: BaseException) -> bool:
+        """Return whether an error fails the task without a call to an exception handler."""
+        return error is self._decided or isinstance(error, HandlerError)
+
+    def of_record(self, error: BaseException, node: str | None) -> ProcessingError:
+        """Return the error to raise for a failure at a node; it names the position of the current record."""
+        task = self._task
+        metadata = task.record_metadata()
+        where = f" at {metadata.topic}-{metadata.partition} offset {metadata.offset}" if metadata else ""
+        what = str(error) if isinstance(error, StreamsError) else f"{type(error).__name__}: {error}"
+        operator = getattr(task.topology.nodes.get(node or ""), "operator", None)
+        if isinstance(operator, Map | FlatMap | FlatMapValues):
+            what += expected_result(error, operator.mapper, operator.result)
+        return ProcessingError(
+            f"task {task.task_id}, node {node!r}{where}: {what}",
+            node=node,
+            task_id=task.task_id,
+            topic=metadata.topic if metadata else None,
+            partition=metadata.partition if metadata else None,
+            offset=metadata.offset if metadata else None,
+        )
+
+    def decided(self, error: BaseException, node: str | None) -> ProcessingError:
+        """Return the error to raise for a failure at a node, and call no other handler for this error."""
+        self._decided = self.of_record(error, node)
+        return self._decided
+
+    def of_call(self, error: BaseException, what: str, node: str, time_ms: int) -> ProcessingError:
+        """Return the error to raise for a failure in a call that no record causes, such as a punctuation."""
+        return ProcessingError(
+            f"task {self._task.task_id}, node {node!r}, {what} at {time_ms}: {type(error).__name__}: {error}",
+            node=node,
+            task_id=self._task.task_id,
+        )
+
+    def skips_punctuation(self, node: str, error: Exception) -> bool:
+        """Call the processing handler for a punctuation that failed; return whether the task continues."""
+        handlers = self._task.handlers
+        return handlers.settings.may_skip("processing_handler") and handlers.skips(
+            "processing_handler", self._context(node), None, error
+        )
+
+    def skips_unwritable(
+        self, node: str, record: ProducerRecord[Any, Any], error: Exception, origin: FailureOrigin
+    ) -> bool:
+        """Call the production handler for an output that a sink cannot write; return whether the task continues."""
+        return self._task.handlers.skips("production_handler", self._context(node, origin), record, error)
+
+    def answer_about_unsent(
+        self, record: ProducerRecord[Any, Any], error: Exception
+    ) -> Literal["fail", "continue", "retry"]:
+        """Call the production handler for an output that could not be sent; its source record is no longer known."""
+        task = self._task
+        context = ErrorHandlerContext(
+            task.sink_of(record.topic),
+            task.task_id,
+            None,
+            -1,
+            -1,
+            record.timestamp_ms,
+            record.headers,
+            origin="send",
+            dead_letter_topic=task.handlers.settings.dead_letter_topic,
+        )
+        return task.handlers.answer("production_handler", context, record, error)
+
+    def on_error(self, node: str, error: Exception, key: Any, value: Any, timestamp_ms: int, headers: Any) -> None:
+        """Call the processing handler for a record that failed at a node.
+
+        Raises:
+            ProcessingError: the handler returned "fail".
+        """
+        if self.is_final(error) or isinstance(error, ForeignFormatError):
+            # Data in a foreign format in a store is not the fault of this record.
+            raise error
+        record = Record(key, value, timestamp_ms, headers or ())
+        if not self._task.handlers.skips("processing_handler", self._context(node), record, error):
+            raise self.decided(error, node) from error
+
+    def check(self, call: Callable[[], None]) -> None:
+        """Call a function that processes a known record outside of a run of records.
+
+        Raises:
+            ProcessingError: the function failed.
+        """
+        try:
+            call()
+        except INTERRUPTIONS:
+            raise
+        except BaseException as error:
+            if self.is_final(error):
+                raise
+            raise self.decided(error, self._task.program.failed_node(error)) from error
+
+    def _context(self, node: str, origin: FailureOrigin | None = None) -> ErrorHandlerContext:
+        """Return the handler context for a failure at a node."""
+        task = self._task
+        topic, number, offset = task.origin()
+        timestamp_ms, headers, key, value = task.raw_record()
+        return ErrorHandlerContext(
+            node,
+            task.task_id,
+            topic or None,
+            number,
+            offset,
+            timestamp_ms,
+            headers,
+            key,
+            value,
+            origin,
+            task.handlers.settings.dead_letter_topic,
+        )
 
 
 class Task:
@@ -84,37 +293,13 @@ class Task:
         #: Non-empty if the run must end after the current record.
         self.stop: list[bool] = []
         self.readers = dict(parts.readers)
-        self._measure(parts)
-        self._forget_run()
-        self._take_state(parts.state)
-        self.watch = parts.watch
-        self._bind(parts)
-        if parts.state.is_complete:
-            self.initialize()
-
-    def _measure(self, parts: TaskParts) -> None:
         #: Traces sampled records, or None.
         self.sampling: TaskSampling | None = None
         self.sensors = TaskMetrics(parts.metrics, parts.task_id, parts.application_id, parts.topology, self.sink_of)
         self.queues.enforced = self.sensors.enforced
         self.outbox.on_drained = lambda columns: self.sensors.produced(columns, self.now_ms)
-
-    def _forget_run(self) -> None:
-        """Reset the attributes that refer to the records being processed."""
-        #: The current run, and an iterator over its values.
-        self._run: Run | None = None
-        self._values: Any = None
-        #: The input of all records in the run, or None if there are several inputs.
-        self._item: TaskInput | None = None
-        self._override: RecordContext | None = None
-        #: Raw key and value of the record of the override, if they are known.
-        self._raw: tuple[bytes | None, bytes | None] = (None, None)
-        self._time_memo = (0, NO_TIMESTAMP)
-        #: Time of the current or last punctuation.
-        self._punctuated_ms = NO_TIMESTAMP
-
-    def _take_state(self, state: TaskState) -> None:
-        """Restore the stream times of the last commit, and connect the stores to the counter of expired records."""
+        self._forget_run()
+        state = parts.state
         self.initial = state
         self.stores = state.stores
         #: Number of commits of the task.  Committed offsets may have been set by another client since.
@@ -134,6 +319,24 @@ class Task:
                 self.readers[partition].partition_time_ms = time
         for name, store in self.stores.items():
             store.on_expired = partial(self.metrics.drop, DropReason.EXPIRED, task=self.task_id, node=name)
+        self.watch = parts.watch
+        self._bind(parts)
+        if state.is_complete:
+            self.initialize()
+
+    def _forget_run(self) -> None:
+        """Reset the attributes that refer to the records being processed."""
+        #: The current run, and an iterator over its values.
+        self._run: Run | None = None
+        self._values: Any = None
+        #: The input of all records in the run, or None if there are several inputs.
+        self._item: TaskInput | None = None
+        self._override: RecordContext | None = None
+        #: Raw key and value of the record of the override, if they are known.
+        self._raw: tuple[bytes | None, bytes | None] = (None, None)
+        self._time_memo = (0, NO_TIMESTAMP)
+        #: Time of the current or last punctuation.
+        self._punctuated_ms = NO_TIMESTAMP
 
     def _bind(self, parts: TaskParts) -> None:
         """Bind the program to this task, child nodes first."""
@@ -186,7 +389,7 @@ class Task:
         """
         for context in self._contexts.values():
             context.initialize()
-        start_expiry(self)
+        self._start_expiry()
         state = self.initial
         self.punctuations.resume(
             state.checkpoint.timers,
@@ -194,6 +397,29 @@ class Task:
             with_cancelled=state.carries_cancelled,
         )
         self.is_initialized = True
+
+    def _start_expiry(self) -> None:
+        """Set the clock of stores that have a TTL, and schedule the removal of their expired entries.
+
+        The clock is the stream time of the task, and the due time of the punctuation is part of its checkpoint: what is
+        removed, within one bucket of time after its expiry, does not depend on restarts.
+        """
+        for name, store in self.stores.items():
+            if store.spec.ttl_ms < 0:
+                continue
+            opened: Any = store
+            expiry = opened.expiry
+            expiry.clock = self.stream_time_ms
+            node = self.topology.store_users[name][0]
+            due_from_ms = self.stream_time_ms()
+            self.punctuations.schedule(
+                node, expiry.bucket_ms, PunctuationType.STREAM_TIME, expiry.sweep, None, due_from_ms
+            )
+
+    @property
+    def holding_nodes(self) -> list[HoldingNode]:
+        """The nodes that hold records until async calls finish or batches are full."""
+        return [*self.batches, *(() if self.calls is None else self.calls.nodes)]
 
     # --- input ------------------------------------------------------------------------
 

@@ -28,9 +28,8 @@ from streams.runtime.plan import ApplicationPlan
 from streams.runtime.recording import Opening, OrderRecorder
 from streams.runtime.restore import Restorer, changelog_position
 from streams.runtime.sampling import TaskSampling
-from streams.runtime.task import Task, commits_of
+from streams.runtime.task import Task, TaskState, commits_of
 from streams.runtime.task_logs import LastCommit, TaskLogReader, TaskLogs
-from streams.runtime.task_parts import TaskState
 from streams.state import RecordCache
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,6 @@ from streams.core.clock import Clock
 from streams.core.metrics import Amounts, MetricPlace, Metrics, Reading, Stopwatch, table
 from streams.core.records import NO_TIMESTAMP, Block, TopicPartition
 from streams.core.threads import copied
-from streams.runtime.calls import holding_nodes
 from streams.runtime.queues import PartitionQueue
 from streams.runtime.task import Task
 from streams.runtime.waiting import wait_of
@@ -126,7 +125,7 @@ def of_task(task: Task, place: MetricPlace, now_ms: int) -> Iterator[Reading]:
         at = place._replace(store=name, store_type=store.type_name)
         for property_name, found in store.properties().items():
             yield table.PROPERTIES[property_name], at, found
-    for node in holding_nodes(task):
+    for node in task.holding_nodes:
         at = place._replace(node=node.name)
         yield table.RECORDS_HELD, at, len(node.held)
     for node in () if task.calls is None else task.calls.nodes:

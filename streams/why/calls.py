@@ -3,7 +3,7 @@
 from streams.core.records import RecordMetadata
 from streams.core.user_code import located
 from streams.dsl.operators import AsyncMap, BatchMap, LookUp
-from streams.runtime import Task, holding_nodes
+from streams.runtime import Task
 from streams.topology import HeldRecord, HeldState
 from streams.why.question import duration, moment
 from streams.why.trace import Step, is_from
@@ -41,7 +41,7 @@ def _call_text(held: HeldRecord) -> str:
 
 def wait_of(step: Step, operator: AsyncMap | LookUp | BatchMap, task: Task | None) -> _Reason:
     """Return the reason why the record of a step waits, or the reason that its call or batch had no result."""
-    nodes = [] if task is None else [node for node in holding_nodes(task) if node.name == step.node]
+    nodes = [] if task is None else [node for node in task.holding_nodes if node.name == step.node]
     for held in (held for node in nodes for held in node.waiting()):
         if task is not None and is_from(step, held) and held.value is step.value:
             return _batched(operator, held) if isinstance(operator, BatchMap) else _called(operator, held, task.now_ms)

@@ -13,7 +13,7 @@ from attrs import define, field
 from streams.core.metrics import DropReason
 from streams.core.records import NO_TIMESTAMP, TaskId, TopicPartition
 from streams.dsl.operators import StreamGlobalTableJoin
-from streams.runtime import Task, TaskInput, holding_nodes
+from streams.runtime import Task, TaskInput
 from streams.topology import (
     HeldRecord,
     HoldingNode,
@@ -135,7 +135,7 @@ class TaskRecorder:
         through = sink.topic if isinstance(sink, SinkNode) and sink.topic in self._through else None
         operator_time = self.task.operator_times
         read_rows = self._row_reader(node)
-        holder = next((found for found in holding_nodes(self.task) if found.name == node), None)
+        holder = next((found for found in self.task.holding_nodes if found.name == node), None)
         waiting = self._waiting.setdefault(node, [])
         if holder is not None:
             self._holders[node] = holder

@@ -15,7 +15,7 @@ from streams.replay.run.session import ReplaySession
 from streams.replay.storage.segments import ExtentReader
 from streams.runtime.checkpoint import Checkpoint
 from streams.runtime.plan import ApplicationPlan
-from streams.runtime.task_parts import TaskState
+from streams.runtime.task import TaskState
 from streams.state.opening import open_store
 from topology_examples.nexmark import Bid
 

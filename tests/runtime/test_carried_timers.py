@@ -11,8 +11,7 @@ from streams.core.metrics import Metrics
 from streams.core.records import Block, TopicPartition
 from streams.runtime.checkpoint import Checkpoint
 from streams.runtime.plan import ApplicationPlan
-from streams.runtime.task import Task
-from streams.runtime.task_parts import TaskState
+from streams.runtime.task import Task, TaskState
 
 numbers = Topic("numbers", key=str, value=int)
 INPUT = TopicPartition("numbers", 0)

@@ -28,8 +28,7 @@ from streams.core.records import Block, TopicPartition
 from streams.runtime.checkpoint import Checkpoint
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.progress import ProgressBoard
-from streams.runtime.task import Task
-from streams.runtime.task_parts import TaskState
+from streams.runtime.task import Task, TaskState
 from streams.state import open_store
 from streams.testing import TopologyTestDriver
 

@@ -13,8 +13,7 @@ from streams.core.records import Block
 from streams.dsl.builder import build_topology
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.stage import AsTheyCome, InStep, Stage, WhenCertain
-from streams.runtime.task import Task
-from streams.runtime.task_parts import TaskState
+from streams.runtime.task import Task, TaskState
 from tests.runtime.bounded_runs import NUMBERS, started
 from tests.waiting import WATCHDOG_MS
 
