@@ -4,21 +4,23 @@
 none is named, and prints the faults of each two hundred seeds.  It continues with the seed after one that failed, and
 returns 1 if one has.  The world ``combined`` is that of generated topologies, always with exactly-once: another one for
 each forty seeds.  The world ``stepped`` is that of generated topologies behind repartition topics: another one for each
-ten seeds, of which every third is run with at-least-once.
+ten seeds, of which every third is run with at-least-once.  So is ``cyclic``, with foreign-key joins.
 """
 
 import argparse
 import gc
 import sys
+from functools import partial
+from typing import Any
 
 from streams.testing import SimulationError
-from streams.testing.simulation.outcome import KeyRows, OutputPlace
-from tests.testing.simulation import stepped
+from tests.testing.simulation import cyclic, stepped
 from tests.testing.simulation.combined import Combined, differences, driven
 from tests.testing.simulation.worlds import WORLDS, storm
 
 COMBINED = "combined"
-STEPPED = "stepped"
+#: Worlds whose outputs are compared with those of a bounded run.
+BACKLOGS: dict[str, Any] = {"stepped": stepped, "cyclic": cyclic}
 
 #: Seeds of one simulation: so many that each fault and feature must have occurred.
 _CHUNK = 200
@@ -61,28 +63,29 @@ def run_combined(first: int, count: int) -> tuple[int, list[int]]:
     return passed - len(failed), failed
 
 
-def run_stepped(first: int, count: int) -> tuple[int, list[int]]:
-    """Return the number of worlds behind repartition topics that passed, and the seeds that failed."""
+def run_backlog(world: str, first: int, count: int) -> tuple[int, list[int]]:
+    """Return the number of worlds of topologies that read a backlog that passed, and the seeds that failed."""
+    module = BACKLOGS[world]
     failed = list[int]()
-    expected: dict[OutputPlace, KeyRows] = {}
+    expected: Any = None
     for seed in range(first, first + count):
-        topology = stepped.topology_of(seed)
-        if seed == first or seed % stepped.SEEDS_OF_TOPOLOGY == 0:
-            expected = stepped.from_files(topology)
-        if found := stepped.differences(topology, expected, seed):
-            print(f"{STEPPED}, seed {seed}: {found}", flush=True)
+        topology = module.topology_of(seed)
+        if seed == first or seed % module.SEEDS_OF_TOPOLOGY == 0:
+            expected = module.from_files(topology)
+        if found := module.differences(topology, expected, seed):
+            print(f"{world}, seed {seed}: {found}", flush=True)
             failed.append(seed)
         gc.collect()
         done = seed + 1 - first
         if done % _SEEDS_OF_TOPOLOGY == 0:
-            print(f"{STEPPED}: {done - len(failed)} of {done} passed", flush=True)
+            print(f"{world}: {done - len(failed)} of {done} passed", flush=True)
     return count - len(failed), failed
 
 
 def main(arguments: list[str]) -> int:
     """Run the worlds that are named, and print a line for each."""
     parser = argparse.ArgumentParser(prog="python -m tests.testing.simulation.many", description=__doc__)
-    generated = {COMBINED: run_combined, STEPPED: run_stepped}
+    generated = {COMBINED: run_combined, **{world: partial(run_backlog, world) for world in BACKLOGS}}
     parser.add_argument("worlds", nargs="*", choices=[[], *WORLDS, *generated], metavar="WORLD")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=_CHUNK)

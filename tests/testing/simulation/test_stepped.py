@@ -5,6 +5,7 @@ import gc
 import pytest
 
 from streams import ConfigError, StreamsBuilder
+from streams.runtime.lane_queue import PartitionLanes
 from streams.testing import SimulationError, simulate
 from tests.testing.simulation import order_mutations
 from tests.testing.simulation.stepped import GUARANTEES, differences, from_files, topology_of
@@ -28,13 +29,18 @@ def test_live_results_are_those_of_files_in_a_storm(world: int) -> None:
 @pytest.mark.world
 @pytest.mark.seeds("name", order_mutations.FOUND, 5)
 def test_deliberate_bug_of_the_order_is_found(name: str) -> None:
-    """By the world that is known, or where the code has changed since by another of the first ones."""
+    """By the world that is known, or where the code has changed since by another of the first ones.
+
+    Other outputs count, and what the world says of the product: an error, or that it does not come to rest.  An error
+    of the lines of the bug itself says nothing of either.
+    """
     for world in (order_mutations.FOUND[name], *range(ENOUGH)):
         topology = topology_of(world)
         expected = from_files(topology)
         with order_mutations.ALL[name]():
             difference = differences(topology, expected, world)
         gc.collect()
+        assert_not_broken()
         if difference:
             return
     raise AssertionError(f"{name} is not found")
@@ -44,6 +50,26 @@ def test_deliberate_bug_of_the_order_is_found(name: str) -> None:
 def test_deliberate_bug_that_no_world_shows_is_found_by_the_rule_itself(name: str) -> None:
     with order_mutations.ALL[name](), pytest.raises(AssertionError):
         order_mutations.ELSEWHERE[name]()
+    assert_not_broken()
+
+
+def test_an_error_of_a_deliberate_bug_itself_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of what it calls is one of the product."""
+    monkeypatch.setattr(order_mutations, "BROKEN", [])
+
+    with order_mutations.drops_when_fetched():
+        with pytest.raises(AttributeError):
+            PartitionLanes(frozenset()).add(None)
+        assert len(order_mutations.BROKEN) == 1
+    with order_mutations.places_are_timestamps(), pytest.raises(AttributeError):
+        PartitionLanes(frozenset()).add(None)
+    assert len(order_mutations.BROKEN) == 1
+
+
+def assert_not_broken() -> None:
+    broken = list(order_mutations.BROKEN)
+    order_mutations.BROKEN.clear()
+    assert broken == []
 
 
 @pytest.mark.case
