@@ -83,7 +83,8 @@ def test_every_operator_has_an_example_in_the_guide(kind):
 
 def test_every_page_is_in_the_navigation():
     listed = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
-    pages = [page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")]
+    decisions = (DOCS / "decisions" / "README.md").read_text(encoding="utf-8")
+    pages = [page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md") if f"({page.name})" not in decisions]
 
     assert [page for page in pages if not re.search(rf"^ +- {re.escape(page)}$", listed, re.MULTILINE)] == []
 
@@ -127,7 +128,8 @@ def test_every_invariant_is_held_by_a_test_that_is_there():
 
 
 #: Pages about the inside of the library, and the modules that they name as places of a reader's own.
-INSIDE = ("architecture.md", "one-record.md", "non-obvious.md", "glossary.md", "contributing.md", "decisions/README.md")
+DECISIONS = tuple(page.relative_to(DOCS).as_posix() for page in sorted((DOCS / "decisions").glob("[0-9]*.md")))
+INSIDE = ("architecture.md", "one-record.md", "non-obvious.md", "glossary.md", "contributing.md", *DECISIONS)
 OWN_MODULES = {"dsl/operators/x.py", "cli/x.py"}
 
 
@@ -170,3 +172,19 @@ def test_the_changelog_says_each_change_in_one_short_line():
     assert len(text.encode()) <= CHANGELOG_BYTES
     assert [line for line in lines if line and not line.startswith("- ") and not headings.fullmatch(line)] == []
     assert [line for line in lines if len(line) > ENTRY_CHARACTERS] == []
+
+
+DECISION_LINES = 40
+
+
+def test_a_decision_is_a_short_dated_file_in_the_list():
+    listed = (DOCS / "decisions" / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \[(\d+)\]\((\S+)\) (.*) \| (\S+) \|$", listed, re.MULTILINE)
+    texts = {page: (DOCS / page).read_text(encoding="utf-8") for page in DECISIONS}
+    heads = [re.match(r"# (\d+)\. (.*)\n\n(\d{4}-\d\d-\d\d)", text) for text in texts.values()]
+    parts = [re.findall(r"^\*\*(\w+)\.\*\* \S", text, re.MULTILINE) for text in texts.values()]
+
+    assert [f"decisions/{file}" for _, file, _, _ in rows] == list(DECISIONS)
+    assert [head and (head[1].zfill(4), head[2], head[3]) for head in heads] == [(n, it, at) for n, _, it, at in rows]
+    assert [page for page, text in texts.items() if text.count("\n") > DECISION_LINES] == []
+    assert [it for it in parts if it != ["Context", "Decision", "Consequences"]] == []

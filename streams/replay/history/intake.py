@@ -17,7 +17,7 @@ from streams.replay.history.ingest import IngestReport, IngestWork, Piece, sourc
 from streams.replay.storage.extents import Extents, by_partition
 from streams.replay.storage.places import Place
 
-#: Approximate bytes that one call reads; measured in docs/decisions.
+#: Approximate bytes that one call reads; measured in docs/decisions/0020-files-without-a-shuffle.md.
 PART_BYTES = 32 << 20
 #: Assumed compression ratio of gzip files.
 GZIP_FACTOR = 5
