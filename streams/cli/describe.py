@@ -28,7 +28,7 @@ def execute(options: argparse.Namespace) -> int:
     """Print the description of the topology."""
     from streams.cli.scripts import Script, load
     from streams.core.config import StreamsConfig
-    from streams.runtime import out_of_step
+    from streams.runtime import steps
     from streams.topology import describe
 
     script = Script.parse(options.script)
@@ -40,7 +40,7 @@ def execute(options: argparse.Namespace) -> int:
 
         print("\n\n".join(programs(topology, config)), end="")
         return 0
-    description = describe(topology, has_cache=config.cache_max_bytes > 0, out_of_step=out_of_step(topology, config))
+    description = describe(topology, has_cache=config.cache_max_bytes > 0, steps=steps(topology, config))
     if options.format == "json":
         print(description.to_json())
     elif options.format == "mermaid":

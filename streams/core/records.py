@@ -7,6 +7,7 @@ This module imports no other module of the package.
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from zlib import crc32
 
 from attrs import define, field, frozen
 
@@ -24,6 +25,9 @@ _PARTITION_BITS = 24
 
 #: Lane of records that no task of a ``streams`` application has written.
 NO_LANE = -1
+
+#: Bits of a lane for the task; those above tell applications apart, in topics that others may write too.
+_TASK_BITS = 36
 
 
 class TopicPartition(NamedTuple):
@@ -156,6 +160,11 @@ def lane_of(task_id: TaskId) -> int:
     return task_id.sub_topology << _PARTITION_BITS | task_id.partition
 
 
+def lanes_base(application_id: str) -> int:
+    """Return what is added to the lanes of an application in topics that others may write too."""
+    return (1 + crc32(application_id.encode()) % (1 << 26)) << _TASK_BITS
+
+
 def task_of(lane: int) -> TaskId:
     """Return the task that writes a lane."""
     return TaskId(lane >> _PARTITION_BITS, lane & (1 << _PARTITION_BITS) - 1)
@@ -191,6 +200,16 @@ class Lanes:
     def of_one(cls, lane: int, places: Sequence[int]) -> "Lanes":
         """Return the rows of records of one lane."""
         return cls(array("q", [lane]) * len(places), places)
+
+    def above(self, base: int) -> "Lanes":
+        """Return the rows with lanes relative to ``base`` (``lanes_base``); records of others belong to no lane."""
+        numbers = {lane: lane - base for lane in set(self.lanes)}
+        own = {lane: number for lane, number in numbers.items() if 0 <= number < 1 << _TASK_BITS}
+        lanes = array("q", [own.get(lane, NO_LANE) for lane in self.lanes])
+        if len(own) == len(numbers):
+            return Lanes(lanes, self.places)
+        rows = zip(lanes, self.places, strict=True)
+        return Lanes(lanes, array("q", [NO_TIMESTAMP if lane == NO_LANE else place for lane, place in rows]))
 
     @classmethod
     def of(cls, records: "LanedRecords") -> "Lanes":

@@ -28,6 +28,7 @@ from streams.runtime.grouping import START_OVER as START_OVER
 from streams.runtime.homes import home_of as home_of
 from streams.runtime.in_step import out_of_step as out_of_step
 from streams.runtime.in_step import out_of_step_text as out_of_step_text
+from streams.runtime.in_step import steps as steps
 from streams.runtime.instance import Instance as Instance
 from streams.runtime.instance_metrics import metrics_of as metrics_of
 from streams.runtime.lanes import merge_lanes as merge_lanes

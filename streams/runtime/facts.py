@@ -72,10 +72,12 @@ class PartitionLayout:
 
     partitions: Mapping[str, int]
     groups: Mapping[str, int] = field(factory=dict)
+    #: Topics that tasks write and read, and that may be compacted.
+    compacted: tuple[str, ...] = ()
 
     def key(self) -> tuple[Any, ...]:
         """Return a hashable key that identifies the layout."""
-        return tuple(sorted(self.partitions.items())), tuple(sorted(self.groups.items()))
+        return tuple(sorted(self.partitions.items())), tuple(sorted(self.groups.items())), self.compacted
 
 
 @frozen

@@ -1,4 +1,6 @@
-"""Which repartition topics a live run does not read in step, by place, and why: for descriptions and for the log.
+"""Which topics a live run reads in step, by place, and why not the others: for descriptions and for the log.
+
+These are repartition topics, and topics of the user that tasks both write and read.
 
 The module imports only ``core`` and ``topology`` from outside ``runtime``.
 """
@@ -14,12 +16,18 @@ from streams.topology import Topology, sub_topologies
 log = logging.getLogger(__name__)
 
 
-def out_of_step(topology: Topology, config: StreamsConfig) -> dict[str, str]:
-    """Return the repartition topics that a live run reads as records come, each with the reason.
+def steps(topology: Topology, config: StreamsConfig) -> dict[str, str | None]:
+    """Return the topics that tasks write and read, each with the reason why a live run reads it as records come.
 
-    Topics that are written by too many tasks are not among them, since partition counts are not known here.
+    The reason is None if it is read in step.  Some reasons only a cluster tells: partition counts, by which too many
+    tasks may write a topic, and cleanup policies.
     """
-    return ApplicationPlan(topology, config, VirtualClock(0), {}, sub_topologies(topology), {}).out_of_step()
+    return ApplicationPlan(topology, config, VirtualClock(0), {}, sub_topologies(topology), {}).steps()
+
+
+def out_of_step(topics: Mapping[str, str | None]) -> dict[str, str]:
+    """Return those of ``steps`` that are not read in step, each with the reason."""
+    return {topic: reason for topic, reason in topics.items() if reason is not None}
 
 
 def out_of_step_text(topics: Mapping[str, str]) -> str:
@@ -31,8 +39,8 @@ def out_of_step_text(topics: Mapping[str, str]) -> str:
 
 
 def log_out_of_step(plan: ApplicationPlan) -> None:
-    """Log the repartition topics that are not read in step; nothing if all are."""
-    topics = plan.out_of_step()
+    """Log the topics that are not read in step; nothing if all are."""
+    topics = out_of_step(plan.steps())
     if topics:
         log.warning(
             "application %r: not read in step by event time, but as records come, as in Kafka Streams: %s",

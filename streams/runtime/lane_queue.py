@@ -266,7 +266,12 @@ class PartitionLanes:
         )
         batch = self._records.take(interleaved(order, [lane.rows for lane in waiting], starts))
         places = interleaved(order, [lane.places for lane in waiting], starts)
-        batch.lanes = Lanes(look_up(order, [lane.number for lane in waiting]), places)
+        numbers = look_up(order, [lane.number for lane in waiting])
+        if counts[0] and waiting[0].number == NO_LANE:
+            # They were taken as they come; but a place is expected of them in what follows.
+            rows = zip(numbers, places, batch.timestamps, strict=True)
+            places = int64(time if number == NO_LANE else place for number, place, time in rows)
+        batch.lanes = Lanes(numbers, places)
         for lane, count in zip(waiting, counts, strict=True):
             lane.advance(count)
         self.size -= len(batch)

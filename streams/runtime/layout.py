@@ -7,7 +7,7 @@ from outside ``runtime``.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
 from attrs import define, field
@@ -39,12 +39,15 @@ class Plans:
     _made: dict[object, ApplicationPlan] = field(factory=dict)
 
     def layout(
-        self, known: Mapping[str, int], committed: Mapping[TopicPartition, OffsetAndMetadata] = MappingProxyType({})
+        self,
+        known: Mapping[str, int],
+        committed: Mapping[TopicPartition, OffsetAndMetadata] = MappingProxyType({}),
+        compacted: Collection[str] = (),
     ) -> PartitionLayout:
         """Return the layout for the partition counts of all topics in the cluster.
 
         The ``committed`` offsets have the numbers of partition groups, also where a reset has deleted all state;
-        without them, the changelogs tell these numbers.
+        without them, the changelogs tell these numbers.  ``compacted`` topics are not read in step.
 
         Raises:
             TopologyError: a source topic is missing.
@@ -86,7 +89,7 @@ class Plans:
                 if found:
                     groups |= dict.fromkeys(sub.source_topics, min(found))
             groups |= self._committed_groups(counts, committed)
-        return PartitionLayout(counts, groups)
+        return PartitionLayout(counts, groups, tuple(sorted(compacted)))
 
     def _committed_groups(
         self, counts: Mapping[str, int], committed: Mapping[TopicPartition, OffsetAndMetadata]
@@ -130,6 +133,7 @@ class Plans:
                 existing=Existing(layout.groups),
             )
             plan.is_in_step = not self._has_lanes
+            plan.compacted = frozenset(layout.compacted)
             log_unmatched_patterns(plan, layout.partitions)
         return plan
 

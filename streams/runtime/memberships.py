@@ -16,6 +16,7 @@ from streams.core.records import TopicPartition
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.runtime.assignment import Blueprint, StreamsAssignor, TaskAssignment
 from streams.runtime.broker_assignment import BrokerAssignment
+from streams.runtime.facts import PartitionLayout
 from streams.runtime.layout import Plans, check_groups
 from streams.runtime.losses import check_inputs
 from streams.runtime.plan import ApplicationPlan, InternalTopicPlan
@@ -62,7 +63,13 @@ class LeaderMembership:
 
     def plan(self, known: Mapping[str, int]) -> ApplicationPlan:
         """Return the plan, in which new partitions join the groups that have the state of their keys."""
-        return self._plans.of(self._plans.layout(known, self._provisioner.committed()))
+        return self._plans.of(self._layout(known, self._provisioner.committed()))
+
+    def _layout(
+        self, counts: Mapping[str, int], committed: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> PartitionLayout:
+        compacted = () if self._is_bounded else self._provisioner.compacted(counts)
+        return self._plans.layout(counts, committed, compacted)
 
     def prepare(self, plan: ApplicationPlan, known: Mapping[str, int]) -> None:
         """Create the missing internal topics, and check the existing ones."""
@@ -77,7 +84,7 @@ class LeaderMembership:
         """Look up the source topics, create or check the internal topics, and return the input of an assignment."""
         known = self._provisioner.known()
         committed = self._provisioner.committed()
-        layout = self._plans.layout(known, committed)
+        layout = self._layout(known, committed)
         plan = self._plans.of(layout)
         self.prepare(plan, known)
         _check_committed(plan, committed, self._provisioner, is_bounded=self._is_bounded)

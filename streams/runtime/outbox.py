@@ -15,7 +15,7 @@ from streams.core.errors import ProcessingError, TopologyError
 from streams.core.handlers import FailureOrigin, ProducerRecord
 from streams.core.loops import PlacedRows, bytes_in, split_by_number
 from streams.core.partitioning import partitions_for
-from streams.core.records import NO_TIMESTAMP, Block, Headers, Lanes, RecordContext, TopicPartition
+from streams.core.records import NO_LANE, NO_TIMESTAMP, Block, Headers, Lanes, RecordContext, TopicPartition
 from streams.core.serde_pinned import KEY_TYPE_HEADER, VALUE_TYPE_HEADER
 from streams.core.serdes import BYTES, PinnedSerde, Serde
 from streams.core.topic import check_topic_name
@@ -39,6 +39,8 @@ class TopicColumns:
     partitions: dict[int, int] = field(factory=dict)
     #: The place of each record, if the records of the topic are merged by place, otherwise empty.
     places: "array[int]" = field(factory=lambda: array("q"))
+    #: The lane of the task in the topic; it means nothing without places.
+    lane: int = NO_LANE
 
 
 @define(eq=False)
@@ -53,6 +55,8 @@ class Drained:
     partitions: list[int]
     #: The place of each record, or None if the records of the topic are not merged by place.
     places: Sequence[int] | None = None
+    #: The lane of the task in the topic; it means nothing without places.
+    lane: int = NO_LANE
 
 
 #: A function that returns the partition count of each topic, by their names in the topology.  What it does not know it
@@ -73,9 +77,8 @@ class Outbox:
     """The pending output records of one task, by topic.
 
     ``physical`` returns the broker partition that stores a partition of the topology.  ``home`` is the partition number
-    of the task; records without a key go to this partition, modulo the partition count.  ``lane`` is the lane of the
-    task in the topics whose records are merged by place, for which ``is_merged`` returns True; it is None if no topic
-    is.
+    of the task; records without a key go to this partition, modulo the partition count.  ``lane_in`` returns the
+    lane of the task in a topic whose records are merged by place, otherwise None; it is None itself if no topic's are.
     """
 
     def __init__(
@@ -85,8 +88,7 @@ class Outbox:
         physical: Callable[[str, int], TopicPartition],
         is_internal: Callable[[str], bool],
         new_columns: NewColumns = TopicColumns,
-        lane: int | None = None,
-        is_merged: Callable[[str], bool] = lambda topic: False,
+        lane_in: Callable[[str], int | None] | None = None,
     ) -> None:
         self._home = home
         self._partition_counts = partition_counts
@@ -94,8 +96,7 @@ class Outbox:
         self.physical = physical
         self._is_internal = is_internal
         self._new_columns = new_columns
-        self._lane = lane
-        self._is_merged = is_merged
+        self._lane_in = lane_in
         self._topics: dict[str, TopicColumns] = {}
         #: The topics with places: a column that grows with their records, and the column of their places.
         self._placed: list[tuple[list[int], array[int]]] = []
@@ -116,7 +117,8 @@ class Outbox:
         columns = self._topics.get(topic)
         if columns is None:
             columns = self._topics[topic] = self._new_columns(topic, key_serde, value_serde)
-            if self._lane is not None and self._is_merged(topic):
+            if self._lane_in is not None and (lane := self._lane_in(topic)) is not None:
+                columns.lane = lane
                 self._placed.append((columns.timestamps, columns.places))
         return columns
 
@@ -132,7 +134,7 @@ class Outbox:
 
     def placed(self, timestamps: Sequence[int], places: Sequence[int]) -> Iterable[int]:
         """Return the timestamps of a run; as they are taken, each output gets the place of the row that leads to it."""
-        return self._rows.over(timestamps, places) if self._lane is not None else timestamps
+        return self._rows.over(timestamps, places) if self._lane_in is not None else timestamps
 
     def append(
         self,
@@ -267,6 +269,7 @@ class Outbox:
                     self._headers(columns),
                     self._partitions(columns, count) if count > 1 else [0] * len(columns.keys),
                     columns.places[:] or None,
+                    columns.lane,
                 )
             )
             for column in (columns.keys, columns.values, columns.timestamps, columns.places):
@@ -283,7 +286,8 @@ class Outbox:
 
     def joined(self, drained: Drained) -> Block:
         """Return records of a topic as one block, whatever their partitions."""
-        return self._block(drained.keys, drained.values, drained.timestamps, drained.headers, drained.places)
+        columns = drained.keys, drained.values, drained.timestamps, drained.headers, drained.places
+        return _block(drained.lane, *columns)
 
     def split(self, drained: Drained) -> list[tuple[TopicPartition, Block]]:
         """Return records of a topic as blocks by partition."""
@@ -292,7 +296,7 @@ class Outbox:
         chosen = drained.partitions
         columns = (drained.keys, drained.values, drained.timestamps, drained.headers, drained.places)
         return [
-            (physical(topic, partition), self._block(*rows))
+            (physical(topic, partition), _block(drained.lane, *rows))
             for partition, rows in split_by_number(chosen, columns).items()
         ]
 
@@ -325,13 +329,14 @@ class Outbox:
         some: Mapping[int, Headers] = columns.headers
         return [some.get(index, ()) + types if index in some else types for index in range(len(columns.keys))]
 
-    def _block(
-        self,
-        keys: Sequence[bytes | None],
-        values: Sequence[bytes | None],
-        timestamps: Sequence[int],
-        headers: Sequence[Headers] | None,
-        places: Sequence[int] | None,
-    ) -> Block:
-        lanes = None if places is None or self._lane is None else Lanes.of_one(self._lane, places)
-        return Block(keys, values, timestamps, headers, range(len(keys)), lanes=lanes)
+
+def _block(
+    lane: int,
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes | None],
+    timestamps: Sequence[int],
+    headers: Sequence[Headers] | None,
+    places: Sequence[int] | None,
+) -> Block:
+    lanes = None if places is None else Lanes.of_one(lane, places)
+    return Block(keys, values, timestamps, headers, range(len(keys)), lanes=lanes)

@@ -5,6 +5,7 @@ tasks.  The module imports only ``core``, ``state`` and ``topology`` from outsid
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from attrs import define, evolve, field, frozen
@@ -13,7 +14,7 @@ from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
 from streams.core.errors import ProcessingError
 from streams.core.metrics import Metrics, table
-from streams.core.records import TaskId, TopicPartition, lane_of
+from streams.core.records import TaskId, TopicPartition, lane_of, lanes_base
 from streams.core.serdes import BYTES
 from streams.core.timestamps import Extractor, extractor_for
 from streams.core.wrapping import ProcessorWrapper
@@ -43,6 +44,7 @@ from streams.topology import (
     resolve_partitions,
     stages,
     sub_topologies,
+    through_topics,
     validate,
 )
 
@@ -89,8 +91,10 @@ class ApplicationPlan:
     subs: list[SubTopology]
     groups: dict[TaskId, tuple[TopicPartition, ...]]
     has_lanes: bool = False
-    #: Whether repartition topics are read in step, by place: in a live run.
+    #: Whether repartition and through topics are read in step, by place: in a live run.
     is_in_step: bool = False
+    #: The through topics whose records may be removed one by one.
+    compacted: frozenset[str] = frozenset()
     #: The producing tasks, in the order of their lanes, by topic that is stored as lanes; empty without ``has_lanes``.
     lanes: dict[str, list[TaskId]] = field(factory=dict)
     #: By topic whose records reach a store: the number of partition groups among which its keys are divided; empty with
@@ -291,38 +295,51 @@ class ApplicationPlan:
         return set() if self.has_lanes else {self.physical_topic(topic) for topic in self.topology.internal_topics}
 
     def regroups(self, sub_topology: int) -> bool:
-        """Return whether the outputs of a sub-topology's tasks are merged in a repartition topic."""
+        """Return whether the outputs of a sub-topology's tasks are merged in a topic that tasks read."""
         sub = next(sub for sub in self.subs if sub.id == sub_topology)
-        return any(self.is_internal(topic) for topic in sub.sink_topics)
+        return any(self.is_internal(topic) or topic in self.in_step() for topic in self._written_by(sub))
 
     def in_step(self) -> frozenset[str]:
-        """Return the repartition topics whose records are read by place, as a bounded run reads them."""
+        """Return the topics whose records are read by place, as a bounded run reads them."""
         if self._in_step is None:
-            topics = self.topology.internal_topics.keys() - self.out_of_step().keys() if self.is_in_step else ()
-            self._in_step = frozenset(topics)
+            reasons = self.steps() if self.is_in_step else {}
+            self._in_step = frozenset(topic for topic, reason in reasons.items() if reason is None)
         return self._in_step
 
-    def out_of_step(self) -> dict[str, str]:
-        """Return the repartition topics that a live run reads as records come, not by place, each with the reason."""
-        topics = self.topology.internal_topics
+    def steps(self) -> dict[str, str | None]:
+        """Return the repartition and through topics, each with the reason why a live run does not read it by place.
+
+        The reason is None if it does.
+        """
+        subs = [evolve(sub, sink_topics=self._written_by(sub)) for sub in self.subs]
+        topics = [*self.topology.internal_topics, *through_topics(self.topology, subs)]
         reason = self._why_not_in_step()
         if reason is not None:
             return dict.fromkeys(topics, reason)
+        tables = {topic: store for store, topic in self.topology.source_changelogs.items()}
         cycles = self.cycles()
-        reasons = {topic: self._why_out_of_step(topic, cycles) for topic in topics}
-        return {topic: reason for topic, reason in reasons.items() if reason is not None}
+        return {topic: self._why_out_of_step(topic, cycles, tables.get(topic)) for topic in topics}
 
-    def is_merged(self, topic: str) -> bool:
-        """Return whether the records of a topic are merged by place, in a bounded or a live run."""
-        return self._lanes_of(topic) is not None if self.has_lanes else topic in self.in_step()
+    def lane_in(self, lane: int, topic: str) -> int | None:
+        """Return the lane of a task in a topic, or None if the records of the topic are not merged by place.
+
+        Others may write to a topic of the user, even tasks of another application: these have other lanes.
+        """
+        if self.has_lanes:
+            return lane if self._lanes_of(topic) is not None else None
+        if topic not in self.in_step():
+            return None
+        return lane if self.is_internal(topic) else lanes_base(self.config.application_id) + lane
 
     def patience_ms(self, topic: str) -> int:
-        """Return how long the readers of a repartition topic wait for a task that does not move; 0: not at all."""
-        own = self.topology.internal_topics[topic].patience_ms
-        return self.config.repartition_patience_ms if own is None else own
+        """Return how long the readers of a topic wait for a task that does not move; 0: not at all."""
+        internal = self.topology.internal_topics.get(topic)
+        if internal is None or internal.patience_ms is None:
+            return self.config.repartition_patience_ms
+        return internal.patience_ms
 
     def _why_not_in_step(self) -> str | None:
-        """Return why no repartition topic of a live run is read by place, or None if some are."""
+        """Return why no topic of a live run is read by place, or None if some are."""
         config = self.config
         if config.max_task_idle_ms < 0:
             return "max_task_idle_ms is -1"
@@ -332,16 +349,19 @@ class ApplicationPlan:
             return "a group of the streams protocol may have members in Java"
         return None
 
-    def _why_out_of_step(self, topic: str, cycles: Iterable[int]) -> str | None:
-        """Return why a repartition topic of a live run is not read by place, or None if it is."""
+    def _why_out_of_step(self, topic: str, cycles: Iterable[int], table: str | None) -> str | None:
+        """Return why a topic of a live run is not read by place, or None if it is; ``table`` is restored from it."""
         if not self._writing(topic).isdisjoint(cycles):
             return (
                 "its records come from a cycle, such as a foreign-key join, which would wait for itself: intermediate "
                 "results are not promised, final tables are equal"
             )
         if not self.patience_ms(topic):
-            own = self.topology.internal_topics[topic].patience_ms
-            return f"{'repartition_patience_ms' if own is None else 'its patience'} is 0"
+            return f"{'its patience' if self.config.repartition_patience_ms else 'repartition_patience_ms'} is 0"
+        if table is not None:
+            return f"store {table} is restored from it, in the order of its offsets"
+        if topic in self.compacted:
+            return "it is compacted (cleanup.policy), or its settings cannot be read: the lanes of its records get lost"
         count = len(self.writers(topic))
         if not lanes_fit(count):
             return f"the positions of {count} writing tasks have no room in the metadata of an offset"
@@ -350,7 +370,7 @@ class ApplicationPlan:
     def written_in_step(self, task_id: TaskId) -> list[str]:
         """Return the topics to which a task writes that are read in step."""
         sub = next(sub for sub in self.subs if sub.id == task_id.sub_topology)
-        return [topic for topic in sub.sink_topics if topic in self.in_step()]
+        return [topic for topic in self._written_by(sub) if topic in self.in_step()]
 
     def lane_numbers(self, topic: str) -> frozenset[int]:
         """Return the lanes in each partition of a topic that is read in step."""
@@ -543,8 +563,7 @@ class ApplicationPlan:
             self.physical(task_id),
             self.is_internal,
             new_columns,
-            lane_of(task_id) if self.has_lanes or self.in_step() else None,
-            self.is_merged,
+            partial(self.lane_in, lane_of(task_id)) if self.has_lanes or self.in_step() else None,
         )
         program = self._program(task_id.sub_topology, has_cache=cache is not None)
         handlers = Handlers(self.handlers, metrics, outbox)
@@ -676,7 +695,7 @@ class ApplicationPlan:
             self.extractor(node, item.topic),
             handlers,
             TopicPartition(item.name, item.number),
-            is_merged=self.is_merged(item.topic),
+            lanes_base=self.lane_in(0, item.topic),
         )
 
     def extractor(self, node: SourceNode, topic: str) -> Extractor:

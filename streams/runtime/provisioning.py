@@ -21,7 +21,7 @@ from streams.protocol.messages import TopicSpec
 from streams.protocol.transport import Cluster
 from streams.runtime.grouping import START_OVER
 from streams.runtime.plan import InternalTopicPlan
-from streams.topology import Topology, sub_topologies
+from streams.topology import Topology, sub_topologies, through_topics
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +85,18 @@ class Provisioner:
         """Return all committed offsets of the application's consumer group."""
         with self._admin() as admin:
             return admin.committed_offsets(self._config.application_id)
+
+    def compacted(self, counts: Mapping[str, int]) -> list[str]:
+        """Return the existing topics that tasks write and read, if they are compacted or their settings are secret."""
+        topics = through_topics(self._topology, sub_topologies(self._topology, counts))
+        topics = [topic for topic in topics if topic in counts]
+        try:
+            with self._admin() as admin:
+                described = admin.describe_topics(topics) if topics else {}
+        except BrokerError as error:
+            log.debug("settings of topics %s cannot be read: %s", ", ".join(topics), error)
+            return topics
+        return [name for name, topic in described.items() if "compact" in _policies(topic.config)]
 
     def groups(self) -> list[str]:
         """Return the IDs of all groups in the cluster."""

@@ -19,6 +19,7 @@ from streams.core.handlers import ErrorHandlerContext
 from streams.core.marks import REMEDY
 from streams.core.metrics import DropReason
 from streams.core.records import (
+    NO_LANE,
     NO_TIMESTAMP,
     Block,
     ConsumerRecord,
@@ -26,7 +27,6 @@ from streams.core.records import (
     Lanes,
     TaskId,
     TopicPartition,
-    places_of,
 )
 from streams.core.serde_pinned import KEY_TYPE_HEADER, VALUE_TYPE_HEADER
 from streams.core.serdes import PinnedSerde, Serde
@@ -83,8 +83,9 @@ class SourceReader:
     handlers: Handlers
     #: The partition of the topology if ``partition`` is a lane, otherwise None.
     known_as: TopicPartition | None = None
-    #: Whether the records are merged by place; otherwise the lanes of a repartition topic mean nothing.
-    is_merged: bool = False
+    #: What is added to the lanes of the application's tasks; None if the records are not merged by place, so that their
+    #: lanes mean nothing.
+    lanes_base: int | None = None
     #: Highest event time read so far, passed to timestamp extractors.
     partition_time_ms: int = NO_TIMESTAMP
     #: Samples the keys, or None where it does not matter in which partition they are.
@@ -125,22 +126,26 @@ class SourceReader:
             return self._readable(block, headers)
         if timestamps:
             self.partition_time_ms = max(self.partition_time_ms, max(timestamps))
-        return [
-            Batch(keys, values, timestamps, headers, block.offsets, lanes=block.lanes if self.is_merged else None)
-        ], None
+        return [Batch(keys, values, timestamps, headers, block.offsets, lanes=self._lanes_of(block))], None
+
+    def _lanes_of(self, block: Block) -> Lanes | None:
+        if self.lanes_base is None or block.lanes is None:
+            return None
+        return block.lanes.above(self.lanes_base) if self.lanes_base else block.lanes
 
     def _readable(self, block: Block, headers: Sequence[Headers] | None) -> tuple[list[Batch], Exception | None]:
         batches, failure = self._one_by_one(block, headers)
-        if self.is_merged:
+        if self.lanes_base is not None:
             index_of = {offset: index for index, offset in enumerate(block.offsets)}
-            lanes = Lanes.of(block).lanes
-            places = places_of(block)
+            lanes = self._lanes_of(block)
+            numbers = lanes.lanes if lanes else [NO_LANE] * len(block)
+            places = lanes.places if lanes else block.timestamps
             for batch in batches:
-                if block.lanes is not None:
-                    batch.lanes = block.lanes.pick(map(index_of.__getitem__, batch.offsets))
+                if lanes is not None:
+                    batch.lanes = lanes.pick(map(index_of.__getitem__, batch.offsets))
                 rows = [index_of[drop.offset] for drop in batch.drops]
                 batch.drops = [
-                    evolve(drop, lane=lanes[row], place_ms=places[row])
+                    evolve(drop, lane=numbers[row], place_ms=places[row])
                     for drop, row in zip(batch.drops, rows, strict=True)
                 ]
         return batches, failure

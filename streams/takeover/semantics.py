@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from streams.comparison import Finding, Level
 from streams.core.config import StreamsConfig
 from streams.dsl.operators import Suppress, TableFilter, TableTableJoin
-from streams.runtime import out_of_step
+from streams.runtime import steps
 from streams.topology import ProcessorNode, Topology
 from streams.why import AGGREGATES
 
@@ -19,7 +19,7 @@ def of_semantics(topology: Topology, config: StreamsConfig) -> Iterator[Finding]
     yield from _merged_with_itself(topology)
     yield from _cogrouped_twice(topology)
     yield from _suppressed(topology)
-    yield from _in_step(topology, out_of_step(topology, config))
+    yield from _in_step(steps(topology, config))
 
 
 def _merged_with_itself(topology: Topology) -> Iterator[Finding]:
@@ -72,9 +72,8 @@ def _dropping(topology: Topology, node: ProcessorNode) -> list[str]:
     return sorted(found)
 
 
-def _in_step(topology: Topology, reasons: Mapping[str, str]) -> Iterator[Finding]:
-    for topic in topology.internal_topics:
-        reason = reasons.get(topic)
+def _in_step(topics: Mapping[str, str | None]) -> Iterator[Finding]:
+    for topic, reason in topics.items():
         if reason is None:
             says = "is read in step by event time: with a backlog, fewer records are late than in Java"
         else:

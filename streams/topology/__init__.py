@@ -73,5 +73,6 @@ from streams.topology.subtopologies import refuse_generated_names as refuse_gene
 from streams.topology.subtopologies import resolve_partitions as resolve_partitions
 from streams.topology.subtopologies import stages as stages
 from streams.topology.subtopologies import sub_topologies as sub_topologies
+from streams.topology.subtopologies import through_topics as through_topics
 from streams.topology.subtopologies import unmatched_patterns as unmatched_patterns
 from streams.topology.subtopologies import validate as validate

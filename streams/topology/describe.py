@@ -5,6 +5,7 @@ The text has the format of ``Topology.describe()`` in Kafka Streams. The module 
 
 import json
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from attrs import frozen
@@ -138,12 +139,11 @@ class TopologyDescription:
 
 
 def describe(
-    topology: Topology, *, has_cache: bool = False, out_of_step: Mapping[str, str] | None = None
+    topology: Topology, *, has_cache: bool = False, steps: Mapping[str, str | None] = MappingProxyType({})
 ) -> TopologyDescription:
     """Describe a topology's sub-topologies, internal topics, stores and global stores.
 
-    With ``out_of_step``, the repartition topics that a live run does not read in step, each with the reason, the
-    description has these and those that are in step.
+    ``steps`` are topics that a live run reads in step, with None, and those that it does not, each with the reason.
 
     With ``has_cache``, the application has a record cache: nodes whose results then depend on commits have the option
     ``behind_cache``, with the stores that hold updates back, separated by commas.
@@ -159,8 +159,8 @@ def describe(
         tuple(_sub(topology, sub, behind) for sub in subs if not sub.is_global),
         tuple(_global(sub) for sub in subs if sub.is_global),
         (*topology.internal_topics, *changelogs),
-        () if out_of_step is None else tuple(topic for topic in topology.internal_topics if topic not in out_of_step),
-        tuple((out_of_step or {}).items()),
+        tuple(topic for topic, reason in steps.items() if reason is None),
+        tuple((topic, reason) for topic, reason in steps.items() if reason is not None),
     )
 
 

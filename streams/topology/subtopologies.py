@@ -317,6 +317,14 @@ class SamePartitionGrouper:
         return result
 
 
+def through_topics(topology: Topology, subs: Iterable[SubTopology]) -> list[str]:
+    """Return the topics named by the user that tasks both write and read, in the order in which sinks name them."""
+    subs = [sub for sub in subs if not sub.is_global]
+    read = {topic for sub in subs for topic in sub.source_topics}
+    written = dict.fromkeys(topic for sub in subs for topic in sub.sink_topics)
+    return [topic for topic in written if topic in read and topic not in topology.internal_topics]
+
+
 def stages(subs: Iterable[SubTopology]) -> list[tuple[int, ...]]:
     """Order sub-topologies into stages, upstream first; a cycle is a single stage."""
     subs = [sub for sub in subs if not sub.is_global]

@@ -15,7 +15,7 @@ from streams.core.config import SETTINGS
 from streams.core.metrics import Failure
 from streams.core.records import NO_TIMESTAMP, TaskId
 from streams.core.user_code import located
-from streams.runtime import Instance, StreamThread, Task, Wait, directive_of, out_of_step, passed_over, wait_of
+from streams.runtime import Instance, StreamThread, Task, Wait, directive_of, out_of_step, passed_over, steps, wait_of
 from streams.topology import describe
 from streams.web.flows import Flows, shown
 from streams.web.graph import Graph
@@ -42,13 +42,13 @@ class Status:
     samples: Samples = field(init=False)
     _graph: Graph = field(init=False)
     _graph_id: str = field(init=False)
-    #: The repartition topics that are not read in step, each with the reason.
+    #: The topics that are not read in step, each with the reason.
     _out_of_step: dict[str, str] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         topology, config = self._instance.topology, self._instance.config
         description = describe(topology)
-        self._out_of_step = out_of_step(topology, config)
+        self._out_of_step = out_of_step(steps(topology, config))
         self.samples = Samples(self._instance)
         self._graph = Graph.of(description)
         self._graph_id = f"{crc32(description.to_text().encode()):08x}"

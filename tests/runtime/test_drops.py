@@ -17,7 +17,7 @@ BAD = b"\x01"
 class Source:
     """Queues of two partitions with a reader each, and what they dropped, in order."""
 
-    def __init__(self, *, is_merged: bool = False) -> None:
+    def __init__(self, *, lanes_base: int | None = None) -> None:
         self.queues = TaskQueues([A, B], max_idle_ms=None)
         self.dead: list[tuple[bytes | None, int]] = []
         self._metrics = Metrics()
@@ -31,7 +31,7 @@ class Source:
                 serde_for(int),
                 extractor_for(partition.topic, policy="fail_on_invalid", clock=VirtualClock(0)),
                 handlers,
-                is_merged=is_merged,
+                lanes_base=lanes_base,
             )
             for partition in (A, B)
         }
@@ -128,7 +128,7 @@ def test_order_of_dead_letters_does_not_depend_on_the_length_of_runs():
 def test_drop_of_a_lane_waits_for_its_place_among_all_inputs():
     """Also if it is the first or the last record of its lane, and however long the runs are."""
     for limit in (1, 2, 100):
-        source = Source(is_merged=True)
+        source = Source(lanes_base=0)
         source.add(A, ("bad3", 3), ("a4", 4), ("bad6", 6))
         assert (source.take(limit), source.dead) == ([], []), "the other lane may have an earlier record"
         source.add(B, ("b1", 1), ("bad2", 2), ("bad5", 5))

@@ -38,6 +38,7 @@ PARTITIONS = 4
 RECORDS = 4_000
 EVENTS = Topic("events", key=str, value=int)
 COUNTS = Topic("counts", key=time_windowed(str, HOUR), value=int)
+GROUPED = Topic("grouped", key=str, value=int)
 EXACTLY_ONCE = {"processing_guarantee": "exactly_once_v2"}
 #: Partition, key, window start, count, timestamp: in the order of each partition.
 Output = tuple[int, str, int, int, int]
@@ -160,6 +161,34 @@ def backlog() -> Iterator[EmbeddedBroker]:
         for partition, block in blocks():
             broker.append(TopicPartition("events", partition), block)
         yield broker
+
+
+def count_through_a_topic(builder: StreamsBuilder) -> None:
+    """The same over a topic of the user, which the application writes and reads."""
+    groups = (
+        builder.stream(EVENTS).filter(lambda _, value: value % 11 != 0).select_key(lambda _, value: f"g{value % 7}")
+    )
+    groups.to(GROUPED)
+    windows = TimeWindows.of(HOUR, grace=timedelta(minutes=10))
+    builder.stream(GROUPED).group_by_key().windowed_by(windows).count("by-group").to_stream().to(COUNTS)
+
+
+@pytest.mark.parametrize(
+    ("threads", "settings"), [(1, {}), (4, {}), (2, EXACTLY_ONCE)], ids=["one thread", "four threads", "exactly once"]
+)
+def test_a_topic_that_is_written_and_read_gives_what_a_file_gives(threads: int, settings: dict[str, Any]) -> None:
+    """All outputs are equal, in the order of each partition, and none is late."""
+    expected = from_a_file(count_through_a_topic)
+    with backlog() as broker:
+        broker.create_topic("grouped", PARTITIONS)
+        with spread(broker, count_through_a_topic, threads=threads, **settings) as (live,):
+            live.resume()
+            until(lambda: live.metrics.get("process-total") == RECORDS + len(expected), live)
+
+            assert live.metrics.get("dropped-records-total") == 0
+            assert live.metrics.get("repartition-wait-ended-total") == 0
+            live.close()
+        assert read_outputs(broker) == expected
 
 
 @pytest.mark.case(3)

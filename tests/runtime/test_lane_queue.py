@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.core.records import NO_LANE, NO_TIMESTAMP, Lanes, TopicPartition
+from streams.core.records import NO_LANE, NO_TIMESTAMP, Lanes, TopicPartition, lanes_base
 from streams.runtime.batches import Batch, Drop
 from streams.runtime.lane_queue import PartitionLanes
 from streams.runtime.queues import TaskQueues
@@ -183,3 +183,18 @@ def test_a_record_of_another_input_below_the_bound_of_an_empty_partition_does_no
     own.note(1, bound, is_open=False)
     assert take(queues, 9) == ([] if bound == 15 else [0])
     assert NO_LANE in own.lanes
+
+
+def test_records_of_another_application_belong_to_no_lane_and_have_the_place_of_their_times() -> None:
+    """Its tasks have the same numbers; records of nobody are merged with those of lanes by the places of both."""
+    own = lanes_base("own")
+    rows = Lanes([own + 1, lanes_base("another") + 1, 1, own + 1], [10, 7, 8, 11]).above(own)
+
+    assert (list(rows.lanes), list(rows.places)) == ([1, NO_LANE, NO_LANE, 1], [10, NO_TIMESTAMP, NO_TIMESTAMP, 11])
+    queues = opened({1})
+    batch = Batch(["a"] * 4, ["a"] * 4, [10, 500, 600, 11], None, [0, 1, 2, 3], lanes=rows)
+    queues.add(queues[PARTITION], batch)
+    queues[PARTITION].fetched = 4
+    run = queues.take(0, 9)
+    assert run is not None
+    assert list(zip(run.offsets, run.places, strict=True)) == [(1, 500), (2, 600), (0, 10), (3, 11)]

@@ -1,16 +1,19 @@
 """Repartition topics that a live run does not read in step are named, with the reason; patience is set per topic."""
 
 import logging
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from streams import EmbeddedBroker, Streams, StreamsBuilder, Topic, TopologyError
+from streams import Admin, EmbeddedBroker, Streams, StreamsBuilder, Topic, TopologyError
 from streams.core.config import StreamsConfig
 from streams.dsl import build_topology
-from streams.runtime.in_step import out_of_step
+from streams.protocol.messages import TopicSpec
+from streams.runtime.in_step import out_of_step, steps
+from tests.runtime.test_in_step import until
 
 WORDS = Topic("words", key=str, value=str)
 NAMES = Topic("names", key=str, value=str)
@@ -69,12 +72,52 @@ def test_cycles_are_named_beside_topics_that_are_in_step(caplog: pytest.LogCaptu
     assert "by-word" not in line
 
 
+def through(topic: str, *, as_table: bool = False) -> Callable[[StreamsBuilder], None]:
+    """Write a topic and read it again."""
+
+    def topology(builder: StreamsBuilder) -> None:
+        again = Topic(topic, key=str, value=str)
+        builder.stream(WORDS).to(again)
+        if as_table:
+            builder.table(again, store="words-by-key")
+        else:
+            builder.stream(again).group_by_key().count("counts-by-word").to_stream().to(COUNTS)
+
+    return topology
+
+
+@pytest.mark.parametrize(("policy", "in_step"), [("delete", {"names"}), ("compact,delete", set())])
+def test_a_topic_that_tasks_write_and_read_is_in_step_if_it_is_not_compacted(
+    policy: str, in_step: set[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with EmbeddedBroker() as broker, Admin(broker) as admin, caplog.at_level(logging.WARNING):
+        admin.create_topics([TopicSpec("words", 2), TopicSpec("names", 2, {"cleanup.policy": policy})])
+        with Streams(through("names"), application_id="live", broker=broker) as live:
+            (thread,) = live.instance.stream_threads
+            until(lambda: bool(thread.tasks), live)
+            assert thread.task_set.plan.in_step() == in_step
+    lines = [record.getMessage() for record in caplog.records if record.name == "streams.runtime.in_step"]
+    assert ["names (it is compacted (cleanup.policy)" in line for line in lines] == [True] * (not in_step)
+
+
+@pytest.mark.parametrize(
+    ("topology", "reason"),
+    [(through("words"), "from a cycle"), (through("names", as_table=True), "words-by-key is restored")],
+)
+def test_a_topic_that_feeds_itself_or_restores_a_store_is_not_in_step(
+    topology: Callable[[StreamsBuilder], None], reason: str
+) -> None:
+    config = StreamsConfig.of(application_id="live", topology_optimization="all")
+    ((_, why),) = out_of_step(steps(build_topology(topology, config), config)).items()
+    assert re.search(reason, why)
+
+
 def test_a_topic_has_a_patience_of_its_own() -> None:
     """It is that of the setting unless given, also if the setting is 0; 0 is as in Kafka Streams, for this topic."""
 
     def reasons(patience: timedelta | None, **settings: Any) -> dict[str, str]:
         config = StreamsConfig.of(application_id="live", **settings)
-        return out_of_step(build_topology(counting(patience), config), config)
+        return out_of_step(steps(build_topology(counting(patience), config), config))
 
     assert reasons(None) == reasons(timedelta(seconds=5)) == {}
     assert reasons(timedelta(0)) == {"by-word-repartition": "its patience is 0"}

@@ -30,7 +30,7 @@ def test_text_is_that_of_kafka_streams():
 
 def test_topics_that_are_not_in_step_have_the_reason_in_text_and_json():
     description = describe(
-        build_topology(topology, StreamsConfig.of(application_id="app")), out_of_step={"store-repartition": "a cycle"}
+        build_topology(topology, StreamsConfig.of(application_id="app")), steps={"store-repartition": "a cycle"}
     )
 
     assert description.to_text().splitlines()[-1] == "Not in step: store-repartition: a cycle"

@@ -67,7 +67,7 @@ class SimulationReport(Counters):
 
     ``virtual_seconds`` is the total virtual time of all worlds. ``order_dependent`` has the names of the topics and
     stores that were not compared, because their results depend on the order in which records of different partitions
-    arrive, or may depend on it according to ``may_depend_on_order``. ``out_of_step`` has the repartition topics that
+    arrive, or may depend on it according to ``may_depend_on_order``. ``out_of_step`` has the topics that
     live runs read as records come, each with the reason: intermediate results behind them are not promised.
     """
 

@@ -17,7 +17,7 @@ from streams.core.settings import Settings
 from streams.core.timestamps import FromValue
 from streams.core.topic import Topic, TopicLike, meant, topic_names, typed_topic
 from streams.dsl import TopologySource, build_topology
-from streams.runtime import out_of_step, tuned_collector
+from streams.runtime import out_of_step, steps, tuned_collector
 from streams.testing.simulation.conditions import Conditions, Row, Scenario, in_order_of_topics, tagged
 from streams.testing.simulation.faults import Fault
 from streams.testing.simulation.oracle import bounded_rows
@@ -230,7 +230,8 @@ def _prepared(
         # The results depend on the partition count, so no fault may change it.
         scenario = evolve(scenario, growing=())
     has_state = any(spec.has_changelog for spec in built.stores.values())
-    return _Simulation(scenario, expectation, out_of_step(built, config), has_state, bool(scenario.growing), repeat)
+    unordered = out_of_step(steps(built, config))
+    return _Simulation(scenario, expectation, unordered, has_state, bool(scenario.growing), repeat)
 
 
 def _check_named(names: Collection[str], topology: Topology) -> None:
