@@ -55,7 +55,6 @@ CIRCLES = {
     "streams.registry": {"protobuf_files", "schema"},
     "streams.runtime": {
         *("context", "task"),
-        *("instance", "instance_metrics"),
         *("thread", "thread_metrics"),
     },
     "streams.topology": {"copartitioning", "describe", "graph", "reach", "subtopologies", "svg"},

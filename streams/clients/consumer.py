@@ -464,7 +464,6 @@ class Consumer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the consumer."""
         self.close()
 
     async def __aenter__(self) -> AsyncConsumer:

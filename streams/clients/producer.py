@@ -393,7 +393,6 @@ class Producer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the producer."""
         self.close()
 
     async def __aenter__(self) -> AsyncProducer:

@@ -97,7 +97,6 @@ class _Progress:
 
     @property
     def position(self) -> Position:
-        """The position, as JSON."""
         return {
             "size": self.version.size,
             "modified_ns": self.version.modified_ns,
@@ -107,7 +106,6 @@ class _Progress:
 
     @classmethod
     def of(cls, position: Position) -> "_Progress":
-        """Return the progress that a position stands for."""
         version = _Version(position["size"], position["modified_ns"])
         return cls(version, position["rows"], position["is_whole"])
 

@@ -204,7 +204,6 @@ class ConnectWorker(ABC):
             self._life.wait(timeout_ms)
 
     def __enter__(self) -> Self:
-        """Start the worker."""
         self.start()
         return self
 

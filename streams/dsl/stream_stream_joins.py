@@ -80,7 +80,6 @@ class _StreamJoin:
             graph.claim_store(self.unmatched)
 
     def content(self) -> LogicalStreamStreamJoin:
-        """Return the content of the join node."""
         this_store = self.this_store
         retention_ms = self.this_store.retention_ms
         self_join = LogicalOperator(

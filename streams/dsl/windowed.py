@@ -43,7 +43,6 @@ def _emitting(aggregation: StreamAggregation, strategy: EmitStrategy) -> StreamA
 
 
 def _emitting_early(aggregation: StreamAggregation, every: Any) -> StreamAggregation:
-    """Return the aggregation with early results."""
     _refuse_early(aggregation, "emit")
     windowing = Windowing(aggregation.windowing.windows, early=early_results.early_every(every, aggregation.group))
     return evolve(aggregation, windowing=windowing)

@@ -166,7 +166,6 @@ def listed(groups: Groups, request: ListGroups) -> tuple[tuple[str, str, str, st
 
 
 def _type_of(group: Group) -> tuple[str, str]:
-    """Return the protocol type and the type of a group."""
     if group.consumer is not None:
         return CONSUMER_PROTOCOL_TYPE, CONSUMER_GROUP
     if group.streams is not None:

@@ -249,7 +249,6 @@ class GroupClient:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the client."""
         self.close()
 
     # --- internal ---------------------------------------------------------------------

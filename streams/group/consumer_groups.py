@@ -214,7 +214,6 @@ class ConsumerGroups:
         return member
 
     def _new_member_id(self) -> str:
-        """Return an ID for a member that has none."""
         return str(uuid.UUID(int=self.rng.getrandbits(128), version=4))
 
     # --- assignment -------------------------------------------------------------------

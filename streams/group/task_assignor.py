@@ -128,7 +128,6 @@ class _Round:
         return best
 
     def assign_active(self, tasks: Iterable[StreamsTask]) -> None:
-        """Assign the active tasks."""
         left = []
         for task in sorted(tasks, key=_by_partition):
             owner = self.owners.get(task)

@@ -108,7 +108,6 @@ class _Builder:
     states: list[_State] = field(factory=list)
 
     def add(self, state: _State) -> _State:
-        """Add a state."""
         if len(self.states) > MAX_STATES:
             raise PatternError(f"it has more than {MAX_STATES} states; repeat less, or use .*")
         self.states.append(state)

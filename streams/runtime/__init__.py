@@ -30,7 +30,7 @@ from streams.runtime.in_step import out_of_step as out_of_step
 from streams.runtime.in_step import out_of_step_text as out_of_step_text
 from streams.runtime.in_step import steps as steps
 from streams.runtime.instance import Instance as Instance
-from streams.runtime.instance_metrics import metrics_of as metrics_of
+from streams.runtime.instance import metrics_of as metrics_of
 from streams.runtime.lanes import merge_lanes as merge_lanes
 from streams.runtime.lateness import USUAL_LIMIT as USUAL_LIMIT
 from streams.runtime.lateness import DropLimit as DropLimit

@@ -6,17 +6,19 @@ imports only ``clients``, ``core``, ``state`` and ``topology`` from outside ``ru
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from attrs import define, field
 
 from streams.clients import Consumer
+from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
 from streams.core.errors import ClientClosedError, StreamsError
 from streams.core.forks import DISOWNED, stays_in_process
-from streams.core.metrics import Metrics
+from streams.core.metrics import MetricPlace, Metrics, Reading, RecordingLevel, table
+from streams.core.serdes import FormatSerde
 from streams.runtime.bounded import BoundedProgress
 from streams.runtime.bounds import DerivedBounds
 from streams.runtime.caching import log_caching
@@ -26,7 +28,6 @@ from streams.runtime.globals import GlobalStores
 from streams.runtime.homes import StateHome
 from streams.runtime.in_step import log_out_of_step
 from streams.runtime.instance_clients import InstanceClients
-from streams.runtime.instance_metrics import metrics_of, readings
 from streams.runtime.layout import Plans
 from streams.runtime.life import Life, State
 from streams.runtime.listeners import InstanceListeners
@@ -36,7 +37,6 @@ from streams.runtime.plan import ApplicationPlan, InternalTopicPlan
 from streams.runtime.progress import ProgressBoard
 from streams.runtime.progress_reader import ProgressReader
 from streams.runtime.provisioning import Provisioner
-from streams.runtime.schemas import check_schemas
 from streams.runtime.supervisor import Supervisor
 from streams.runtime.thread import StreamThread
 from streams.runtime.thread_pool import ThreadPool
@@ -44,9 +44,24 @@ from streams.runtime.unknown_state import check_unknown_state
 from streams.runtime.watchdog import Watchdog
 from streams.runtime.wiring import ThreadFactory
 from streams.state import open_store
-from streams.topology import PartitionGrouper, Topology
+from streams.topology import PartitionGrouper, SinkNode, SourceNode, Topology, describe
 
 log = logging.getLogger(__name__)
+#: The ordinals of the states in Kafka Streams.
+_NUMBERS: Mapping[State, int] = {
+    State.CREATED: 0,
+    State.REBALANCING: 1,
+    State.RUNNING: 2,
+    State.PENDING_SHUTDOWN: 3,
+    State.NOT_RUNNING: 4,
+    State.PENDING_ERROR: 5,
+    State.ERROR: 6,
+}
+
+
+def metrics_of(config: StreamsConfig, clock: Clock) -> Metrics:
+    """Return an empty metrics registry with the recording level and the sample window from ``config``."""
+    return Metrics(clock, RecordingLevel.of(config.metrics_recording_level), config.metrics_sample_window_ms)
 
 
 @define(eq=False, repr=False)
@@ -92,7 +107,7 @@ class Instance:
         config, environment = self.config, self.environment
         cluster, clock = environment.cluster, environment.clock
         self.metrics = metrics_of(config, clock)
-        self.metrics.watch(partial(readings, self))
+        self.metrics.watch(self._readings)
         self.endpoint = config.application_server
         self.supervisor = Supervisor(config, environment, self.listeners, self.metrics, self._make_thread)
         self.life = self.supervisor.life
@@ -112,6 +127,19 @@ class Instance:
 
     def _is_by_key(self, topic: str) -> bool:
         return topic not in self.environment.placed_by_rows and self._provisioner.is_by_key(topic)
+
+    def _readings(self, now_ms: int) -> Iterator[Reading]:
+        """Yield the current values of the metrics that are read from the instance itself."""
+        place = MetricPlace(client=self.client_name)
+        state = self.state
+        yield table.VERSION, place, _version()
+        yield table.APPLICATION_ID, place, self.config.application_id
+        yield table.TOPOLOGY_DESCRIPTION, place, str(describe(self.topology))
+        yield table.STATE, place, state.name
+        yield table.CLIENT_STATE, place, _NUMBERS[state]
+        yield table.RECORDING_LEVEL, place, int(self.metrics.level)
+        yield table.ALIVE_THREADS, place, self.pool.alive
+        yield table.FAILED_THREADS, place, self.pool.failed
 
     def disown(self) -> None:
         """Refuse all further use in a forked process, which has none of the threads and connections."""
@@ -157,7 +185,7 @@ class Instance:
             if self.bounds is None:
                 log_out_of_step(plan)
             self._membership.prepare(plan, known)
-            check_schemas(self.topology)
+            _check_schemas(self.topology)
             if self.bounds is not None:
                 self.supervisor.bounded = self.bounds(plan)
             self._views = self._open_globals(plan)
@@ -407,3 +435,26 @@ class Instance:
         if self._is_locked:
             self._is_locked = False
             self.home.unlock()
+
+
+def _check_schemas(topology: Topology) -> None:
+    """Register the schemas of the topics that are written, and check those of the topics that are read.
+
+    Raises:
+        SchemaError: a schema is incompatible with others of its subject, or the schema registry does not respond.
+    """
+    for node in topology.nodes.values():
+        if isinstance(node, (SinkNode, SourceNode)):
+            for serde in (node.key_serde, node.value_serde):
+                if isinstance(serde, FormatSerde):
+                    serde.format.prepare(writes=isinstance(node, SinkNode))
+
+
+@cache
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("streams")
+    except PackageNotFoundError:
+        return "unknown"

@@ -244,7 +244,6 @@ class TaskFailures:
             raise self.decided(error, self._task.program.failed_node(error)) from error
 
     def _context(self, node: str, origin: FailureOrigin | None = None) -> ErrorHandlerContext:
-        """Return the handler context for a failure at a node."""
         task = self._task
         topic, number, offset = task.origin()
         timestamp_ms, headers, key, value = task.raw_record()

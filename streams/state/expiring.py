@@ -230,7 +230,6 @@ class ExpiringLayout(Layout):
 
 
 def _layout(store: Any, spec: StoreSpec, staged: StagedEngine, keys: KeyForm, values: ValueForm) -> ExpiringLayout:
-    """Return the layout for a store with a TTL."""
     plain = KeyLayout(staged, store.hot, keys, TimedEntries(values))
     layout = ExpiringLayout(plain, staged, store.hot, keys, values, spec.ttl_ms, store._push, store._refuse)
     layout.open(store.metadata().get(_INDEXED_TTL))

@@ -161,7 +161,6 @@ class _AsyncNode:
 
     @property
     def name(self) -> str:
-        """The name of the node."""
         return self.context.node
 
     @property

@@ -85,7 +85,6 @@ class _BatchNode:
 
     @property
     def name(self) -> str:
-        """The name of the node."""
         return self.context.node
 
     def waiting(self) -> Sequence[HeldRecord]:

@@ -187,7 +187,6 @@ class _Windows:
         heapify(self.places)
 
     def put(self, key: Any, key_bytes: bytes, row: Buffered) -> None:
-        """Set the row of a window."""
         if row[_SINCE] > 1 and key_bytes in self.changed:
             self.store.put(key_bytes, row)
             return
@@ -201,7 +200,6 @@ class _Windows:
             self.changed.pop(key_bytes, None)
 
     def remove(self, key_bytes: bytes) -> None:
-        """Remove a window."""
         self.store.put(key_bytes, None)
         self.changed.pop(key_bytes, None)
 

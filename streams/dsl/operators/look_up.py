@@ -383,7 +383,6 @@ class _LookUpNode:
 
     @property
     def name(self) -> str:
-        """The name of the node."""
         return self.context.node
 
     @property

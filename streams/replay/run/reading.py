@@ -297,7 +297,6 @@ class Histories:
                 place.child(file).delete()  # The file is from a failed attempt.
 
     def _next_offsets(self, topic: str) -> dict[int, int]:
-        """Return the next offset of each partition of a topic."""
         extents = self.histories[topic].extents
         return self._starts(topic) | {number: found[-1].last + 1 for number, found in extents.items() if found}
 
