@@ -21,9 +21,10 @@ MARKS = {
 }
 #: Of what has one of these marks, the sample may have nothing: a Spark or a Kafka takes longer to start than a test.
 STARTED = {"spark", "kafka", "browser", "collector", "deploy"}
-#: Modules with one test, of several processes under load, for half a minute.
+#: Modules whose tests have several processes under load, each for half a minute.
 ONE_LONG_TEST = {
     "tests/examples/test_web_service.py",
+    "tests/kafka/test_in_step_processes.py",
     "tests/kafka/test_queries.py",
     "tests/kafka/test_workers.py",
 }

@@ -25,7 +25,6 @@ from attrs import field, frozen
 from streams import (
     Admin,
     EmbeddedBroker,
-    Producer,
     Streams,
     StreamsBuilder,
     TimeWindows,
@@ -35,6 +34,7 @@ from streams import (
     time_windowed,
 )
 from streams.bounded import run_bounded
+from streams.core.partitioning import partition_for
 from streams.core.records import Block
 from streams.files import open_input
 from tests.kafka.node import compiled, jars
@@ -191,10 +191,19 @@ def with_topics(case: Case) -> EmbeddedBroker:
 
 def fill(broker: EmbeddedBroker, case: Case) -> None:
     """Write the rows of a case to its topics."""
-    with Producer(broker) as producer:
-        for topic, rows in case.inputs.items():
-            for key, value, time_ms in rows:
-                producer.send(topic, value, key=key, timestamp_ms=time_ms)
+    for topic, rows in case.inputs.items():
+        for number, block in blocks(topic, rows).items():
+            broker.append(TopicPartition(topic.name, number), block)
+
+
+def blocks(topic: Topic[str, int], rows: Iterable[Row]) -> dict[int, Block]:
+    """Return rows by the partition of their key."""
+    by_partition: dict[int, list[tuple[bytes, bytes, int]]] = {}
+    for text, value, time_ms in rows:
+        key = text.encode()
+        number = partition_for(key, topic.partitions or 1)
+        by_partition.setdefault(number, []).append((key, topic.value_serde.serialize(value), time_ms))
+    return {number: Block(*map(list, zip(*own, strict=True))) for number, own in by_partition.items()}
 
 
 def results(broker: EmbeddedBroker) -> Output:

@@ -3,7 +3,7 @@
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
@@ -14,10 +14,10 @@ from tests.waiting import WATCHDOG_MS, until
 class Started:
     """A process and all that it has said; in a `with` it is gone behind it."""
 
-    def __init__(self, command: Sequence[str], said: Path) -> None:
+    def __init__(self, command: Sequence[str], said: Path, env: Mapping[str, str] | None = None) -> None:
         self._said = said
         with said.open("wb") as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env)
 
     def __enter__(self) -> Self:
         return self
