@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from functools import partial
+from itertools import accumulate
 from random import Random
 from typing import Any
 
@@ -206,6 +207,53 @@ def test_a_backlog_gives_what_a_file_gives(instances: int, threads: int, setting
         assert sum(each.metrics.get("repartition-wait-ended-total") for each in made) == 0
         for each in made:
             each.close()
+        assert read_outputs(broker) == expected
+
+
+def halves() -> list[list[tuple[int, Block]]]:
+    """Return the events before and behind a place: what a run over all of them reads first, and then."""
+    parts: list[list[tuple[int, Block]]] = [[], []]
+    middle_ms = 1_700_000_000_000 + RECORDS // 2 * 15_000
+    for partition, block in blocks():
+        count = sum(place < middle_ms for place in accumulate(block.timestamps, max))
+        parts[0].append((partition, block.slice(0, count)))
+        parts[1].append((partition, block.slice(count, len(block))))
+    return parts
+
+
+@pytest.mark.case
+@pytest.mark.parametrize("settings", [EXACTLY_ONCE, {}], ids=["exactly once", "at least once"])
+def test_input_that_stops_and_comes_back_gives_what_a_file_gives(settings: dict[str, Any]) -> None:
+    """The application is at rest in between, and has said that it is at its end."""
+    expected = from_a_file()
+    first, second = halves()
+    with EmbeddedBroker() as broker:
+        broker.create_topic("events", PARTITIONS)
+        broker.create_topic("counts", PARTITIONS)
+        for partition, block in first:
+            broker.append(TopicPartition("events", partition), block)
+        with spread(broker, count_by_group, instances=2, threads=2, **settings) as made:
+            for each in made:
+                each.resume()
+            count = sum(EVENTS.value_serde.deserialize(value) % 11 != 0 for _, block in first for value in block.values)
+            until(lambda: len(read_outputs(broker)) == count, *made)
+            lanes = [lane_of(TaskId(0, number)) for number in range(PARTITIONS)]
+            boards = [each.instance.stream_threads[0].shared.board for each in made]
+
+            def states() -> list[MarkState]:
+                return [mark.state for board in boards for mark in board.marks(lanes).values()]
+
+            until(lambda: states() == [MarkState.AT_END] * 2 * PARTITIONS, *made)
+            for each in made:
+                each.pause()
+            for partition, block in second:
+                broker.append(TopicPartition("events", partition), block)
+            until(lambda: states() == [MarkState.BEHIND] * 2 * PARTITIONS, *made)
+            for each in made:
+                each.resume()
+            until(lambda: is_done(broker, expected), *made)
+
+            assert sum(each.metrics.get("dropped-records-total") for each in made) == 0
         assert read_outputs(broker) == expected
 
 
