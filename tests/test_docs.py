@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -188,3 +189,31 @@ def test_a_decision_is_a_short_dated_file_in_the_list():
     assert [head and (head[1].zfill(4), head[2], head[3]) for head in heads] == [(n, it, at) for n, _, it, at in rows]
     assert [page for page, text in texts.items() if text.count("\n") > DECISION_LINES] == []
     assert [it for it in parts if it != ["Context", "Decision", "Consequences"]] == []
+
+
+ARCHITECTURE = (DOCS / "architecture.md").read_text(encoding="utf-8")
+#: Two pages.
+ARCHITECTURE_WORDS = 1_250
+
+
+def test_the_architecture_has_the_packages_in_the_order_of_their_imports():
+    project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    whole, replay = project["tool"]["importlinter"]["contracts"][:2]
+    layers = [re.findall(r"\w+", layer) for layer in whole["layers"]]
+    packages = ARCHITECTURE.split("## Packages")[1].split("\n## ")[0]
+    rows = [re.findall(r"`(\w+)`", row) for row in re.findall(r"^\| (`.*?) \|", packages, re.MULTILINE)]
+    parts = re.findall(r"`(\w+)`", packages.split("Within `replay`")[1])
+    inside = [it for it in Path(streams.__file__).parent.iterdir() if it.suffix in ("", ".py")]
+    folders = [it.stem for it in inside if not it.name.startswith("_")]
+
+    assert rows == layers
+    assert sorted(it for row in rows for it in row) == sorted(folders)
+    assert parts == [layer for layer in replay["layers"] if "|" not in layer]
+    assert len(ARCHITECTURE.split()) <= ARCHITECTURE_WORDS
+
+
+def test_the_folders_that_the_architecture_names_are_there():
+    root = Path(streams.__file__).parent
+    paths = set(re.findall(r"`([a-z_]+(?:/[a-z_]+)+(?:\.py)?)`", ARCHITECTURE))
+
+    assert [path for path in sorted(paths) if not (root / path).exists()] == []
