@@ -15,6 +15,7 @@ import streams.group
 import streams.lookup
 import streams.replay
 import streams.testing
+from tests.conformance.cases import read_cases
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -29,7 +30,7 @@ def _script(name: str):
     return module
 
 
-@pytest.mark.parametrize("name", ["settings", "metrics", "dashboard"])
+@pytest.mark.parametrize("name", ["settings", "metrics", "dashboard", "commands"])
 def test_generated_page_is_that_of_the_code(name: str):
     module = _script(name)
 
@@ -217,3 +218,34 @@ def test_the_folders_that_the_architecture_names_are_there():
     paths = set(re.findall(r"`([a-z_]+(?:/[a-z_]+)+(?:\.py)?)`", ARCHITECTURE))
 
     assert [path for path in sorted(paths) if not (root / path).exists()] == []
+
+
+COVERAGE = (DOCS / "coverage.md").read_text(encoding="utf-8")
+CASES = DOCS.parent / "tests" / "conformance" / "cases"
+
+
+def test_each_row_of_the_coverage_names_tests_that_are_there():
+    rows = re.findall(r"^\| .* \| (.*?) \|$", COVERAGE, re.MULTILINE)
+    rows = [row for row in rows if row != "tests"]
+    paths = set(re.findall(r"`(tests/[\w/.]+)`", COVERAGE))
+    files = set(re.findall(r"[\w*]+", " ".join(re.findall(r"`tests/conformance` \((.*?)\)", COVERAGE))))
+
+    assert [row for row in rows if "`tests/" not in row] == []
+    assert [path for path in sorted(paths) if not (DOCS.parent / path).exists()] == []
+    assert [name for name in sorted(files) if not list(CASES.glob(f"{name}.jsonl.gz"))] == []
+
+
+def test_the_coverage_has_the_number_of_the_cases():
+    number = sum(len(read_cases(path)) for path in CASES.glob("*.jsonl.gz"))
+
+    assert f"compares {number:,} recorded results" in COVERAGE
+
+
+def test_the_guide_names_each_command_and_no_other():
+    calls = {prog.removeprefix("streams ") for prog in _script("commands").commands()}
+    first = {call.split()[0] for call in calls}
+    with_more = {call.split()[0] for call in calls if " " in call}
+    named = re.findall(r"(?:`|^\$ )streams ([a-z]+)(?: ([a-z]+))?", GUIDE, re.MULTILINE)
+
+    assert {name for name, _ in named} == first
+    assert {f"{name} {more}" for name, more in named if more and name in with_more} <= calls
