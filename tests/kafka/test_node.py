@@ -3,6 +3,7 @@
 import os
 import select
 import socket
+import struct
 import subprocess
 import sys
 import textwrap
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer as OtherProducer
 
+from tests.broker.tcp.by_hand import METADATA, Client
 from tests.kafka.node import KafkaNode, NodeError
 from tests.kafka.records import Stored, create_topic, put, stored
 from tests.waiting import WATCHDOG_S, until
@@ -46,6 +48,14 @@ def test_records_behind_an_open_transaction_are_waited_for(kafka: KafkaNode, top
     put(where, topic, [behind])
 
     assert stored(where, topic) == [behind]
+
+
+@pytest.mark.parametrize(("key", "version"), [(999, 0), (METADATA, 120)], ids=["unknown api", "unknown version"])
+def test_a_request_that_is_not_supported_closes_the_connection(kafka: KafkaNode, key: int, version: int):
+    """The embedded broker does the same (``tests/broker/tcp/test_server.py``)."""
+    with Client(kafka.bootstrap_servers) as client:
+        client.raw(struct.pack(">ihhih", 10, key, version, 1, -1))
+        assert client.is_closed
 
 
 def test_records_survive_kill_and_restart(own_kafka: KafkaNode):
