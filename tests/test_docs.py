@@ -4,6 +4,7 @@ import importlib.util
 import json
 import re
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ import streams.group
 import streams.lookup
 import streams.replay
 import streams.testing
+from streams.connect.kinds import KINDS
+from streams.why.story import REASONS
 from tests.conformance.cases import read_cases
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -249,3 +252,30 @@ def test_the_guide_names_each_command_and_no_other():
 
     assert {name for name, _ in named} == first
     assert {f"{name} {more}" for name, more in named if more and name in with_more} <= calls
+
+
+def _first_cells(page: str, head: str) -> list[str]:
+    """The first cells of the table of a page whose header row begins with ``head``."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    table = text.split(f"\n{head}", 1)[1].split("\n\n", 1)[0]
+    return [row.split("|")[1].strip() for row in table.splitlines()[2:]]
+
+
+def _factories(side: str) -> list[str]:
+    return [kind.factory for kind in KINDS if kind.side == side]
+
+
+@pytest.mark.parametrize(
+    ("page", "head", "names"),
+    [
+        ("guide/why.md", "| reason |", REASONS),
+        ("guide/operating.md", "| state | meaning |", [state.name for state in streams.State]),
+        ("guide/sources.md", "| source | kind |", _factories("source")),
+        ("guide/connectors.md", "| sink | extra |", _factories("sink")),
+    ],
+    ids=["reasons", "states", "sources", "sinks"],
+)
+def test_a_table_of_the_guide_has_the_names_of_the_code(page: str, head: str, names: Iterable[str]):
+    cells = ", ".join(_first_cells(page, head))
+
+    assert sorted(re.findall(r"\w[\w ]*", re.sub(r"\(.*?\)|`", "", cells))) == sorted(names)
