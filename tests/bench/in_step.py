@@ -4,11 +4,11 @@
     python -m tests.bench.in_step marks [--partitions N] [--threads N] [--records N]
     python -m tests.bench.in_step latency [--rounds N] [--seconds N]
 
-``idle``: an application whose tasks have N partitions in all, half of them of a repartition topic, processes one record
-and rests; the records that it writes to the progress topic meanwhile.  ``marks``: a backlog in N partitions goes
-through a repartition topic of N partitions; records of the progress topic in each second.  ``latency``: 1,000
-records a second through a repartition topic, from the call of the producer to the call of the consumer, with and
-without patience in turn; percentiles of each round, and the least of each.
+``idle``: an application whose tasks have N partitions in all, half of them of repartition topics, each of which 100
+tasks write, processes one record and rests; the records that it writes to the progress topic meanwhile.  ``marks``: a
+backlog in N partitions goes through a repartition topic of N partitions; records of the progress topic in each second.
+``latency``: 1,000 records a second through a repartition topic, from the call of the producer to the call of the
+consumer, with and without patience in turn; percentiles of each round, and the least of each.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import os
 import resource
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,13 +29,15 @@ PROGRESS = TopicPartition(f"{APPLICATION}-progress", 0)
 PER_S = 1_000
 events = Topic("events", key=str, value=int)
 counts = Topic("counts", key=str, value=int)
+#: Tasks that write one repartition topic of the application at rest.
+_WRITERS = 100
 _START_MS = 1_700_000_000_000
 
 
-def counted(builder: StreamsBuilder) -> None:
+def counted(builder: StreamsBuilder, source: Topic[str, int] = events) -> None:
     """Count by another key."""
-    groups = builder.stream(events).group_by(lambda key, value: f"{key}-{value % 97}", "by")
-    groups.count("n").to_stream().to(counts)
+    groups = builder.stream(source).group_by(lambda key, value: f"{key}-{value % 97}", f"{source.name}-by")
+    groups.count(f"{source.name}-n").to_stream().to(counts)
 
 
 def echoed(builder: StreamsBuilder) -> None:
@@ -45,17 +47,18 @@ def echoed(builder: StreamsBuilder) -> None:
 
 @contextmanager
 def running(
-    topology: Callable[[StreamsBuilder], None], partitions: int, **settings: Any
+    topology: Callable[[StreamsBuilder], None], partitions: int, topics: Sequence[str] = ("events",), **settings: Any
 ) -> Iterator[tuple[EmbeddedBroker, Streams]]:
     """Yield a broker, and an application that has all its tasks and is paused."""
     with EmbeddedBroker() as broker:
-        broker.create_topic("events", partitions)
+        for name in topics:
+            broker.create_topic(name, partitions)
         broker.create_topic("counts", 4)
         live = Streams(topology, application_id=APPLICATION, broker=broker, poll_ms=10, **settings)
         live.pause()
         with live:
             threads = live.instance.stream_threads
-            until(lambda: sum(len(thread.tasks) for thread in threads) == 2 * partitions)
+            until(lambda: sum(len(thread.tasks) for thread in threads) == 2 * partitions * len(topics))
             until(lambda: all(thread.is_ready for thread in threads))
             yield broker, live
 
@@ -71,8 +74,13 @@ def put(broker: EmbeddedBroker, number: int, count: int) -> None:
 def idle(options: argparse.Namespace) -> None:
     """Print the marks of an application at rest."""
     begin = time.monotonic()
-    partitions = options.partitions // 2
-    with running(counted, partitions, num_stream_threads=options.threads) as (broker, live):
+    topics = ["events", *(f"events-{number}" for number in range(1, options.partitions // 2 // _WRITERS))]
+
+    def topology(builder: StreamsBuilder) -> None:
+        for name in topics:
+            counted(builder, Topic(name, key=str, value=int))
+
+    with running(topology, _WRITERS, topics, num_stream_threads=options.threads) as (broker, live):
         started_s = time.monotonic() - begin
         live.resume()
         put(broker, 0, 1)
