@@ -124,6 +124,8 @@ class ProgressBoard:
     _version: int = 0
     #: Counts the questions of other instances, each of which every thread answers with all its marks.
     _asked: int = 0
+    #: Whether states of other instances were forgotten that they have no reason to say again, so that they are asked.
+    must_ask: bool = False
     #: Whether the last question of this instance has come back, so that what follows it in the topic is newer.
     _is_answered: bool = False
     #: Wakes a thread of this instance, by its name.
@@ -209,6 +211,7 @@ class ProgressBoard:
         """Forget the states of all tasks of other instances, because a question to them is about to be written."""
         with self._lock:
             self._is_answered = False
+            self.must_ask = False
             for entry in self._entries.values():
                 entry.is_current = entry.is_own
             self._version += 1
@@ -256,6 +259,8 @@ class ProgressBoard:
         for entry in self._entries.values():
             if entry.generation > generation:
                 entry.generation = NO_GENERATION
+                # It may be that this instance is late, and that the task has said it in the generation that follows.
+                self.must_ask = self.must_ask or not entry.is_own
 
     def _put(self, lane: int, new: _Entry) -> None:
         old = self._entries.get(lane)

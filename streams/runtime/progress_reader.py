@@ -78,6 +78,8 @@ class ProgressReader:
             ForeignFormatError: a record is not in the format of this release.
             WakeupError: a thread asks, or the reader is being closed.
         """
+        if self.board.must_ask:
+            self.ask()
         if self._written != self._asked:
             self._write()
         try:

@@ -542,7 +542,9 @@ class Task:
 
     def mark(self) -> tuple[int, bool]:
         """Return the lowest place of the records that the task may still write, and whether it is at its end."""
-        bound_ms = min((queue.bound_ms for queue in self.queues), default=NO_TIMESTAMP)
+        # An input at its end holds back nothing: it would hide that the task moves with the others.
+        bounds = [queue.bound_ms for queue in self.queues if not queue.is_at_end]
+        bound_ms = min(bounds, default=NO_TIMESTAMP)
         return max(self.outbox.place_ms, bound_ms), not self.has_work
 
     @property

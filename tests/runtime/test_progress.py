@@ -124,6 +124,23 @@ def test_group_begins_again_only_when_all_threads_of_the_instance_know():
     assert seen(board) == (10, AT_END)
 
 
+def test_what_others_said_in_a_generation_that_this_instance_does_not_know_yet_is_asked_for():
+    """They have said it there, and have no reason to say it again."""
+    board = answered()
+    board.note("here", 1, {}, 0)
+    board.add("far", 3, {LANE: TaskMark(10, AT_END)}, 1)
+    assert not board.must_ask
+
+    board.note("here", 2, {}, 2)
+    assert (seen(board), board.must_ask) == ((10, BEHIND), True)
+
+    board.ask()
+    board.hear()
+    board.note("here", 3, {}, 3)
+    board.add("far", 3, {LANE: TaskMark(10, AT_END)}, 4)
+    assert (seen(board), board.must_ask) == ((10, AT_END), False)
+
+
 def test_closed_task_keeps_its_place_and_loses_its_end_until_its_new_owner_speaks():
     board = answered()
     board.note("here", 1, {LANE: TaskMark(10, AT_END)}, 0)

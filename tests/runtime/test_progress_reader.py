@@ -137,6 +137,20 @@ def test_answer_comes_to_the_one_that_asks(broker, reader_of):
     assert (one.board.asked, two.board.asked) == (0, 1)
 
 
+def test_reader_asks_by_itself_for_what_its_board_has_forgotten(broker, reader_of):
+    """Another instance has said it in a generation that this one did not know yet."""
+    one, two = reader_of("one"), reader_of("two")
+    write(broker, ProgressRecord("far", 3, {LANE: TaskMark(5, AT_END)}))
+    turn(one)
+    one.board.note("here", 2, {}, 0)
+
+    def both():
+        _quiet_turn(one)
+        _quiet_turn(two)
+
+    waiting.until(lambda: two.board.asked == 1, both)
+
+
 def test_other_bytes_fail_the_reader(broker, reader_of):
     reader = reader_of("one")
     with Producer(broker) as producer:
