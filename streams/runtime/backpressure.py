@@ -3,17 +3,17 @@
 The reader of a partition cannot pause it: the record for which it waits may be behind those that it buffers.  So the
 tasks that write to the topic must not run ahead of each other.  A task is held when it has written more than its share
 of ``repartition_buffer_bytes`` behind the lowest place that another one may still write.  The slowest task is never
-held, so that there is no deadlock, and nothing depends on event time.  If the slowest task does not move for
-the patience of the topic's readers, the others go on, as these do.  The module is pure and imports only ``core`` from
-outside ``runtime``.
+held, so that there is no deadlock, and nothing depends on event time.  For a task that does not move for the patience
+of the topic's readers the others do not wait any more, as these do not, until it moves again.  The module is pure and
+imports only ``core`` from outside ``runtime``.
 """
 
 from collections import deque
 
 from attrs import define, field
 
-from streams.core.records import NO_TIMESTAMP, TaskId
-from streams.runtime.progress import Hold, LaneProgress, MarkState, ProgressBoard
+from streams.core.records import TaskId
+from streams.runtime.progress import UNKNOWN, Hold, LaneProgress, ProgressBoard
 
 #: Parts into which the share of a task is divided, at whose borders its place is noted.
 _PARTS = 16
@@ -26,17 +26,19 @@ class _Output:
     #: The lanes of the other tasks that write to the same topics.
     others: frozenset[int]
     share_bytes: int
-    #: How long the task is held while the slowest one does not move, in milliseconds.
+    #: How long the task is held because of one that does not move, in milliseconds.
     patience_ms: int
     #: Bytes written so far, and those of them at places that all others have passed.
     written: int = 0
     passed: int = 0
     #: Places of the task, each with the bytes written before the task went on from it; ascending.
     places: deque[tuple[int, int]] = field(factory=deque)
-    #: The slowest task, if this one is over its share because of it.
+    #: Monotonic time since which the task is over its share, or None.
+    since_ms: int | None = None
+    #: The slowest task, if this one is held because of it.
     held_by: Hold | None = None
-    #: Whether the task is held; not when the slowest one has not moved for ``patience_ms``.
-    is_held: bool = False
+    #: Lanes of tasks because of which this one is held no more, each with the time of the last movement of its task.
+    passed_over: dict[int, int] = field(factory=dict)
 
     def note(self, place_ms: int, size: int) -> None:
         """Note that the task has written ``size`` bytes, all at places up to ``place_ms``."""
@@ -83,34 +85,33 @@ class Backpressure:
         output = self._outputs.get(task_id)
         if output is None:
             return False
-        output.is_held = self._must_wait(output, now_ms)
-        return output.is_held
-
-    def _must_wait(self, output: _Output, now_ms: int) -> bool:
+        output.held_by = self._hold(output, now_ms) if output.is_over else None
         if not output.is_over:
-            output.held_by = None
-            return False
-        slowest = self._slowest(output.others)
-        if slowest is not None:
-            output.pass_to(slowest[0].place_ms)
-        if slowest is None or not output.is_over:
-            output.held_by = None
-            return False
-        progress, lane = slowest
-        output.held_by = Hold.after(output.held_by, lane, now_ms)
-        return not output.held_by.is_over(progress.moved_ms, output.patience_ms, now_ms)
+            output.since_ms = None
+        return output.held_by is not None
+
+    def _hold(self, output: _Output, now_ms: int) -> Hold | None:
+        """Return the slowest task that moves, if the output is over its share because of it."""
+        if output.since_ms is None:
+            output.since_ms = now_ms
+        marks = self._board.marks(output.others)
+        moving: list[tuple[LaneProgress, Hold]] = []
+        for lane in output.others:
+            progress = marks.get(lane, UNKNOWN)
+            if not progress.state.is_awaited or output.passed_over.get(lane) == progress.moved_ms:
+                continue
+            hold = Hold.of(lane, progress, output.since_ms)
+            if hold.is_over(output.patience_ms, now_ms):
+                output.passed_over[lane] = progress.moved_ms
+            else:
+                moving.append((progress, hold))
+        if not moving:
+            return None
+        slowest, hold = min(moving)
+        output.pass_to(slowest.place_ms)
+        return hold if output.is_over else None
 
     def held_by(self, task_id: TaskId) -> Hold | None:
         """Return the task for which a task is held, or None; for any thread."""
         output = self._outputs.get(task_id)
-        return output.held_by if output is not None and output.is_held else None
-
-    def _slowest(self, lanes: frozenset[int]) -> tuple[LaneProgress, int] | None:
-        """Return the progress and the lane of the task that is behind the most, or None if all are at their end."""
-        marks = self._board.marks(lanes)
-        if len(marks) < len(lanes):
-            return _UNKNOWN, min(lanes - marks.keys())
-        return min(((mark, lane) for lane, mark in marks.items() if mark.state.is_awaited), default=None)
-
-
-_UNKNOWN = LaneProgress(NO_TIMESTAMP, MarkState.BEHIND, 0)
+        return None if output is None else output.held_by

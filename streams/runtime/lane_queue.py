@@ -224,6 +224,12 @@ class PartitionLanes:
                 self._open.pop(number, None)
 
     @property
+    def holding(self) -> list[int]:
+        """The numbers of the open lanes that hold back records of others, in ascending order."""
+        last = max(((lane.places[-1], lane.number) for lane in self.lanes.values() if lane.size), default=None)
+        return [number for number, lane in sorted(self._open.items()) if last is not None and lane.bound < last]
+
+    @property
     def bound_ms(self) -> int | None:
         """The lowest place that a record not certain yet may have, or None if no lane is open."""
         awaited = self.awaited

@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 from attrs import define, field
 
+from streams.core.records import NO_TIMESTAMP
+
 #: Generation of a thread that is not a member of the group.
 NO_GENERATION = -1
 
@@ -40,34 +42,19 @@ class MarkState(IntEnum):
 class TaskMark(NamedTuple):
     """What a task says: the lowest place that it may still write (epoch milliseconds, -1: any), and its state.
 
-    ``restored`` is the number of records that a task has restored so far, so that a long restoration shows movement.
+    ``active`` is a number that changes while the task is active and its place stays: while it restores its stores,
+    reads records whose order is not certain yet, processes records of earlier places, or waits for such a task.
     """
 
     place_ms: int
     state: MarkState
-    restored: int = 0
+    active: int = 0
 
     def says_more_than(self, other: "TaskMark | None") -> bool:
         """Return whether readers learn something from this mark after ``other``: the place of an end tells nothing."""
         if other is None or self.state is not other.state:
             return True
         return self.state.is_awaited and self != other
-
-
-class Hold(NamedTuple):
-    """A task for which others wait, by its lane, and since when, in monotonic milliseconds."""
-
-    lane: int
-    since_ms: int
-
-    @classmethod
-    def after(cls, before: "Hold | None", lane: int, now_ms: int) -> "Hold":
-        """Return the hold by a lane; others that waited before, whichever task it was for, have waited since then."""
-        return cls(lane, now_ms if before is None else before.since_ms)
-
-    def is_over(self, moved_ms: int, patience_ms: int, now_ms: int) -> bool:
-        """Whether the task, which moved last at ``moved_ms``, has not done so for the patience of those that wait."""
-        return now_ms - max(self.since_ms, moved_ms) >= patience_ms
 
 
 class LaneProgress(NamedTuple):
@@ -80,6 +67,26 @@ class LaneProgress(NamedTuple):
     state: MarkState
     #: Monotonic time of the last change of what the task has said, in milliseconds.
     moved_ms: int
+
+
+#: The progress of a task that has said nothing yet.
+UNKNOWN = LaneProgress(NO_TIMESTAMP, MarkState.BEHIND, -1)
+
+
+class Hold(NamedTuple):
+    """A task for which others wait, by its lane, and since when it has not moved, in monotonic milliseconds."""
+
+    lane: int
+    since_ms: int
+
+    @classmethod
+    def of(cls, lane: int, progress: LaneProgress, since_ms: int) -> "Hold":
+        """Return the hold by a task for those that wait since ``since_ms``, for whichever task."""
+        return cls(lane, max(since_ms, progress.moved_ms))
+
+    def is_over(self, patience_ms: int, now_ms: int) -> bool:
+        """Whether the task has not moved for the patience of those that wait."""
+        return now_ms - self.since_ms >= patience_ms
 
 
 @define(eq=False)

@@ -49,12 +49,13 @@ class ProgressRecord:
         """Return the value of the record."""
         member = self.member.encode()
         parts = [_FORMAT.mark, varint(len(member)), member, varint(self.generation), varint(self.question)]
-        last_lane = last_ms = 0
+        last_lane = last_ms = last_active = 0
         # Differences of neighbours are small: the partitions of a sub-topology follow each other, and are near in time.
         for lane, mark in sorted(self.marks.items()):
             parts += [varint(lane - last_lane), varint(mark.place_ms - last_ms), varint(mark.state)]
-            if mark.state is MarkState.RESTORING:
-                parts.append(varint(mark.restored))
+            if mark.state.is_awaited:
+                parts.append(varint(mark.active - last_active))
+                last_active = mark.active
             last_lane = lane
             last_ms = mark.place_ms
         return b"".join(parts)
@@ -83,17 +84,18 @@ class ProgressRecord:
         generation, place = read_varint(data, place + size)
         question, place = read_varint(data, place)
         marks: dict[int, TaskMark] = {}
-        lane = place_ms = 0
+        lane = place_ms = last_active = 0
         while place < len(data):
             step, place = read_varint(data, place)
             moved_ms, place = read_varint(data, place)
             state, place = read_varint(data, place)
             lane += step
             place_ms += moved_ms
-            restored = 0
-            if state == MarkState.RESTORING:
-                restored, place = read_varint(data, place)
-            marks[lane] = TaskMark(place_ms, MarkState(state), restored)
+            active = 0
+            if MarkState(state).is_awaited:
+                step, place = read_varint(data, place)
+                active = last_active = last_active + step
+            marks[lane] = TaskMark(place_ms, MarkState(state), active)
         return cls(member, generation, marks, question)
 
 

@@ -285,6 +285,8 @@ class Task:
         self.punctuations = Punctuations(parts.timer_heap)
         #: Wall-clock time at the last call of the driver, in epoch milliseconds.
         self.now_ms = parts.now_ms
+        #: Grows whenever the task does something: those that wait for the task see that it does not stand still.
+        self.activity = 0
         #: Whether user code has requested a commit.
         self.wants_commit = False
         #: Whether the positions or the state have changed since the last commit.
@@ -447,6 +449,7 @@ class Task:
         queue = self.queues[partition]
         if queue.failure is not None or not len(block):
             return
+        self.activity += 1
         reader = self.readers[partition]
         item = self.inputs[partition]
         self.sensors.consumed(item.source, item.name, block)
@@ -503,7 +506,9 @@ class Task:
         before = self.queues.dropped
         run = self.queues.take(now_ms, limit, self.punctuations.next_due_ms(PunctuationType.STREAM_TIME), queue)
         dropped = self.queues.dropped - before
-        self.is_dirty = self.is_dirty or run is not None or dropped > 0
+        if run is not None or dropped:
+            self.is_dirty = True
+            self.activity += 1
         if run is None:
             return dropped
         count = self._execute(run) if self.sampling is None else self.sampling.run(run, self._execute)

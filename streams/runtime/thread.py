@@ -152,7 +152,10 @@ class StreamThread(RebalanceListener):
         return self._stages
 
     def _holds(self, task: Task) -> bool:
-        return self.backpressure.holds(task.task_id, self.clock.monotonic_ms())
+        is_held = self.backpressure.holds(task.task_id, self.clock.monotonic_ms())
+        # A task that waits with patience does not stand still for those that wait for it.
+        task.activity += is_held
+        return is_held
 
     def run(self) -> None:
         """Run the loop until ``stopping`` is set, then commit and close everything.
@@ -209,8 +212,8 @@ class StreamThread(RebalanceListener):
         except WakeupError:
             if self.stopping.is_set() or not self._is_settled:
                 raise
-            # Otherwise frequent calls from other threads would prevent processing.
-            polled = {}
+            # Otherwise frequent calls from other threads would prevent processing, and marks on the board reading.
+            polled = self._poll_again()
         self._calls.may_wait = False
         self.sensors.note_polled(polled)
         for partition, blocks in polled.items():
@@ -252,6 +255,13 @@ class StreamThread(RebalanceListener):
             return self.consumer.poll_blocks(self.call_loop.wait_ms(timeout_ms))
         except NoOffsetError:
             # The task set determines the start positions when it opens a task, and raises this error if there is none.
+            return {}
+
+    def _poll_again(self) -> dict[TopicPartition, list[Block]]:
+        """Return what has been fetched when a poll was woken up."""
+        try:
+            return self._poll(0)
+        except WakeupError:
             return {}
 
     def _work(self) -> int:

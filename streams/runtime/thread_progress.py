@@ -26,8 +26,8 @@ COMMIT_INTERVAL_MS: Final = 100
 _RECORDS_PER_S: Final = 400
 #: Time for which a task that was at its end is behind before this is said: one that keeps up says nothing.
 _BEHIND_MS: Final = 10
-#: Shortest time between two marks that differ only in the number of restored records.
-_RESTORED_MS: Final = 1_000
+#: Shortest time between two marks that say only that a task is active.
+ACTIVE_MS: Final = 250
 
 
 class MarkedTask(Protocol):
@@ -36,6 +36,8 @@ class MarkedTask(Protocol):
     task_id: TaskId
     #: Whether the outputs of the task are merged in a repartition topic.
     regroups: bool
+    #: Grows whenever the task does something, also if its place stays.
+    activity: int
 
     def mark(self) -> tuple[int, bool]:
         """Return the lowest place that the task may still write, and whether the task is at its end."""
@@ -69,9 +71,10 @@ class ThreadProgress:
     _owes_all: bool = False
     #: The number of questions of other instances that are answered.
     _answered: int = 0
-    #: Time since which a task that was at its end is behind, and of the last number of restored records.
+    #: Time since which a task that was at its end is behind.
     _behind_since: dict[int, int] = field(factory=dict)
-    _restored_at: dict[int, int] = field(factory=dict)
+    #: The last activity of each task, and the interval in which it was.
+    _active: dict[int, tuple[int, int]] = field(factory=dict)
     _next_ms: int = 0
 
     # --- what the thread tells ------------------------------------------------------------
@@ -126,7 +129,7 @@ class ThreadProgress:
         for marks in (self._noted, self._enclosed, self._shown, self._unpublished, *(row for _, row in self._waiting)):
             marks.pop(lane, None)
         self._behind_since.pop(lane, None)
-        self._restored_at.pop(lane, None)
+        self._active.pop(lane, None)
         self._board.close(lane)
 
     # --- at-least-once --------------------------------------------------------------------
@@ -198,27 +201,26 @@ class ThreadProgress:
         """Return what is to be said about a task now, which may be what was said before."""
         place_ms, is_at_end = task.mark()
         before = self._noted.get(lane)
-        if restored is not None:
-            is_soon = now_ms - self._restored_at.get(lane, now_ms - _RESTORED_MS) < _RESTORED_MS
-            if before is not None and before.state is MarkState.RESTORING and is_soon:
-                return before
-            self._restored_at[lane] = now_ms
-            return TaskMark(place_ms, MarkState.RESTORING, restored)
-        if is_at_end:
+        if is_at_end and restored is None:
             self._behind_since.pop(lane, None)
             return TaskMark(place_ms, MarkState.AT_END)
-        if before is None or before.state is not MarkState.AT_END:
-            return TaskMark(place_ms, MarkState.BEHIND)
+        activity = task.activity + (restored or 0)
+        if lane not in self._active or self._active[lane][0] != activity:
+            self._active[lane] = activity, now_ms // ACTIVE_MS
+        state = MarkState.BEHIND if restored is None else MarkState.RESTORING
+        mark = TaskMark(place_ms, state, self._active[lane][1])
+        if restored is not None or before is None or before.state is not MarkState.AT_END:
+            return mark
         behind_ms = now_ms - self._behind_since.setdefault(lane, now_ms)
-        return before if behind_ms < _BEHIND_MS else TaskMark(place_ms, MarkState.BEHIND)
+        return before if behind_ms < _BEHIND_MS else mark
 
     def _hold(self, marks: Mapping[int, TaskMark], now_ms: int) -> None:
-        """Show at once that tasks are behind again, with their old places: that readers wait is never wrong."""
-        held = {
-            lane: mark._replace(place_ms=self._shown[lane].place_ms)
-            for lane, mark in marks.items()
-            if mark.state.is_awaited and lane in self._shown and not self._shown[lane].state.is_awaited
-        }
+        """Show at once, at their old places, that tasks are behind or active: that readers wait is never wrong."""
+        held: dict[int, TaskMark] = {}
+        for lane, mark in marks.items():
+            shown = self._shown.get(lane)
+            if shown is not None and mark.state.is_awaited and (mark.state, mark.active) != shown[1:]:
+                held[lane] = mark._replace(place_ms=shown.place_ms)
         if held:
             self._show(held, now_ms)
             if not self._is_exactly_once:

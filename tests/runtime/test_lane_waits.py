@@ -18,16 +18,16 @@ TOPIC = "app-by-repartition"
 PATIENCE_MS = 100
 
 
-def reader_of(number: int, writer: int) -> Any:
-    """Return a task that has a record of one of its two writers, and waits for the other one."""
+def reader_of(number: int, writer: int, writers: int = 2) -> Any:
+    """Return a task that has a record of one of its writers, and waits for the others."""
     partition = TopicPartition(TOPIC, number)
-    queues = TaskQueues([partition], lanes={partition: PartitionLanes(frozenset({0, 1}))})
+    queues = TaskQueues([partition], lanes={partition: PartitionLanes(frozenset(range(writers)))})
     queue = queues[partition]
     queue.position = 0
     queues.add(queue, Batch([b"k"], [b"v"], [5], None, [0], (), Lanes([writer], [5])))
     queue.fetched = 1
     inputs = {partition: SimpleNamespace(topic=f"by-{number}-repartition")}
-    return SimpleNamespace(task_id=TaskId(1, number), queues=queues, inputs=inputs)
+    return SimpleNamespace(task_id=TaskId(1, number), queues=queues, inputs=inputs, activity=0)
 
 
 def waits_of(board: ProgressBoard, *tasks: Any, **patience_ms: int) -> tuple[LaneWaits, Counter]:
@@ -75,6 +75,102 @@ def test_patience_begins_anew_with_each_movement() -> None:
     waits.step(now_ms + PATIENCE_MS)
 
     assert cut.value == 1
+
+
+def test_tasks_that_never_come_back_are_waited_for_once() -> None:
+    """Two have said something before they stood still, one has not; the fourth one's record waits for all of them."""
+    board, reader = ProgressBoard(), reader_of(0, 3, writers=4)
+    waits, cut = waits_of(board, reader)
+    (queue,) = reader.queues
+    for now_ms, lane in enumerate((0, 1)):
+        board.note("other", 1, {lane: TaskMark(lane, MarkState.BEHIND)}, now_ms)
+        waits.step(now_ms)
+    # The fourth one goes on.
+    for now_ms in range(2, PATIENCE_MS):
+        board.note("own", 1, {3: TaskMark(5, MarkState.BEHIND, now_ms)}, now_ms)
+        waits.step(now_ms)
+    assert (cut.value, queue.size) == (0, 0)
+
+    for now_ms in (PATIENCE_MS, PATIENCE_MS + 1):
+        board.note("own", 1, {3: TaskMark(5, MarkState.BEHIND, now_ms)}, now_ms)
+        waits.step(now_ms)
+
+    assert (cut.value, queue.size) == (3, 1)
+    assert set(queue.lanes.passed_over) == {0, 1, 2}
+
+
+def test_a_task_that_moved_while_another_one_was_awaited_is_waited_for_on() -> None:
+    board, reader = ProgressBoard(), reader_of(0, 2, writers=3)
+    waits, cut = waits_of(board, reader)
+    for now_ms in range(0, PATIENCE_MS + 1, 10):
+        board.note("other", 1, {1: TaskMark(1, MarkState.BEHIND, now_ms)}, now_ms)
+        waits.step(now_ms)
+    waits.step(PATIENCE_MS)
+    assert cut.value == 1
+
+    waits.step(2 * PATIENCE_MS - 1)
+    assert cut.value == 1
+    waits.step(2 * PATIENCE_MS)
+    assert cut.value == 2
+
+
+def test_records_in_the_log_are_read_before_a_wait_ends() -> None:
+    """Those that the task has written before it stood still may be behind those of others."""
+    reader = reader_of(0, 1)
+    waits, cut = waits_of(ProgressBoard(), reader)
+    (queue,) = reader.queues
+    waits.step(0)
+    queue.fetched = 0
+    for now_ms in (PATIENCE_MS, 2 * PATIENCE_MS):
+        waits.step(now_ms)
+        assert cut.value == 0
+
+    queue.fetched = 1
+    waits.step(2 * PATIENCE_MS + 1)
+    assert cut.value == 1
+
+
+def test_a_reader_is_active_while_it_has_patience_and_while_those_move_for_which_it_waits() -> None:
+    board, reader = ProgressBoard(), reader_of(0, 1)
+    waits, _ = waits_of(board, reader)
+    waits.step(0)
+    before = reader.activity
+    waits.step(PATIENCE_MS - 1)
+    assert reader.activity > before
+
+    (queue,) = reader.queues
+    board.note("other", 1, {0: TaskMark(5, MarkState.BEHIND)}, PATIENCE_MS - 1)
+    waits.step(PATIENCE_MS)
+    queue.lanes.note(0, 6, is_open=True)
+    queue.merge()
+    queue.advance(1, [5])
+    waits.step(PATIENCE_MS)
+    before = reader.activity
+    waits.step(PATIENCE_MS)
+    assert reader.activity == before
+
+    for lane in (0, 1):
+        board.note("other", 1, {lane: TaskMark(5, MarkState.BEHIND, 1)}, PATIENCE_MS)
+    waits.step(PATIENCE_MS)
+    assert reader.activity > before
+
+
+def test_an_end_counts_again_after_a_new_generation_of_the_group() -> None:
+    """What the task says is the same as before, and is said while an older mark is being proved."""
+    board, reader = ProgressBoard(), reader_of(0, 1)
+    waits, _ = waits_of(board, reader)
+    (queue,) = reader.queues
+    queue.fetched = 0
+    board.note("other", 1, {0: TaskMark(9, MarkState.AT_END), 1: TaskMark(9, MarkState.BEHIND)}, 0)
+    waits.step(0)
+    board.note("third", 2, {}, 1)
+    waits.step(1)
+    queue.fetched = 1
+    waits.step(2)
+    board.note("other", 2, {0: TaskMark(9, MarkState.AT_END)}, 3)
+    waits.step(3)
+
+    assert queue.lanes.awaited is queue.lanes.lanes[1]
 
 
 def test_each_topic_has_its_patience_and_shows_for_whom_it_waits() -> None:

@@ -47,6 +47,7 @@ class Upstream:
     """A task that is where the test says."""
 
     task_id, regroups, place_ms, is_at_end = ONE, True, 0, False
+    activity = 0
 
     def mark(self):
         return self.place_ms, self.is_at_end

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from streams import EmbeddedBroker, Producer, RecordTooLargeError, TopicPartition
 from streams.core.records import Block, TaskId, lane_of
 from streams.runtime.progress import MarkState, ProgressBoard, TaskMark
-from streams.runtime.thread_progress import COMMIT_INTERVAL_MS, INTERVAL_MS, ThreadProgress
+from streams.runtime.thread_progress import ACTIVE_MS, COMMIT_INTERVAL_MS, INTERVAL_MS, ThreadProgress
 
 ONE, TWO = TaskId(0, 1), TaskId(0, 2)
 BEHIND, AT_END, RESTORING = MarkState
@@ -25,6 +25,7 @@ class Upstream:
     place_ms: int = 0
     is_at_end: bool = False
     regroups: bool = True
+    activity: int = 0
 
     def mark(self):
         return self.place_ms, self.is_at_end
@@ -36,7 +37,7 @@ class Thread:
     def __init__(self, *tasks, is_exactly_once=False):
         self.board = ProgressBoard()
         self.progress = ThreadProgress("here", self.board, is_exactly_once)
-        self.tasks, self.now_ms = [*tasks], 1_000
+        self.tasks, self.now_ms = [*tasks], 0
         self.generation = 1
 
     def turn(self, after_ms=0, *, sequence=0, acknowledged=True, **state):
@@ -124,14 +125,42 @@ def test_restoring_tasks():
     task = Upstream()
     thread = Thread(task)
     restored = {ONE: 100}
-    assert thread.turn(restored=restored.get) == {lane_of(ONE): TaskMark(0, RESTORING, 100)}
+    assert thread.turn(restored=restored.get) == {lane_of(ONE): TaskMark(0, RESTORING)}
 
     restored[ONE] = 200
-    assert thread.turn(999, restored=restored.get) is None
-    assert thread.turn(1, restored=restored.get) == {lane_of(ONE): TaskMark(0, RESTORING, 200)}
+    assert thread.turn(ACTIVE_MS - 1, restored=restored.get) is None
+    restored[ONE] = 300
+    assert thread.turn(1, restored=restored.get) == {lane_of(ONE): TaskMark(0, RESTORING, 1)}
 
     task.place_ms = 9
-    assert thread.turn(100) == {lane_of(ONE): TaskMark(9, BEHIND)}
+    assert thread.turn(100) == {lane_of(ONE): TaskMark(9, BEHIND, 1)}
+
+
+def test_task_that_is_active_says_so_though_its_place_stays():
+    """It reads records that wait for others, for example; one that stands still says nothing."""
+    task = Upstream()
+    thread = Thread(task)
+    thread.turn()
+
+    for number in range(1, 4):
+        task.activity += 1
+        assert thread.turn(ACTIVE_MS) == {lane_of(ONE): TaskMark(0, BEHIND, number)}
+        task.activity += 1
+        assert thread.turn(INTERVAL_MS) is None
+        assert thread.turn(ACTIVE_MS - INTERVAL_MS) is None
+        thread.now_ms -= ACTIVE_MS
+
+
+def test_task_is_active_while_its_records_are_not_acknowledged():
+    """Its place is shown later."""
+    task = Upstream()
+    thread = Thread(task)
+    thread.turn()
+
+    task.place_ms = 9
+    task.activity += 1
+    assert thread.turn(ACTIVE_MS, sequence=1, acknowledged=False) == {lane_of(ONE): TaskMark(0, BEHIND, 1)}
+    assert thread.turn(ACTIVE_MS, sequence=1) == {lane_of(ONE): TaskMark(9, BEHIND, 1)}
 
 
 def test_new_generation_is_answered_by_all_marks():

@@ -58,7 +58,7 @@ def test_a_task_that_is_ahead_says_of_which() -> None:
 def test_a_task_without_whose_records_others_go_on_is_named() -> None:
     """Until it moves again."""
     gate = Gate(timedelta(milliseconds=100))
-    with backlog() as broker, spread(broker, gate.topology, threads=4) as (live,), gate:
+    with backlog() as broker, spread(broker, gate.topology, threads=2 * PARTITIONS) as (live,), gate:
         live.resume()
         until(lambda: bool(tasks_with(live, passed_over="0_0")), live)
         until(lambda: on_the_screen(live, "no more for 0_0"), live)
@@ -93,7 +93,7 @@ def test_the_story_of_a_key_has_the_task_for_which_its_records_wait() -> None:
 def test_the_story_of_a_key_has_the_tasks_that_were_not_waited_for() -> None:
     """Also when they have come on: their records may have been late."""
     gate = Gate(timedelta(milliseconds=100))
-    with backlog() as broker, spread(broker, gate.topology, threads=4) as (live,), gate:
+    with backlog() as broker, spread(broker, gate.topology, threads=2 * PARTITIONS) as (live,), gate:
         live.resume()
         until(lambda: bool(tasks_with(live, passed_over="0_0")), live)
         task = tasks_with(live, passed_over="0_0")[0]["task"]

@@ -15,7 +15,6 @@ from streams.core.records import Lanes
 from streams.runtime.backpressure import Backpressure, _Output
 from streams.runtime.committing import Committer
 from streams.runtime.lane_queue import PartitionLanes
-from streams.runtime.lane_waits import LaneWaits
 from streams.runtime.outbox import Outbox
 from streams.runtime.progress import Hold, ProgressBoard, _Entry
 from streams.runtime.task import Task
@@ -53,13 +52,12 @@ def marks_before_acknowledgements():
 def marks_count_at_once():
     """A mark counts without the high watermark that was asked for after it."""
 
-    def look(self, reading, version, marks):
-        if original(self, reading, version, marks):
-            reading.end_offset = 0
-        return False
+    def attach(self):
+        original(self)
+        self.waits._ends = lambda partitions: dict.fromkeys(partitions, 0)
 
-    original = LaneWaits._look
-    return _replaced(LaneWaits, "_look", look)
+    original = StreamThread.__attrs_post_init__
+    return _replaced(StreamThread, "__attrs_post_init__", attach)
 
 
 def stable_offsets_count():

@@ -173,7 +173,7 @@ def differences(topology: Stepped, expected: dict[OutputPlace, KeyRows], seed: i
     settings = {"repartition_buffer_bytes": rng.choice((60, 400, 1 << 20)), **settings}
     is_calm = seed % CALM == CALM - 1
     if is_calm:
-        settings |= {"repartition_patience_ms": 8_000, "repartition_buffer_bytes": 60}
+        settings |= {"repartition_patience_ms": 4_000, "repartition_buffer_bytes": 60}
     scenario = scenario_of(topology, **settings)
     conditions = Conditions.drawn(seed, scenario)
     if is_calm:
