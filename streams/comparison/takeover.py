@@ -545,6 +545,10 @@ class _Check:
                 for version, reader in zip((self.old, self.new), readers, strict=True)
             ]
             self._period(f"topic {topic}", "idle_close", idle[0] or None, idle[1] or None)
+        both = self.old.topology.internal_topics.keys() & self.new.topology.internal_topics.keys()
+        for topic in sorted(both):
+            was, now = (_patience_of(version, topic) for version in (self.old, self.new))
+            self._period(f"topic {topic}", "patience", was or None, now or None)
 
     def _period(self, subject: str, name: str, was_ms: int | None, now_ms: int | None) -> None:
         if was_ms == now_ms:
@@ -580,6 +584,11 @@ def _seconds(ms: int) -> str:
 
 def _periods_of(version: Version, node: str) -> dict[str, int]:
     return periods_of(version.topology, version.topology.nodes[node])
+
+
+def _patience_of(version: Version, topic: str) -> int:
+    patience_ms = version.topology.internal_topics[topic].patience_ms
+    return version.config.repartition_patience_ms if patience_ms is None else patience_ms
 
 
 def _options_of(version: Version, node: str) -> dict[str, int | str]:

@@ -604,6 +604,13 @@ def _idle(idle_close: timedelta | None) -> Any:
     return topology
 
 
+def _patient(patience: timedelta | None) -> Any:
+    def topology(builder: StreamsBuilder) -> None:
+        builder.stream(clicks).repartition("by-page", patience=patience).group_by_key().count("counts")
+
+    return topology
+
+
 @pytest.mark.parametrize(
     ("declare", "change", "says"),
     [
@@ -631,8 +638,10 @@ def _idle(idle_close: timedelta | None) -> Any:
         ),
         (_idle, (5, 1), "topic clicks: idle_close is 300 s in OLD and 60 s in NEW"),
         (_idle, (5, 0), "topic clicks: idle_close is 300 s in OLD and none in NEW"),
+        (_patient, (5, 1), "topic by-page-repartition: patience is 300 s in OLD and 60 s in NEW"),
+        (_patient, (5, 0), "topic by-page-repartition: patience is 300 s in OLD and none in NEW"),
     ],
-    ids=["shorter ttl", "longer ttl", "within", "tolerance", "idle_close", "never idle"],
+    ids=["shorter ttl", "longer ttl", "within", "tolerance", "idle_close", "never idle", "patience", "no patience"],
 )
 def test_changed_periods_are_named(declare, change, says):
     before, after = (declare(minutes(number)) for number in change)
@@ -650,6 +659,12 @@ def test_changed_limits_are_named():
 
     assert "node b: max_records is 10 in OLD and 20 in NEW" in said(verdict(batching(10), batching(20)), Level.NOTE)
     assert "max_records" not in said(verdict(batching(10), batching(10)), Level.NOTE)
+
+
+def test_a_changed_patience_of_the_settings_is_named():
+    versions = [planned(_patient(None), repartition_patience_ms=patience_ms) for patience_ms in (60_000, 5_000)]
+
+    assert "topic by-page-repartition: patience is 60 s in OLD and 5 s in NEW" in said(take_over(*versions), Level.NOTE)
 
 
 def test_a_changed_idle_time_of_the_settings_is_named():
