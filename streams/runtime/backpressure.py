@@ -12,7 +12,7 @@ from collections import deque
 
 from attrs import define, field
 
-from streams.core.records import TaskId
+from streams.core.records import NO_TIMESTAMP, TaskId, lane_of
 from streams.runtime.progress import UNKNOWN, Hold, LaneProgress, ProgressBoard
 
 #: Parts into which the share of a task is divided, at whose borders its place is noted.
@@ -66,9 +66,16 @@ class Backpressure:
     _budget_bytes: int
     _outputs: dict[TaskId, _Output] = field(factory=dict)
 
-    def open(self, task_id: TaskId, writers: frozenset[int], lane: int, patience_ms: int) -> None:
-        """Add a task, whose lane is one of those of ``writers``."""
-        self._outputs[task_id] = _Output(writers - {lane}, self._budget_bytes // len(writers), patience_ms)
+    def open(self, task_id: TaskId, writers: frozenset[int], place_ms: int, patience_ms: int) -> None:
+        """Add a task, whose lane is one of those of ``writers``; ``place_ms`` is its place when it was last committed.
+
+        What it wrote up to there counts as its whole share until the others have passed this place: otherwise readers
+        would buffer a share more for each time that the task is opened.
+        """
+        output = _Output(writers - {lane_of(task_id)}, self._budget_bytes // len(writers), patience_ms)
+        if place_ms != NO_TIMESTAMP:
+            output.note(place_ms, output.share_bytes + 1)
+        self._outputs[task_id] = output
 
     def close(self, task_id: TaskId) -> None:
         """Remove a task."""

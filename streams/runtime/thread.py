@@ -23,7 +23,7 @@ from streams.core.errors import (
     TransactionError,
 )
 from streams.core.metrics import table
-from streams.core.records import Block, TaskId, TopicPartition, lane_of
+from streams.core.records import Block, TaskId, TopicPartition
 from streams.core.threads import Answer, Signal
 from streams.protocol.error_codes import ErrorCode
 from streams.runtime.assignment import TaskAssignment
@@ -458,7 +458,7 @@ class StreamThread(RebalanceListener):
             writers = frozenset[int]().union(*map(plan.lane_numbers, topics))
             # The reader that gives up first is not to wait for those that are held.
             patience_ms = min(map(plan.patience_ms, topics))
-            self.backpressure.open(task.task_id, writers, lane_of(task.task_id), patience_ms)
+            self.backpressure.open(task.task_id, writers, task.outbox.place_ms, patience_ms)
 
     def _expect_lanes(self, plan: ApplicationPlan) -> None:
         """Wait for the tasks of partitions that topics upstream have got while tasks are open."""
