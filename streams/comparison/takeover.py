@@ -547,8 +547,8 @@ class _Check:
             self._period(f"topic {topic}", "idle_close", idle[0] or None, idle[1] or None)
         both = self.old.topology.internal_topics.keys() & self.new.topology.internal_topics.keys()
         for topic in sorted(both):
-            was, now = (_patience_of(version, topic) for version in (self.old, self.new))
-            self._period(f"topic {topic}", "patience", was or None, now or None)
+            patience = [_patience_of(version, topic) for version in (self.old, self.new)]
+            self._period(f"topic {topic}", "patience", patience[0] or None, patience[1] or None)
 
     def _period(self, subject: str, name: str, was_ms: int | None, now_ms: int | None) -> None:
         if was_ms == now_ms:

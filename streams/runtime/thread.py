@@ -213,7 +213,9 @@ class StreamThread(RebalanceListener):
             if self.stopping.is_set() or not self._is_settled:
                 raise
             # Otherwise frequent calls from other threads would prevent processing, and marks on the board reading.
-            polled = self._poll_again()
+            polled = {}
+            with suppress(WakeupError):
+                polled = self._poll(0)
         self._calls.may_wait = False
         self.sensors.note_polled(polled)
         for partition, blocks in polled.items():
@@ -255,13 +257,6 @@ class StreamThread(RebalanceListener):
             return self.consumer.poll_blocks(self.call_loop.wait_ms(timeout_ms))
         except NoOffsetError:
             # The task set determines the start positions when it opens a task, and raises this error if there is none.
-            return {}
-
-    def _poll_again(self) -> dict[TopicPartition, list[Block]]:
-        """Return what has been fetched when a poll was woken up."""
-        try:
-            return self._poll(0)
-        except WakeupError:
             return {}
 
     def _work(self) -> int:

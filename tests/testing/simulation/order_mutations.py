@@ -214,20 +214,7 @@ def filtered_rows_do_not_count():
 
 def patience_is_not_reset():
     """A task is waited for as long as the patience says in all, whether it moves or not."""
-
-    def is_over(self, moved_ms, patience_ms, now_ms):
-        return original_is_over(self, -1, patience_ms, now_ms)
-
-    def count(self, reading, now_ms):
-        before = reading.lanes.held_by
-        cut = self._cut.value
-        has_changed = original_count(self, reading, now_ms)
-        if has_changed and self._cut.value == cut and reading.lanes.awaited is not None:
-            reading.lanes.held_by = before
-        return has_changed
-
-    original_is_over, original_count = Hold.is_over, LaneWaits._count
-    return _both((Hold, "is_over", is_over), (LaneWaits, "_count", count))
+    return _replaced(Hold, "of", lambda lane, progress, since_ms: Hold(lane, since_ms))
 
 
 @contextmanager
