@@ -185,7 +185,9 @@ class Shell:
         for pattern, port in zip(_ADDRESSES, self._ports, strict=True):
             command = re.sub(pattern, f"127.0.0.1:{port}", command)
         runs_on = next((it for it in RUNS_ON if re.search(it.pattern, command)), None)
-        if runs_on is not None and ("--listen" in command or "--registry" in command):
+        has_own_broker = "--state-dir" in command and "--bootstrap-servers" not in command
+        if runs_on is not None and ("--listen" in command or "--registry" in command or has_own_broker):
+            # What ran before has the address, or the state directory.
             self.close()
         elif "--bootstrap-servers" in command and not self._has_cluster:
             self._serve()
