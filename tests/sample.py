@@ -21,11 +21,13 @@ MARKS = {
 }
 #: Of what has one of these marks, the sample may have nothing: a Spark or a Kafka takes longer to start than a test.
 STARTED = {"spark", "kafka", "browser", "collector", "deploy"}
-#: Modules whose tests have several processes under load, each for half a minute.
+#: Modules whose tests have several processes under load, or several days, each for a quarter of a minute and more.
 ONE_LONG_TEST = {
+    "tests/examples/test_airflow.py",
     "tests/examples/test_web_service.py",
     "tests/kafka/test_in_step_processes.py",
     "tests/kafka/test_queries.py",
+    "tests/kafka/test_reset_from_snapshot.py",
     "tests/kafka/test_workers.py",
 }
 #: Tests that one worker runs one after the other, for what they share takes seconds to make: by name, patterns of ids.

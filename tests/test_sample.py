@@ -132,6 +132,7 @@ def test_end_of_a_run_says_what_was_left_out_and_why(tmp_path):
     assert "1 passed, 4 skipped" in lines[-1]
 
 
+@pytest.mark.slow
 def test_tests_of_a_group_run_in_one_worker(tmp_path):
     """They share what takes seconds to make, such as a Spark session."""
     folder = tmp_path / "tests" / "replay"

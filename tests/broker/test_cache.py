@@ -33,6 +33,7 @@ def test_all_partitions_share_one_budget(tmp_path):
     assert 0 < budget.used_bytes <= 1 << 20
 
 
+@pytest.mark.slow
 def test_small_batches_take_what_is_counted(tmp_path):
     """69 bytes each, of which the objects around them are ten times as many."""
     budget = CacheBudget(2 << 20)

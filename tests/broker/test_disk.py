@@ -73,6 +73,7 @@ print(json.dumps([kept, refused, size, read, base]))
 )
 
 
+@pytest.mark.case(4)
 @pytest.mark.parametrize("fsync", ["never", "commit", "always"])
 @pytest.mark.parametrize("limit", [1_000, 1_001, 1_060, 5_000])
 def test_a_full_disk_refuses_the_append_and_nothing_of_it_is_left(tmp_path, limit, fsync):

@@ -91,6 +91,7 @@ def damage(directory, rng):
     path.write_bytes(data)
 
 
+@pytest.mark.case(5)
 @pytest.mark.parametrize("seed", range(40))
 def test_no_damage_gives_a_wrong_value_or_takes_a_byte_away(tmp_path, seed):
     rng = Random(seed)

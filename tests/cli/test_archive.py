@@ -3,6 +3,8 @@
 import json
 from collections.abc import Callable
 
+import pytest
+
 from tests.cli.conftest import Program
 
 
@@ -34,6 +36,7 @@ def test_topics_of_a_run_are_archived_and_replayed(streams: Program) -> None:
     assert streams.read("again.records.jsonl") == streams.read("live.records.jsonl")
 
 
+@pytest.mark.slow
 def test_run_again_it_adds_what_is_new(streams: Program) -> None:
     arguments = ("archive", "--topic", "words", "--to", "history", "--state-dir", "state")
     run(streams, 10)

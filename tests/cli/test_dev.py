@@ -90,6 +90,7 @@ def test_each_save_shows_what_it_changes(shop):
         assert process.wait(WATCHDOG_S) == 0
 
 
+@pytest.mark.slow
 def test_once_for_programs(shop):
     ran = shop("dev", "shop.py", "--input", "orders=orders.records.jsonl", "--once", "--sample", "2", "--limit", "1")
 

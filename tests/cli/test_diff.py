@@ -137,6 +137,7 @@ def test_take_over_alone_needs_no_history(shop):
     assert shop("diff", "v1/shop.py", "v1/shop.py", "--only-state").status == 0
 
 
+@pytest.mark.slow
 def test_the_answer_for_programs(shop):
     change(shop, "builder.stream(orders)", "builder.stream(orders).filter(lambda key, order: order.amount > 0)")
 
@@ -182,6 +183,7 @@ def test_a_topic_that_only_the_new_version_reads(shop):
     assert "topic refunds: is read by NEW only" in done.out
 
 
+@pytest.mark.case(3)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -231,6 +233,7 @@ def topology(builder: StreamsBuilder) -> None:
 """
 
 
+@pytest.mark.slow
 def test_a_script_that_is_compared_with_itself_runs_twice(streams):
     """What its module keeps belongs to one version."""
     streams.write("counting.py", COUNTING)

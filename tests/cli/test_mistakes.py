@@ -125,6 +125,7 @@ def topology(builder: StreamsBuilder) -> None:
 """
 
 
+@pytest.mark.case(3)
 @pytest.mark.parametrize(("script", "name", "rows", "message"), BAD_ROWS)
 def test_bad_row(refused: Refused, streams: Program, script: str, name: str, rows: str, message: str) -> None:
     streams.write("timed.py", TIMED)
@@ -137,6 +138,7 @@ def test_bad_row(refused: Refused, streams: Program, script: str, name: str, row
     assert not (streams.folder / "halves.jsonl").exists()
 
 
+@pytest.mark.case(3)
 @pytest.mark.parametrize(("script", "name", "rows", "message"), BAD_ROWS)
 def test_bad_row_where_the_handler_says_continue(
     streams: Program, script: str, name: str, rows: str, message: str
@@ -181,6 +183,7 @@ def test_script_with_a_syntax_error(refused: Refused, streams: Program) -> None:
     assert "def topology(builder:" in message
 
 
+@pytest.mark.case(4)
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -3,6 +3,8 @@
 import json
 from collections.abc import Callable
 
+import pytest
+
 from streams import EmbeddedBroker
 from streams.core.records import TopicPartition
 from tests.cli.conftest import Program
@@ -36,6 +38,7 @@ def test_outputs_are_published_once(streams: Program) -> None:
     assert found == [(record["partition"], record["timestamp"]) for record in streams.read("counts.records.jsonl")]
 
 
+@pytest.mark.slow
 def test_mistakes_are_refused(streams: Program, refused: Callable[..., str]) -> None:
     snapshot(streams)
 

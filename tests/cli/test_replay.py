@@ -48,6 +48,7 @@ def test_interrupted_replay_says_what_to_type_and_that_goes_on(interrupted: Prog
     assert len(interrupted.read("out.jsonl")) == 24
 
 
+@pytest.mark.slow
 def test_replay_without_a_folder_says_that_nothing_is_kept(interrupted: Program):
     done = interrupted(*REPLAY)
 

@@ -67,6 +67,7 @@ def test_application_computes_everything_again(streams, reset):
     assert run(streams) == [0, 1, 2, 5]
 
 
+@pytest.mark.slow
 def test_several_tasks_compute_everything_again(streams):
     streams.write("sums.py", SUMS)
     rows = (f'{{"key": "{key}", "value": 1, "timestamp": {key}}}\n' for key in range(8))

@@ -159,6 +159,7 @@ def test_a_folder_that_has_grown_continues_with_its_new_files(streams: Program) 
     assert "days/1.csv: its first 2 rows are not the rows that were read from it before" in result.err
 
 
+@pytest.mark.slow
 def test_a_run_continues_the_replay_of_a_folder_with_its_new_files(streams: Program) -> None:
     (streams.folder / "days").mkdir()
     row = '{{"key": "{}", "value": {{"word": "{}"}}, "timestamp": {}}}\n'
@@ -183,6 +184,7 @@ def test_a_run_continues_the_replay_of_a_folder_with_its_new_files(streams: Prog
     assert "days/2.records.jsonl has grown since it was replayed after other files" in result.err
 
 
+@pytest.mark.case(3)
 @pytest.mark.parametrize(
     ("path", "text"),
     [
@@ -277,6 +279,7 @@ def topology(builder: StreamsBuilder) -> None:
 """
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("verb", ["run", "replay"])
 def test_records_that_go_round_for_ever_end_a_run_over_files(streams: Program, verb: str) -> None:
     streams.write("round.py", ROUND)
@@ -323,6 +326,7 @@ def test_a_topic_that_the_topology_writes_needs_no_input(streams: Program) -> No
     assert result.err == ""
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_without_inputs_it_runs_until_a_signal_and_closes_cleanly(streams: Program, number: int) -> None:
     process = streams.start("run", "counts.py", "--state-dir", "state")
@@ -419,6 +423,7 @@ def topology(builder: StreamsBuilder) -> None:
 """
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_is_closed_in_order_and_goes_on_with_nothing_doubled(streams: Program) -> None:
     streams.write("slow.py", SLOW)
     streams.write("numbers.jsonl", "\n".join(map(str, range(150_000))))

@@ -151,6 +151,7 @@ def test_worker_that_fails_ends_the_run(folder: Path) -> None:
                 assert "has ended with status 1: the run ends" in run.said
 
 
+@pytest.mark.slow
 def test_run_on_a_cluster_is_one_process_unless_more_are_asked_for(folder: Path) -> None:
     with EmbeddedBroker() as broker, broker.serve("127.0.0.1:0") as server:
         with Counting(broker, "app") as counting:

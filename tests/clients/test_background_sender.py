@@ -76,6 +76,7 @@ def test_producer_without_background_sender_has_no_thread(broker: EmbeddedBroker
         assert delivery.result().offset == 0
 
 
+@pytest.mark.slow
 def test_producer_that_is_dropped_leaves_no_thread_when_its_records_are_written(broker: EmbeddedBroker, servers: str):
     producer = Producer(bootstrap_servers=servers, client_id="dropped")
     producer.send(numbers, 1)

@@ -491,6 +491,7 @@ def test_states_lead_only_where_the_table_says():
         Transaction("x", None).move(TransactionPhase.COMMITTING)
 
 
+@pytest.mark.case(6)
 @pytest.mark.parametrize("seed", range(30))
 def test_exactly_the_committed_records_are_read_whatever_is_lost(make, cluster, consume, clock, seed):
     """Transactions over a way that loses requests and answers; each is committed or aborted by chance."""

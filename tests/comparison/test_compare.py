@@ -180,6 +180,7 @@ def test_another_order_between_keys_only_is_told_as_such(compared):
     assert (topic.is_order_only, topic.keys, topic.is_same, found.is_same) == (True, {}, False, False)
 
 
+@pytest.mark.slow
 def test_records_without_key_are_compared_as_a_heap(compared):
     def keyless(change: Any):
         def topology(builder: StreamsBuilder) -> None:
@@ -298,6 +299,7 @@ def test_entries_of_stores_are_compared(compared):
     assert "the functions of its operator have changed" in found.take_over.findings[0].says
 
 
+@pytest.mark.slow
 def test_shifted_stores_are_compared_with_their_counterparts(compared):
     def numbered(filters: int):
         def topology(builder: StreamsBuilder) -> None:

@@ -52,6 +52,7 @@ def played(path: Path, pace, seeds: int) -> Counter:
     return counts
 
 
+@pytest.mark.case(5)
 @pytest.mark.parametrize("path", _FILES, ids=lambda path: path.name.removesuffix(".jsonl.gz"))
 def test_case_as_one_block_gives_what_it_gave_record_by_record(path, seeds):
     assert played(path, lambda case: OneBlock(), seeds)
@@ -71,6 +72,7 @@ def test_nearly_all_cases_agree_in_everything(seeds):
     assert counts[Agreement.EXACT] / sum(counts.values()) > 0.85
 
 
+@pytest.mark.case(5)
 @pytest.mark.parametrize("path", _FILES, ids=lambda path: path.name.removesuffix(".jsonl.gz"))
 def test_every_split_of_a_run_gives_the_same(path, seeds):
     """Blocks cut anywhere, runs of any length, any task first, commits anywhere."""

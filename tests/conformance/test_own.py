@@ -37,6 +37,7 @@ def cases_of(path: Path, driver: str | None = None) -> list[dict[str, Any]]:
     return [case for case in cases if driver not in case.get("not_on", ())]
 
 
+@pytest.mark.case(3)
 @every_file
 def test_case_of_our_own_gives_what_was_written_by_hand(path):
     cases = cases_of(path)
@@ -49,6 +50,7 @@ def test_case_of_our_own_gives_what_was_written_by_hand(path):
     assert all(case.get("not_on", {}).keys() == (OTHERS if has_wall_clock(case) else set()) for case in cases)
 
 
+@pytest.mark.case(4)
 @every_file
 def test_case_of_our_own_gives_the_same_in_blocks_however_they_are_cut(path):
     failures = []

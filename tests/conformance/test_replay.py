@@ -103,7 +103,7 @@ def sliceable(chosen: Sequence[ReplayPlayer]) -> list[ReplayPlayer]:
     return [player for player in chosen if not cannot_be_sliced(player.case)]
 
 
-@pytest.mark.case
+@pytest.mark.slow
 @every_file
 def test_history_gives_what_a_bounded_run_gives(path, folder):
     compare_whole(sampled(path, folder), LocalExecutor(1))
@@ -115,7 +115,7 @@ def test_history_in_slices_gives_what_a_bounded_run_gives(path, folder):
     compare_whole(sliceable(sampled(path, folder)), LocalExecutor(1), slices=4)
 
 
-@pytest.mark.case
+@pytest.mark.slow
 @every_file
 def test_history_in_pieces_gives_what_kafka_streams_gives(path, folder):
     compare_pieces(sampled(path, folder), LocalExecutor(1))

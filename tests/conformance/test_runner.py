@@ -72,6 +72,7 @@ def test_cases_are_chosen_by_prefix_and_feature(tmp_path: Path, capsys: pytest.C
     assert capsys.readouterr().out.splitlines() == ["ok upper", "1 passed, 0 failed", "ok other", "1 passed, 0 failed"]
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("content", [None, b"{", b'{"title": "no name"}\n', b"\xff\n"])
 def test_a_file_that_cannot_be_read_is_exit_status_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None

@@ -31,6 +31,7 @@ TABLES = {
 SETTINGS = {"plain": {}, "isolated": {"processing_handler": "continue"}, "cached": {"cache_max_bytes": 10_000}}
 
 
+@pytest.mark.case(5)
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("table", TABLES)
 def test_tombstones_pass_or_are_left_out_and_everything_else_is_the_same(table, settings):

@@ -1,4 +1,4 @@
-"""What mypy and pyright make of user code without annotations in lambdas.
+"""What mypy and pyright make of user code without annotations in lambdas, from the package as it is installed.
 
 ``typing/positive.py`` must be clean; of ``typing/negative.py`` exactly the lines that end in
 ``# wrong`` must be reported, by both checkers.
@@ -60,3 +60,36 @@ def test_each_mistake_is_reported(check: Callable[[Path], dict[int, str]], name:
 
     assert {line: expected[line] for line in expected.keys() - reported.keys()} == {}, "not reported"
     assert {line: reported[line] for line in reported.keys() - expected.keys()} == {}, "reported, but right"
+
+
+APPLICATION = """
+from streams import StreamsBuilder, Topic
+
+lines = Topic("lines", value=str)
+
+
+def topology(builder: StreamsBuilder) -> None:
+    builder.stream(lines).map_values(lambda line: line.no_such_method()).to(lines)
+"""
+
+CHECKERS = {
+    "mypy": ["-m", "mypy", "--strict", "--cache-dir", "cache", "application.py"],
+    "pyright": ["-m", "pyright", "--pythonpath", sys.executable, "application.py"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_type_checker_finds_streams_from_any_folder(checker, tmp_path):
+    """It reports the planted mistake, and that alone: the types of the package are known."""
+    if importlib.util.find_spec(checker) is None:
+        pytest.skip(f"{checker} is not installed (make install)")
+    (tmp_path / "application.py").write_text(APPLICATION)
+
+    answer = subprocess.run(
+        [sys.executable, *CHECKERS[checker]], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    errors = [line for line in answer.stdout.splitlines() if "error:" in line or " - error" in line]
+    assert len(errors) == 1, answer.stdout + answer.stderr
+    assert "no_such_method" in errors[0]

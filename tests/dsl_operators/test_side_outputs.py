@@ -465,6 +465,7 @@ def stored(builder: StreamsBuilder, stream):
     return table
 
 
+@pytest.mark.case(5)
 @pytest.mark.parametrize("optimization", ["none", "all"])
 @pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ LONG = {
     *("joins-that-find-nothing", "projects", "testing"),
 }
 #: Pages whose commands the sample tries with four partitions.
-FOUR = {"getting-started", "operating"}
+FOUR = {"getting-started"}
 
 #: Pages whose commands say their partitions, on which those after them depend.
 WITH_PARTITIONS = {"replay"}
@@ -106,6 +106,7 @@ def run_page(path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
             shell.script(source, place)
 
 
+@pytest.mark.case(4)
 @pytest.mark.parametrize(
     "path", [pytest.param(path, marks=pytest.mark.slow if path.stem in LONG else ()) for path in PAGES], ids=stem
 )

@@ -48,6 +48,7 @@ def test_oracle_joins_what_lies_just_a_gap_apart_and_no_further():
     assert over == {("a", start, start): 1, ("a", start + GAP_MS + 1000, start + GAP_MS + 1000): 1}
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("partitions", [1, 4, 7])
 def test_sessions_equal_those_of_the_sorted_log(access_log, partitions, run_stream, table_of):
     """Half of the lines are older than the line before them; none of them is late for its session."""

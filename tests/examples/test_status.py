@@ -28,6 +28,7 @@ def windows_of(path: Path) -> Counter[tuple[str, int, int]]:
     return counts
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("partitions", [1, 4, 7])
 def test_final_counts_equal_those_of_plain_python(access_log, partitions, run_stream, table_of):
     """Each window of each class comes exactly once, with all its errors, whatever the order of the lines."""

@@ -25,6 +25,7 @@ def rankings_of(path: Path) -> dict[int, list[list]]:
     }
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("partitions", [1, 4])
 def test_rankings_equal_those_of_plain_python(access_log, partitions, run_stream, table_of):
     """Rows without a key lie in any partition; the counts of one hour meet from all of them."""

@@ -175,6 +175,7 @@ def test_time_comes_from_the_value(write: Any) -> None:
     assert records(topic, path)[0][3] == 1000
 
 
+@pytest.mark.case(6)
 @pytest.mark.parametrize("name", ["a.log", "a.jsonl", "a.csv", "a.parquet", "a.records.jsonl"])
 @pytest.mark.parametrize("skip", [0, 1, BATCH_ROWS - 1, BATCH_ROWS, 2 * BATCH_ROWS + 5, 9_000, 9_001])
 def test_reading_goes_on_after_any_row(tmp_path: Path, name: str, skip: int) -> None:

@@ -36,7 +36,7 @@ def shared(assignor, members, before):
     return {member: found.partitions for member, found in result.items()}, lines
 
 
-@pytest.mark.case(3)
+@pytest.mark.case
 @pytest.mark.parametrize("members", [10, 100, 1_000])
 @pytest.mark.parametrize("assignor", [StickyAssignor, CooperativeStickyAssignor])
 def test_ten_thousand_partitions_are_shared_out_stickily_at_a_cost_linear_in_them(assignor, members):

@@ -218,6 +218,7 @@ def settled(consumers: Sequence[Consumer], count: int = 3, turn: Callable[[], ob
     until(is_shared, turn=turn or (lambda: [consumer.poll(50) for consumer in consumers]))
 
 
+@pytest.mark.case(2)
 @pytest.mark.parametrize("assignor", [RangeAssignor, CooperativeStickyAssignor])
 def test_members_share_partitions_and_take_over(cluster: Cluster, topic: str, assignor: type):
     """Every record is read once; who leaves hands on where it was."""

@@ -417,6 +417,7 @@ def test_joins_of_streams_have_each_pair_once_and_each_record_without_a_match_on
     _check(model, [*rows, *_CLOSING], partitions, until)
 
 
+@pytest.mark.world
 @examples(25)
 @given(
     st.builds(_table_join, _JOINS) | st.builds(_regrouped, st.booleans()), _rows(tombstones=True), _PARTITIONS, _UNTIL

@@ -177,6 +177,7 @@ def test_resume_takes_the_same_table_and_refuses_another(tmp_path: Path) -> None
         run(table(rows(60)), directory=tmp_path / "work", resume=True)
 
 
+@pytest.mark.slow
 def test_a_table_follows_a_snapshot(tmp_path: Path) -> None:
     with run(table(rows(50))) as result:
         saved = result.save(tmp_path / "saved")

@@ -209,6 +209,7 @@ def test_folder_of_another_replay_is_not_taken(tmp_path):
         run(dividing, path, directory=tmp_path / "work", resume=True)
 
 
+@pytest.mark.slow
 def test_full_disk_is_named_and_harms_nothing(tmp_path):
     """A write that the system refuses ends the replay; what it had, and the snapshot before it, stay valid."""
     path = write(tmp_path / "orders.jsonl", rows(200))

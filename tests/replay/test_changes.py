@@ -101,6 +101,7 @@ def test_changes_are_kept_until_the_state_is_handed_over(folder: Path, always: N
     assert sorted(set(found[:-1])) == found[:-1]
 
 
+@pytest.mark.slow
 def test_contents_are_written_again_after_as_many_changes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the slices write in all grows with what they change, not with the contents times the slices."""
     monkeypatch.setattr(stores, "_CHANGES_ROWS", 0)

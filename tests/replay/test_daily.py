@@ -139,6 +139,7 @@ def counted(builder: StreamsBuilder) -> None:
     builder.stream(rows).group_by_key().windowed_by(windows).count("by-hour").to_stream().to(hours)
 
 
+@pytest.mark.slow
 def test_partitions_without_late_rows_are_not_computed_again(folder: Path):
     """One late row: the task of the other partition has nothing to do; another night repairs that one."""
     files, repaired = [], []
@@ -257,6 +258,7 @@ def test_slices_that_were_joined_with_an_older_global_table_are_not_kept(folder:
         )
 
 
+@pytest.mark.slow
 def test_rows_older_than_the_snapshot_a_replay_continues_are_told_and_cannot_be_repaired(folder: Path):
     first = day_of(folder, 5, 10)
     with replay(topology, {rows: [first]}, order="event_time", **LOCAL) as result:

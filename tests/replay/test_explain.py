@@ -46,6 +46,7 @@ def history(folder: Path, *, files: int = 4, of_file: int = 500, ending: str = "
     return folder
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".parquet"])
 def test_numbers_are_those_of_the_replay(tmp_path: Path, ending: str):
     path = history(tmp_path / "rows", ending=ending)

@@ -227,6 +227,7 @@ def test_topic_that_is_shorter_than_the_history_is_refused(tmp_path, replayed):
         go_live(Snapshot.open(Place(str(replayed[0]))), broker)
 
 
+@pytest.mark.slow
 def test_group_at_work_is_refused(tmp_path, replayed):
     with (
         live_broker(tmp_path, WHOLE) as broker,

@@ -48,6 +48,7 @@ def test_share_and_disorder_are_those_of_a_bounded_run_in_slices_too(tmp_path: P
             assert told(result.late) == expected
 
 
+@pytest.mark.slow
 def test_too_many_late_records_are_an_error_that_has_the_result(tmp_path: Path):
     path = write(tmp_path, shuffled=True)
 

@@ -122,6 +122,7 @@ def test_next_day_continues_the_sorted_history(tmp_path: Path):
     assert told(replay(topology, {rows: path}, directory=tmp_path / "work", resume=True, **LOCAL)) == whole
 
 
+@pytest.mark.slow
 def test_day_before_the_end_of_sorted_history_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     path = lake(tmp_path / "rows", shuffled=True)
     with replay(topology, {rows: path}, directory=tmp_path / "work", **LOCAL):

@@ -77,6 +77,7 @@ def chosen_by_record(builder: StreamsBuilder) -> None:
     stream.to(lambda _key, value, _context: "out" if value else "zeros", key=str, value=int)
 
 
+@pytest.mark.case(4)
 @pytest.mark.parametrize("slices", [None, 2, "50ms"])
 @pytest.mark.parametrize("topology", [filtered, sent_elsewhere, chosen_by_record])
 def test_a_record_is_placed_where_its_task_was_and_not_at_its_own_timestamp(topology: Any, slices: Any) -> None:
@@ -139,6 +140,7 @@ def _levels(levels: Sequence[tuple[int, int, int]]) -> Any:
     return topology
 
 
+@pytest.mark.slow
 @examples(20)
 @given(_LEVELS, _ROWS, st.sampled_from([2, 4, "7ms", "1ms"]))
 def test_input_out_of_order_gives_what_a_bounded_run_gives(

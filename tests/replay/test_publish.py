@@ -85,6 +85,7 @@ def test_outputs_are_published_with_times_headers_and_partitions(
     assert {len(row[4]) for row in wanted["big"]} == {2}
 
 
+@pytest.mark.slow
 def test_run_again_it_publishes_nothing(snapshot: Snapshot, wanted: dict[str, list[Any]], broker: EmbeddedBroker):
     publish(snapshot, broker)
 

@@ -57,6 +57,7 @@ def test_a_replay_is_killed_and_resumed(bucket: Bucket, tmp_path: Path) -> None:
     assert bucket.totals("totals") == expected_totals()
 
 
+@pytest.mark.case
 @pytest.mark.parametrize(
     ("path", "said"),
     [

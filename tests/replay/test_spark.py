@@ -55,6 +55,7 @@ def one_pass(any_spark: Any, history: Path, told: list[ReplayProgress]) -> Itera
         yield result
 
 
+@pytest.mark.case
 def test_replay_in_one_pass_equals_the_live_run(one_pass: ReplayResult, expected: tuple[Rows, int]) -> None:
     assert replayed(one_pass) == expected
 

@@ -92,7 +92,7 @@ def types_are_checked():
     return use
 
 
-@pytest.mark.case
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [plain, methods_and_inheritance, names_and_defaults, types_are_checked])
 def test_a_class_is_elsewhere_what_it_is_here(case):
     function = case()

@@ -107,6 +107,7 @@ def test_a_replayed_file_is_not_counted_again(folder, capsys):
     assert "a file of this name was replayed already" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_replayed_file_that_others_have_followed_must_not_grow(folder, capsys):
     assert streams("replay counting.py --executor local --input words=words/1.jsonl --snapshot whole") == 0
     run = "run counting.py --from-snapshot whole --state-dir live --output counts=-"

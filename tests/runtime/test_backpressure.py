@@ -96,6 +96,7 @@ def most_buffered(marks_every: int, reopened_every: int, holds: Callable[[Backpr
     return most
 
 
+@pytest.mark.case(3)
 @pytest.mark.parametrize("marks_every", [1, 10], ids=["at least once", "exactly once"])
 @pytest.mark.parametrize("reopened_every", [RECORDS, 70, 7])
 def test_a_reader_buffers_no_more_than_the_budget_however_often_tasks_are_opened(

@@ -89,6 +89,7 @@ def run(rows: list[Row], partitions: int, **options: Any) -> dict[str, list[tupl
         }
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("engine", ["in_memory", "rocksdb"])
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_several_runs_have_the_results_of_one_run(engine: str, partitions: int, tmp_path: Path) -> None:

@@ -118,6 +118,7 @@ def test_a_bounded_run_fails_or_skips_likewise():
         assert [value for _, block in finished.read_output("good") for value in block.values] == [b"good"] * 2
 
 
+@pytest.mark.slow
 def test_a_replay_fails_or_skips_likewise(tmp_path):
     file = tmp_path / "names.records.jsonl"
     file.write_text("".join(f'{{"key": "k", "value": "{value}", "timestamp": 1}}\n' for value in ("good", "bad name")))

@@ -98,6 +98,7 @@ def table(broker, topic):
     return result, updates
 
 
+@pytest.mark.case(3)
 @pytest.mark.parametrize("failing_request", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 15, 20])
 def test_whatever_step_fails_nothing_is_missing(failing_request, tmp_path):
     keys = [f"k{number % 7}" for number in range(ROWS)]

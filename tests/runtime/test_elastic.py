@@ -108,6 +108,7 @@ def test_standby_copy_takes_over_without_a_full_restore(cluster):
         cluster.until_counted()
 
 
+@pytest.mark.slow
 def test_new_partitions_join_the_groups_that_have_their_keys(cluster):
     """From 2 to 4 partitions: the keys that move to partition 2 were counted in group 0."""
     with app(cluster) as streams:

@@ -168,6 +168,7 @@ def test_a_bounded_run_fails_or_skips_likewise():
         assert [value for _, block in finished.read_output("out") for value in block.values] == [b"1", b"2"]
 
 
+@pytest.mark.slow
 def test_a_replay_of_files_fails_or_skips_likewise(tmp_path):
     """A row of a file has no offset yet: its line is named."""
     file = tmp_path / "times.txt"

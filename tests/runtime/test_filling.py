@@ -34,6 +34,7 @@ def through(builder: StreamsBuilder) -> None:
     builder.stream(middle).map_values(lambda value: value + 1).select_key(lambda key, value: f"w{value % 3}").to(out)
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("settings", [{}, EXACTLY_ONCE], ids=["at least once", "exactly once"])
 def test_further_run_appends_after_the_existing_records(tmp_path, settings: dict[str, Any]):
     """Existing records keep their offsets; the new records are those that a run over the new rows alone writes.

@@ -224,6 +224,7 @@ def test_a_changelog_of_another_kind_of_store_is_refused(broker, topology, key, 
         assert part in str(failure)
 
 
+@pytest.mark.case(5)
 @pytest.mark.parametrize("settings", [{}, {"deserialization_handler": "continue"}])
 @pytest.mark.parametrize(
     ("ending", "key", "value"),

@@ -230,6 +230,7 @@ def test_an_active_side_keeps_a_join_open_but_not_the_windows_of_the_other_side(
     assert driver.read(out) == [("a", 1)]
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_a_window_downstream_of_another_one_loses_nothing(partitions):
     """Its time stays behind by what the windows upstream keep back, in one task or through a repartition topic."""
@@ -251,6 +252,7 @@ def test_a_window_downstream_of_another_one_loses_nothing(partitions):
         assert driver.drops() == []
 
 
+@pytest.mark.case(4)
 @pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize("jump_ms", [60_000, 3_600_000])
 @pytest.mark.parametrize("limit_ms", [5, 5_000])

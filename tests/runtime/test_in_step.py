@@ -174,6 +174,7 @@ def count_through_a_topic(builder: StreamsBuilder) -> None:
     builder.stream(GROUPED).group_by_key().windowed_by(windows).count("by-group").to_stream().to(COUNTS)
 
 
+@pytest.mark.case
 @pytest.mark.parametrize(
     ("threads", "settings"), [(1, {}), (4, {}), (2, EXACTLY_ONCE)], ids=["one thread", "four threads", "exactly once"]
 )
@@ -192,7 +193,7 @@ def test_a_topic_that_is_written_and_read_gives_what_a_file_gives(threads: int, 
         assert read_outputs(broker) == expected
 
 
-@pytest.mark.case(3)
+@pytest.mark.case
 @pytest.mark.parametrize("settings", [{}, EXACTLY_ONCE], ids=["at least once", "exactly once"])
 @pytest.mark.parametrize(("instances", "threads"), [(1, 1), (1, 2), (1, 4), (2, 1), (2, 2)])
 def test_a_backlog_gives_what_a_file_gives(instances: int, threads: int, settings: dict[str, Any]) -> None:
@@ -284,6 +285,7 @@ def count_by_group_of_two(builder: StreamsBuilder) -> None:
     windowed.count("by-group").to_stream().to(COUNTS)
 
 
+@pytest.mark.slow
 def test_the_lanes_of_new_partitions_are_waited_for() -> None:
     """The topic grows while the readers of its repartition topic stay open."""
     expected = from_a_file(count_by_group_of_two)
@@ -364,6 +366,7 @@ def test_tasks_that_are_ahead_wait_for_the_slowest_one() -> None:
         assert read_outputs(broker) == expected
 
 
+@pytest.mark.case
 @pytest.mark.parametrize(
     ("patience", "settings"),
     [(None, {"repartition_patience_ms": 100}), (timedelta(milliseconds=100), {})],

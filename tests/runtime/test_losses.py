@@ -252,6 +252,7 @@ def test_stores_that_are_ahead_of_the_committed_offsets_are_refused(life, caplog
         assert life.run(counting, (clicks, "ann", 1, 9), **given) == {"sums": {"ann": 10, "ben": 7}}
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 @pytest.mark.parametrize("when", ["within", "before the commit"])
 def test_an_interrupted_rebuild_goes_on_at_the_next_start(life, monkeypatch, guarantee, when):

@@ -103,6 +103,7 @@ def test_a_log_that_was_cut_at_any_byte_is_refused(copied, data):
     assert f"the log of {log.name} is damaged" in outcome(folder)
 
 
+@pytest.mark.slow
 @few(12)
 @given(st.data())
 def test_state_or_offsets_of_an_older_copy_give_no_wrong_totals(copied, data):
@@ -117,6 +118,7 @@ def test_state_or_offsets_of_an_older_copy_give_no_wrong_totals(copied, data):
     outcome(folder)
 
 
+@pytest.mark.slow
 @few(6)
 @given(st.data())
 def test_what_a_power_failure_may_take_from_a_run_that_syncs_is_made_again(copied, synced, data):

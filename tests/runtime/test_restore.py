@@ -100,6 +100,7 @@ def test_below_the_limit_nothing_is_written_before_the_end(broker, tmp_path):
     restoring.crash()
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("spec", [KV, VERSIONED, WINDOWS], ids=lambda spec: spec.kind.name)
 def test_restoring_goes_on_after_any_number_of_turns_as_if_it_had_never_stopped(broker, tmp_path, spec):
     """Keys are updated and deleted again and again, so that a turn left out or done out of order would show."""
@@ -183,6 +184,7 @@ def test_the_limit_is_for_all_stores_that_are_restored_at_a_time(broker, tmp_pat
         store.close()
 
 
+@pytest.mark.slow
 def test_long_restore_leaves_a_store_like_any_other(broker, tmp_path):
     """So many records that the store is prepared for them; it is left in between, too."""
     count = 60_000

@@ -217,6 +217,7 @@ def test_failed_application_is_pending_error_until_all_threads_have_ended():
         assert [state for state, _ in moves.seen][-2:] == [State.PENDING_ERROR, State.ERROR]
 
 
+@pytest.mark.slow
 def test_failed_application_is_cleaned_up_once_it_is_closed(tmp_path):
     with EmbeddedBroker() as broker:
         streams = app(broker, dividing, state_dir=tmp_path)

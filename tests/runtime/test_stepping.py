@@ -35,6 +35,7 @@ def write(broker: EmbeddedBroker, number: int, count: int) -> None:
         broker.append(TopicPartition("clicks", number), block)
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("empty", [None, 2])
 def test_no_record_is_late_behind_a_repartition_topic(empty, monkeypatch):
     """Also where one of the partitions has nothing, which is not waited for; a machine may be slow with a fetch."""

@@ -37,6 +37,7 @@ def test_each_open_store_has_its_part_of_the_read_caches(tmp_path: Path) -> None
     assert budget.read_entries(100) == alone
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("spec", [KV, WINDOWS, evolve(WINDOWS, kind=kinds.WINDOW)])
 def test_read_cache_takes_what_the_store_may_have_now(spec: StoreSpec, tmp_path: Path) -> None:
     budget = MemoryBudget(MIB)

@@ -165,7 +165,7 @@ def copied(store: Store, name: str, engine: str, directory: Path) -> Any:
     return copy
 
 
-@pytest.mark.case(6)
+@pytest.mark.case(12)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", SPECS)
 @settings(max_examples=60, deadline=None)
@@ -198,7 +198,7 @@ def snapshot(store: Store) -> list[Any]:
     return [row for block in store.snapshot_blocks() for row in rows_of(block)]
 
 
-@pytest.mark.case(6)
+@pytest.mark.case(12)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", SPECS)
 @settings(max_examples=30, deadline=None)

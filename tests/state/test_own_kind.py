@@ -115,6 +115,7 @@ def test_after_crashes_it_holds_what_it_would_without_them() -> None:
     assert report.restores
 
 
+@pytest.mark.slow
 def test_a_replay_and_its_snapshots_show_the_entries(tmp_path, capsys) -> None:
     for name, rows in (("old", ROWS[:4]), ("new", ROWS)):
         lines = [json.dumps({"key": key, "value": value, "timestamp": 0}) + "\n" for key, value in rows]

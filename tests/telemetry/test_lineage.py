@@ -106,6 +106,7 @@ def test_start_and_end_with_topics_and_types(collector, broker):
     assert "errorMessage" not in end["run"]["facets"]
 
 
+@pytest.mark.slow
 def test_a_replay_tells_its_files_and_how_it_ends(collector, tmp_path):
     (tmp_path / "orders.jsonl").write_text('{"customer": "ann", "cents": 5}\n{"customer": "bob", "cents": 0}\n')
     (tmp_path / "good.jsonl").write_text('{"customer": "ann", "cents": 5}\n')

@@ -317,6 +317,7 @@ def test_no_driver_counts_a_key_in_two_tasks(run, tmp_path):
         run(uneven, tmp_path)
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("run", DRIVERS)
 def test_the_remedy_of_the_message_gives_the_right_counts(run, tmp_path):
     assert run(repaired, tmp_path) == dict.fromkeys(KEYS, 2)

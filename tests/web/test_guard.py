@@ -109,6 +109,7 @@ def request(line, *headers):
     return "\r\n".join([f"{line} HTTP/1.1", "host: localhost", "connection: close", *headers, "", ""]).encode()
 
 
+@pytest.mark.case(4)
 @pytest.mark.parametrize(
     ("path", "status"),
     [

@@ -165,6 +165,7 @@ def single(group):
             yield server
 
 
+@pytest.mark.case(3)
 @pytest.mark.parametrize(("path", "arguments", "count"), SCANS)
 def test_scan_of_a_group_is_that_of_one_instance_page_by_page_and_as_arrow(group, single, path, arguments, count):
     def pages(url, number, **more):
@@ -315,6 +316,7 @@ def regrouped(builder):
     builder.stream("copies", key=str, value=int).group_by_key().count("of-copies")
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
 def test_a_position_upstream_of_repartitions_is_read_your_write(broker, client, guarantee):
     settings = FAST | {"processing_guarantee": guarantee, "cache_max_bytes": 1_000_000}
@@ -369,6 +371,7 @@ def test_a_position_upstream_of_a_cycle_cannot_be_known_and_says_so(broker, clie
         assert "form a cycle" in found.json()["message"]
 
 
+@pytest.mark.slow
 def test_a_server_that_is_closed_leaves_the_group_without_an_endpoint(broker, client):
     with Streams(topology, application_id="app", broker=broker, **FAST) as one:
         server = one.serve()

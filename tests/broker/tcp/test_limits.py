@@ -218,6 +218,7 @@ def fetch_all(client):
     client.send(1, 11, max_wait_ms=0, min_bytes=1, max_bytes=ALL, topics=[{"topic": "words", "partitions": [row]}])
 
 
+@pytest.mark.slow
 def test_an_answer_that_nobody_takes_is_not_copied(broker, large):
     with broker.serve("127.0.0.1:0") as server, Client(server.bootstrap_servers) as client:
         fetch_all(client)
@@ -234,6 +235,7 @@ def test_an_answer_that_nobody_takes_is_not_copied(broker, large):
         await_(lambda: not server._listener.unsent_bytes)
 
 
+@pytest.mark.slow
 def test_a_fetch_is_bounded_whatever_it_asks_for(client, large):
     fetch_all(client)
 

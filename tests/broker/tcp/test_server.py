@@ -432,6 +432,7 @@ def test_a_request_above_the_limit_closes_its_connection(broker):
             assert client.is_closed
 
 
+@pytest.mark.slow
 def test_an_idle_connection_is_closed_and_one_that_waits_is_not(broker):
     answers = []
 
@@ -537,6 +538,7 @@ def started(*options):
     return process, line.split("listens on ")[1].split(",")[0]
 
 
+@pytest.mark.killed
 def test_a_killed_broker_has_everything_that_it_acknowledged(tmp_path):
     process, address = started("--data", str(tmp_path), "--partitions", "2")
     with Client(address) as client:

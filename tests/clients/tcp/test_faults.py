@@ -51,6 +51,7 @@ def values(broker: EmbeddedBroker, number: int) -> list[bytes | None]:
     return found
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("after_bytes", [4_000, 20_000])
 def test_connections_that_are_cut_again_and_again_lose_and_repeat_nothing(broker: EmbeddedBroker, after_bytes: int):
     """Each connection passes so many bytes on: requests are cut in their middle, answers are lost."""
@@ -119,6 +120,7 @@ def test_transactions_over_cuts_count_once(broker: EmbeddedBroker):
     assert found == [b"%d" % number for number in range(60)]
 
 
+@pytest.mark.slow
 def test_broker_that_is_away_for_a_while(broker: EmbeddedBroker):
     """Whoever sends and reads meanwhile goes on when it is back."""
     with behind_proxy(broker) as proxy:

@@ -46,6 +46,7 @@ def secured(certificates: Certificates, **changes: str) -> Security:
     return Security(**{"security_protocol": "ssl", **given, **changes})
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("form", ["", "_file", "_command"])
 def test_client_with_a_certificate_is_let_in(servers: str, certificates: Certificates, form: str):
     path = certificates.file("password")

@@ -82,6 +82,7 @@ def secured(certificates: Certificates, mechanism: str = "PLAIN", user: str = "a
     return Security(**{**given, **changes})
 
 
+@pytest.mark.case(3)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("user", sorted(USERS))
 def test_user_with_the_right_password_is_let_in(servers: str, certificates: Certificates, mechanism: str, user: str):

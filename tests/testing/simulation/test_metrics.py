@@ -10,6 +10,7 @@ from tests.testing.simulation.worlds import ONE, word_count
 DAY_MS = 86_400_000
 
 
+@pytest.mark.case
 @pytest.mark.parametrize("seed", range(2))
 def test_rates_are_totals_over_the_virtual_time_since_the_sensor_was_made(seed: int) -> None:
     rows = [(topic, *row) for topic, found in ONE.items() for row in found]

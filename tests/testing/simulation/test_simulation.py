@@ -199,6 +199,7 @@ class Late(Processor):
         self.context.forward(record.key, record.value, timestamp_ms=record.timestamp_ms + random.randrange(1_000_000))
 
 
+@pytest.mark.case(4)
 @pytest.mark.parametrize("name", IMPURE)
 def test_topology_that_is_random_or_impure_fails_and_is_told_the_first_difference(name):
     with pytest.raises(SimulationError, match="the topology is not deterministic: the same world") as caught:
@@ -222,7 +223,7 @@ def test_processor_that_keeps_its_state_in_an_attribute_is_caught_each_time_with
     assert stories[0] == stories[1]
 
 
-@pytest.mark.case(4)
+@pytest.mark.world
 @pytest.mark.seeds("name", mutations.FOUND, 8)
 def test_deliberate_bug_is_found(name, monkeypatch):
     """By the seed that is known, or where the code has changed since by another of the first ones.
