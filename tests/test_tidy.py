@@ -15,17 +15,17 @@ from typing import NamedTuple
 import pytest
 from attrs import fields
 
-from streams.broker.config import TopicConfig
-from streams.core.client_settings import (
+from streams.broker.logs.config import TopicConfig
+from streams.core.collection import collection_paused
+from streams.core.settings.client_settings import (
     ConnectionSettings,
     ConsumerSettings,
     GroupClientSettings,
     ParallelSettings,
     ProducerSettings,
 )
-from streams.core.collection import collection_paused
-from streams.core.config import SETTINGS
-from streams.core.setting import table_of
+from streams.core.settings.config import SETTINGS
+from streams.core.settings.setting import table_of
 
 ROOT = Path(__file__).parents[1]
 MODULE_LINES = 1_000
@@ -338,7 +338,7 @@ def inner_imports(modules: Iterable[Source]) -> Iterator[str]:
 
 #: Settings are read as attributes of these: ``config.poll_ms``, ``self._settings.linger_ms``.
 SETTINGS_HOLDERS = re.compile(r"^_?(config|settings|client|consumer|producer|connection|security)$")
-SETTINGS_CLASSES = ("streams/core/config.py", "streams/core/client_settings.py")
+SETTINGS_CLASSES = ("streams/core/settings/config.py", "streams/core/settings/client_settings.py")
 
 
 def unread_settings(modules: Iterable[Source], names: Iterable[str]) -> Iterator[str]:
@@ -499,7 +499,9 @@ def test_every_setting_is_read():
 def test_every_topic_setting_is_read():
     """By its field, or by its name, as storages do; settings without an effect have no field."""
     broker = [module for module in sources() if module.path.startswith("streams/broker/")]
-    nodes = [node for module in broker if module.path != "streams/broker/config.py" for node in ast.walk(module.tree)]
+    nodes = [
+        node for module in broker if module.path != "streams/broker/logs/config.py" for node in ast.walk(module.tree)
+    ]
     read = {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)}
     named = {node.value for node in nodes if isinstance(node, ast.Constant)}
     names = [one.name for one in fields(TopicConfig)]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from streams import EmbeddedBroker
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from tests.cli.conftest import Program
 
 
