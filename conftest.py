@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from streams.core.records import Windowed
+from streams.core.blocks.records import Windowed
+from streams.core.event_time.windows import JoinWindows, SessionWindows, TimeWindows
 from streams.core.topic import Topic
-from streams.core.windows import JoinWindows, SessionWindows, TimeWindows
 from streams.dsl import EmitStrategy, KStream, KTable, StreamsBuilder, Suppressed, ValueTransformer
 from streams.testing import TopologyTestDriver
 from streams.topology import Processor, key_value_store

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from streams.core.client_settings import ConsumerSettings, ParallelSettings, ProducerSettings
-from streams.core.config import SETTINGS
-from streams.core.setting import Setting, table_of
+from streams.core.settings.client_settings import ConsumerSettings, ParallelSettings, ProducerSettings
+from streams.core.settings.config import SETTINGS
+from streams.core.settings.setting import Setting, table_of
 
 PAGE = Path(__file__).parent / "reference" / "settings.md"
 

@@ -8,8 +8,18 @@ files (``streams run``).
 from streams.app import Streams, run
 from streams.broker import EmbeddedBroker
 from streams.clients import Admin, Consumer, ParallelConsumer, Producer
+from streams.core.blocks.records import (
+    ConsumerRecord,
+    Headers,
+    Record,
+    RecordContext,
+    RecordMetadata,
+    TaskId,
+    TopicPartition,
+    Window,
+    Windowed,
+)
 from streams.core.clock import Clock, SystemClock, VirtualClock
-from streams.core.config import StreamsConfig
 from streams.core.drop_notes import DropNote
 from streams.core.errors import (
     BrokerError,
@@ -46,6 +56,16 @@ from streams.core.errors import (
     UnknownTopicError,
     UnreadableBatchError,
 )
+from streams.core.event_time.result_timing import ResultTiming
+from streams.core.event_time.windower import Windower
+from streams.core.event_time.windows import (
+    CountWindows,
+    JoinWindows,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+    UnlimitedWindows,
+)
 from streams.core.handlers import (
     DeserializationHandler,
     ErrorHandlerContext,
@@ -54,32 +74,12 @@ from streams.core.handlers import (
     ProducerRecord,
     ProductionHandler,
 )
+from streams.core.http.oauth import OAuthToken, OAuthUser
 from streams.core.migrations import Migration, migrate
-from streams.core.oauth import OAuthToken, OAuthUser
-from streams.core.records import (
-    ConsumerRecord,
-    Headers,
-    Record,
-    RecordContext,
-    RecordMetadata,
-    TaskId,
-    TopicPartition,
-    Window,
-    Windowed,
-)
-from streams.core.result_timing import ResultTiming
-from streams.core.serdes import Serde, count_windowed, session_windowed, time_windowed
-from streams.core.setting_sources import load_settings
+from streams.core.serdes.serdes import Serde, count_windowed, session_windowed, time_windowed
+from streams.core.settings.config import StreamsConfig
+from streams.core.settings.setting_sources import load_settings
 from streams.core.topic import Sink, Topic
-from streams.core.windower import Windower
-from streams.core.windows import (
-    CountWindows,
-    JoinWindows,
-    SessionWindows,
-    SlidingWindows,
-    TimeWindows,
-    UnlimitedWindows,
-)
 from streams.core.wrapping import ProcessorWrapper, RecordFunction, WrappedNode
 from streams.dsl import (
     Branched,

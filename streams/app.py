@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from streams.broker import EmbeddedBroker
 from streams.clients.tcp import TcpCluster
+from streams.core.blocks.records import TaskId
 from streams.core.clock import Clock, SystemClock
-from streams.core.config import StreamsConfig
+from streams.core.concurrency.event_loops import LoopCalls, settle
+from streams.core.concurrency.threads import SystemThreads, Threads
 from streams.core.errors import ClientClosedError, ConfigError
-from streams.core.event_loops import LoopCalls, settle
 from streams.core.metrics import Metrics
-from streams.core.records import TaskId
-from streams.core.settings import ApplicationSettings, Settings
-from streams.core.threads import SystemThreads, Threads
+from streams.core.settings.config import StreamsConfig
+from streams.core.settings.settings import ApplicationSettings, Settings
 from streams.core.topic import TopicLike
 from streams.core.user_code import refuse_unawaited_methods
 from streams.dsl import TopologySource, build_topology

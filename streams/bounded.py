@@ -14,12 +14,12 @@ from attrs import define, evolve, field, frozen
 
 from streams.broker import EmbeddedBroker
 from streams.clients import Admin, Consumer
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.clock import SystemClock
-from streams.core.config import StreamsConfig
 from streams.core.errors import TopologyError, TransactionError
 from streams.core.metrics import Dropped, Metrics, dropped_by_node
-from streams.core.records import Block, TopicPartition
-from streams.core.settings import Settings
+from streams.core.settings.config import StreamsConfig
+from streams.core.settings.settings import Settings
 from streams.dsl import TopologySource, build_topology
 from streams.runtime import BoundedProgress, Environment, Instance, LaneFilling, Task, home_of
 from streams.topology import Topology, sub_topologies

@@ -6,8 +6,8 @@ Of the other packages, this module imports only ``core``; IPython is imported on
 from types import TracebackType
 from typing import Any, Protocol
 
+from streams.core.concurrency.threads import SystemThreads, Threads
 from streams.core.errors import ConfigError
-from streams.core.threads import SystemThreads, Threads
 
 
 class Shown(Protocol):

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from streams.cli import cluster, dlq, reset, topics_command
+from streams.cli import cluster
+from streams.cli.commands import dlq, reset, topics_command
 from streams.cli.program import main
 from streams.protocol.request import Request
 

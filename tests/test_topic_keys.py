@@ -18,7 +18,7 @@ from streams import (
     StreamsError,
     Topic,
 )
-from streams.connect.json_records import JsonRecords
+from streams.connect.http.json_records import JsonRecords
 from streams.core.errors import InputError
 from streams.files import open_input
 from streams.testing import TopologyTestDriver, simulate

@@ -27,8 +27,8 @@ from rich.text import Text
 from streams import StreamsBuilder, Topic, Windowed
 from streams.bounded import BoundedRun, run_bounded
 from streams.bounded import Progress as RunProgress
-from streams.core.partitioning import partitions_for
-from streams.core.records import Block
+from streams.core.blocks.partitioning import partitions_for
+from streams.core.blocks.records import Block
 from topology_examples.nexmark import Nexmark, auctions, bids
 
 K = TypeVar("K")

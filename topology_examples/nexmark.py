@@ -23,8 +23,8 @@ from attrs.validators import ge, gt
 from msgspec import Struct
 
 from streams import Topic
-from streams.core.partitioning import partitions_for
-from streams.core.records import Block
+from streams.core.blocks.partitioning import partitions_for
+from streams.core.blocks.records import Block
 
 #: Key, value and timestamp (epoch milliseconds) of one record, as on the topic.
 Row: TypeAlias = tuple[bytes, bytes, int]

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from attrs import frozen
 
-from streams.broker.config import PARTITIONER, STORAGE, parse_config
+from streams.broker.logs.config import PARTITIONER, STORAGE, parse_config
 from streams.broker.reads import LEADER_EPOCH
 from streams.broker.refusals import error_of
+from streams.core.blocks.records import TopicPartition
 from streams.core.errors import BrokerError, ConfigError
-from streams.core.records import TopicPartition
 from streams.protocol.admin_messages import (
     AlterConfigs,
     AlterConfigsResponse,

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 from attrs import define, field
 
-from streams.broker.config import INTERNAL_CONFIG, BrokerConfig
 from streams.broker.fetches import Answer
-from streams.broker.limits import CREATED_PARTITIONS
+from streams.broker.logs.config import INTERNAL_CONFIG, BrokerConfig
+from streams.broker.logs.limits import CREATED_PARTITIONS
 from streams.broker.refusals import ErrorText, error_of
 from streams.broker.topics import INTERNAL_TOPICS, TopicLogs, Topics, check_name
 from streams.core.errors import BrokerError, ConfigError

@@ -6,7 +6,7 @@ import re
 import uuid
 from pathlib import Path
 
-from streams.broker.files import FILE_MODE, write_atomically
+from streams.broker.logs.files import FILE_MODE, write_atomically
 from streams.core.errors import ConfigError, StateLockedError
 from streams.core.folders import written_folder
 from streams.protocol.uuids import uuid_text

@@ -14,8 +14,8 @@ from typing import Protocol
 from streams.broker.service import Broker
 from streams.clients import ONE_BROKER, BrokerClosedError
 from streams.core.clock import Clock, VirtualClock
+from streams.core.concurrency.forks import DISOWNED, stays_in_process
 from streams.core.errors import BrokerError, ClientClosedError
-from streams.core.forks import DISOWNED, stays_in_process
 from streams.protocol.request import Request, Response
 
 

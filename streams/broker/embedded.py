@@ -23,21 +23,21 @@ from typing import TYPE_CHECKING, Self, Unpack
 from attrs import evolve
 
 from streams.broker.assignable import AssignableTopics
-from streams.broker.config import PARTITIONER, RECORD_TTL, BrokerConfig, BrokerOptions
 from streams.broker.directory import cluster_id, directory_of, locked, login_secret
 from streams.broker.driver import Driver, LocalConnection
 from streams.broker.fetch_sessions import FetchSessions
-from streams.broker.serialization import Serialization
+from streams.broker.logs.config import PARTITIONER, RECORD_TTL, BrokerConfig, BrokerOptions
+from streams.broker.logs.serialization import Serialization
 from streams.broker.service import Broker
 from streams.broker.tcp import BrokerServer, Limits, ServerTls, Users, parse_address
 from streams.broker.tcp.users import SECRET_BYTES
 from streams.broker.topics import StorageChoice, Storages, Topics
 from streams.clients import Strategy
+from streams.core.blocks.partitioning import Partitioner
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.clock import Clock, SystemClock
+from streams.core.concurrency.forks import stays_in_process
 from streams.core.errors import BrokerError, ConfigError, DamagedLogError
-from streams.core.forks import stays_in_process
-from streams.core.partitioning import Partitioner
-from streams.core.records import Block, TopicPartition
 from streams.core.topic import Topic, TopicLike, topic_name
 from streams.core.user_code import refuse_unawaited
 from streams.group import Coordinator, CoordinatorConfig

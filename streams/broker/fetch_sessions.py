@@ -11,10 +11,10 @@ from typing import Final
 
 from attrs import define, evolve, field
 
-from streams.broker.limits import FETCH_SESSIONS, SESSION_PLACES, SESSION_REST_MS
-from streams.broker.log import PartitionLog
+from streams.broker.logs.limits import FETCH_SESSIONS, SESSION_PLACES, SESSION_REST_MS
+from streams.broker.logs.log import PartitionLog
 from streams.broker.reads import fetched
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import FINAL_EPOCH, INITIAL_EPOCH, READ_COMMITTED, Fetch, FetchedPartition, FetchResponse
 

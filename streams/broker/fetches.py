@@ -10,10 +10,10 @@ from typing import Final, NamedTuple, TypeAlias
 from attrs import define, field
 
 from streams.broker.fetch_sessions import FetchSessions, IncrementalSession
-from streams.broker.limits import MAX_WAIT_MS, WAITING_PLACES
-from streams.broker.log import PartitionLog
+from streams.broker.logs.limits import MAX_WAIT_MS, WAITING_PLACES
+from streams.broker.logs.log import PartitionLog
 from streams.broker.reads import fetched
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import Fetch, FetchResponse
 from streams.protocol.request import Response

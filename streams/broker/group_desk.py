@@ -10,8 +10,8 @@ from streams.broker.catalogue import Catalogue
 from streams.broker.fetches import Answer
 from streams.broker.refusals import ErrorText, error_of, refusal
 from streams.broker.topics import OFFSETS_TOPIC
+from streams.core.blocks.records import TopicPartition
 from streams.core.errors import BrokerError
-from streams.core.records import TopicPartition
 from streams.group import Coordinator, CreateInternalTopics, Effect, Persist, Reply
 from streams.group.effects import undone
 from streams.protocol.error_codes import ErrorCode

@@ -10,8 +10,8 @@ from typing import Final
 
 from attrs import define, field
 
-from streams.broker.log import PartitionLog
-from streams.broker.steps import STEP_RECORDS
+from streams.broker.logs.log import PartitionLog
+from streams.broker.logs.steps import STEP_RECORDS
 from streams.broker.topics import Topics
 from streams.core.errors import BrokerError
 

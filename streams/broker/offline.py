@@ -18,15 +18,15 @@ from typing import Any
 
 from attrs import field, frozen
 
-from streams.broker.checkpoint import write_checkpoint
 from streams.broker.directory import LOCK_FILE
 from streams.broker.embedded import EmbeddedBroker
-from streams.broker.recovery import START_FILE, noted_offset, segment_paths
-from streams.broker.segment import Segment
+from streams.broker.logs.checkpoint import write_checkpoint
+from streams.broker.logs.recovery import START_FILE, noted_offset, segment_paths
+from streams.broker.logs.segment import Segment
 from streams.broker.topics import LOGS_FOLDER, TOPICS_FILE
+from streams.core.blocks.records import TopicPartition
 from streams.core.clock import Clock
 from streams.core.errors import ConfigError, StateLockedError, UnknownTopicError
-from streams.core.records import TopicPartition
 
 
 @frozen

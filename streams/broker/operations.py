@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from streams.broker.administration import Handler
 from streams.broker.transaction_log import TransactionMetadata, TransactionState
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.operations_messages import (
     AlterPartitionReassignments,

@@ -6,10 +6,10 @@ Fetches that must wait are kept by ``service``.  The functions receive the curre
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from streams.broker.log import PartitionLog
+from streams.broker.logs.log import PartitionLog
 from streams.broker.refusals import error_of
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.errors import BrokerError
-from streams.core.records import Block, TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import (
     READ_COMMITTED,

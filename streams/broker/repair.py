@@ -12,11 +12,10 @@ from typing import Final
 
 from attrs import define, field, frozen
 
-from streams.broker.batches import empty_batches
-from streams.broker.checkpoint import write_checkpoint
-from streams.broker.files import DIRECTORY_MODE, FILE_MODE, OpenFiles, sync_directory
-from streams.broker.offline import offline_topics
-from streams.broker.recovery import (
+from streams.broker.logs.batches import empty_batches
+from streams.broker.logs.checkpoint import write_checkpoint
+from streams.broker.logs.files import DIRECTORY_MODE, FILE_MODE, OpenFiles, sync_directory
+from streams.broker.logs.recovery import (
     RECOVERY_FILE,
     START_FILE,
     find_batch,
@@ -26,7 +25,8 @@ from streams.broker.recovery import (
     segment_paths,
     whole_batch,
 )
-from streams.broker.segment import Segment
+from streams.broker.logs.segment import Segment
+from streams.broker.offline import offline_topics
 from streams.core.errors import DamagedLogError
 from streams.protocol import batch
 from streams.protocol.batch import BatchHeader

@@ -18,12 +18,12 @@ from attrs import define, evolve, field
 
 from streams.broker import administration, operations
 from streams.broker.catalogue import Catalogue, refuse_internal
-from streams.broker.config import INTERNAL_CONFIG, BrokerConfig
 from streams.broker.features import served
 from streams.broker.fetch_sessions import FetchSessions
 from streams.broker.fetches import Answer, Fetches, WaitingFetch
 from streams.broker.group_desk import GroupDesk
-from streams.broker.log import PartitionLog
+from streams.broker.logs.config import INTERNAL_CONFIG, BrokerConfig
+from streams.broker.logs.log import PartitionLog
 from streams.broker.maintenance import PAUSE_MS, Maintenance
 from streams.broker.reads import listed_offsets
 from streams.broker.refusals import error_of, refusal
@@ -37,8 +37,8 @@ from streams.broker.transactions import (
     TransactionEffect,
     WriteMarkers,
 )
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.errors import BrokerError
-from streams.core.records import Block, TopicPartition
 from streams.group import Coordinator, Persist
 from streams.protocol.admin_messages import ApiVersions, ApiVersionsResponse
 from streams.protocol.error_codes import ErrorCode

@@ -14,21 +14,21 @@ from typing import Literal, TypeAlias
 
 from attrs import define, evolve, field, frozen
 
-from streams.broker.array import array_storage
-from streams.broker.config import PARTITIONER, STORAGE, TopicConfig, parse_config
-from streams.broker.damaged import DamagedStorage
-from streams.broker.file import file_storage
-from streams.broker.files import write_atomically
-from streams.broker.folders import Adoption, Entry, check_owner, stored_topics, topics_document, write_metadata
-from streams.broker.guarded import guarded
-from streams.broker.linked import linked_storage
-from streams.broker.log import PartitionLog
-from streams.broker.serialization import Serialization, serialized
-from streams.broker.storage import ConfigurableStorage, LogStorage, StorageContext, StorageFactory
-from streams.core.config import FsyncPolicy
+from streams.broker.logs.array import array_storage
+from streams.broker.logs.config import PARTITIONER, STORAGE, TopicConfig, parse_config
+from streams.broker.logs.damaged import DamagedStorage
+from streams.broker.logs.file import file_storage
+from streams.broker.logs.files import write_atomically
+from streams.broker.logs.folders import Adoption, Entry, check_owner, stored_topics, topics_document, write_metadata
+from streams.broker.logs.guarded import guarded
+from streams.broker.logs.linked import linked_storage
+from streams.broker.logs.log import PartitionLog
+from streams.broker.logs.serialization import Serialization, serialized
+from streams.broker.logs.storage import ConfigurableStorage, LogStorage, StorageContext, StorageFactory
+from streams.core.blocks.partitioning import Partitioner
+from streams.core.blocks.records import TopicPartition
 from streams.core.errors import BrokerError, ConfigError, DamagedLogError, StreamsError, UnknownTopicError
-from streams.core.partitioning import Partitioner
-from streams.core.records import TopicPartition
+from streams.core.settings.config import FsyncPolicy
 from streams.protocol.error_codes import ErrorCode
 
 _LOGGER = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from enum import Enum
 
 from attrs import frozen
 
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.group.wire import Reader, Writer
 
 _VERSION = 0

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from attrs import define, evolve, field, frozen
 from attrs.validators import ge
 
-from streams.broker.producers import ActiveProducer, ProducerLedger
+from streams.broker.logs.producers import ActiveProducer, ProducerLedger
 from streams.broker.transaction_log import (
     TransactionMetadata,
     TransactionState,
@@ -20,8 +20,8 @@ from streams.broker.transaction_log import (
     read_transaction,
     transaction_value,
 )
+from streams.core.blocks.records import TopicPartition
 from streams.core.errors import DamagedLogError
-from streams.core.records import TopicPartition
 from streams.group.timers import Timers
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import (

@@ -13,8 +13,8 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
+from streams.core.blocks.records import Block, Headers, TaskId, TopicPartition
 from streams.core.errors import InputError, StreamsError
-from streams.core.records import Block, Headers, TaskId, TopicPartition
 from streams.runtime import Frame
 
 _VERSION = 1

@@ -8,11 +8,11 @@ from attrs import define, field
 from streams.capsule.capsule import Capsule, TaskSpan
 from streams.capsule.chain import FrameChain, chains
 from streams.clients import Consumer, ConsumerSettings
-from streams.core.client_settings import ConnectionSettings, Security
-from streams.core.config import SETTINGS, StreamsConfig
+from streams.core.blocks.records import Block, TaskId, TopicPartition
 from streams.core.errors import InputError
-from streams.core.records import Block, TaskId, TopicPartition
-from streams.core.setting import table_of
+from streams.core.settings.client_settings import ConnectionSettings, Security
+from streams.core.settings.config import SETTINGS, StreamsConfig
+from streams.core.settings.setting import table_of
 from streams.protocol.transport import Cluster
 from streams.runtime import Frame, recorder_topic
 from streams.topology import Topology

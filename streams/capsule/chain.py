@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from attrs import define, field
 
-from streams.core.records import TaskId
+from streams.core.blocks.records import TaskId
 from streams.runtime import Frame
 
 

@@ -6,11 +6,11 @@ from typing import Literal
 from attrs import define, field, frozen
 
 from streams.capsule.capsule import Capsule, Row, TaskSpan
+from streams.core.blocks.records import TaskId, TopicPartition
 from streams.core.clock import VirtualClock
-from streams.core.config import StreamsConfig
 from streams.core.errors import InputError, ProcessingError
 from streams.core.metrics import Metrics
-from streams.core.records import TaskId, TopicPartition
+from streams.core.settings.config import StreamsConfig
 from streams.runtime import (
     ApplicationPlan,
     Checkpoint,

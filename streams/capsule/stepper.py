@@ -6,8 +6,8 @@ from typing import Any
 from attrs import define, evolve, field
 
 from streams.capsule.reproduce import Moment, Reproduction, row_text
+from streams.core.blocks.records import TaskId, Windowed
 from streams.core.errors import InputError, StreamsError
-from streams.core.records import TaskId, Windowed
 from streams.state import Store
 from streams.why import Recorder, Trace, change_value, shown
 from streams.why import moment as time_text

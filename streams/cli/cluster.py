@@ -55,7 +55,7 @@ def cluster_at(servers: str, settings: dict[str, Any] | None = None) -> "TcpClus
         ConfigError: the address or a setting is invalid.
     """
     from streams.clients.tcp import TcpCluster
-    from streams.core.config import StreamsConfig
+    from streams.core.settings.config import StreamsConfig
 
     return TcpCluster.of(StreamsConfig.of(**{**(settings or {}), "bootstrap_servers": servers}))
 

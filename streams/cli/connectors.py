@@ -17,8 +17,8 @@ from attrs import define, field, frozen
 from streams.cli.mistakes import UsageError
 from streams.cli.scripts import DEFAULT_FUNCTION, Script, load, module_of
 from streams.cli.topics import topic_in
-from streams.core.config import StreamsConfig
 from streams.core.errors import ConfigError, StreamsError
+from streams.core.settings.config import StreamsConfig
 from streams.core.topic import Topic
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from streams.comparison import (
     TakeOver,
     TopicComparison,
 )
-from streams.core.records import Record
+from streams.core.blocks.records import Record
 from streams.replay.calls.shown import key_text, value_text
 from streams.replay.times import time_text
 

@@ -152,8 +152,8 @@ def settings_of(options: argparse.Namespace) -> dict[str, Any]:
         ConfigError: a setting does not exist.
     """
     from streams.cli.scripts import Script, function_named
-    from streams.core.config import SETTINGS, setting_name
-    from streams.core.setting_sources import imported
+    from streams.core.settings.config import SETTINGS, setting_name
+    from streams.core.settings.setting_sources import imported
 
     settings: dict[str, Any] = {}
     for given, text in texts_of(options).items():
@@ -179,7 +179,13 @@ def all_settings_of(options: argparse.Namespace) -> dict[str, Any]:
         ConfigError: a setting does not exist, or a value from the environment or the file is invalid.
     """
     from streams.cli.scripts import Script, function_named
-    from streams.core.setting_sources import environment_settings, file_settings, imported, merged, secret_names
+    from streams.core.settings.setting_sources import (
+        environment_settings,
+        file_settings,
+        imported,
+        merged,
+        secret_names,
+    )
 
     given = settings_of(options)
     for name in given.keys() & secret_names():

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NoReturn
 
-from streams.cli import (
+from streams.cli.commands import (
     archive,
     broker,
     capture,

@@ -15,8 +15,8 @@ from typing import Any
 from attrs import frozen
 
 from streams.cli.mistakes import ScriptError, frame_in
-from streams.core.config import StreamsConfig
 from streams.core.errors import StreamsError
+from streams.core.settings.config import StreamsConfig
 from streams.core.user_code import last_frame_outside
 from streams.dsl import TopologySource, build_topology
 from streams.topology import Topology

@@ -18,7 +18,7 @@ from streams.cli.options import texts_of
 
 if TYPE_CHECKING:
     from streams.broker import EmbeddedBroker
-    from streams.core.config import StreamsConfig
+    from streams.core.settings.config import StreamsConfig
     from streams.runtime import StateListener
     from streams.topology import Topology
 
@@ -120,8 +120,8 @@ def run_workers_here(
 
 def _commands(servers: str, config: "StreamsConfig", options: argparse.Namespace) -> list[list[str]]:
     """Return the command of each worker: the given arguments plus the identity of the worker."""
-    from streams.core.config import setting_name
-    from streams.core.setting_sources import secret_names
+    from streams.core.settings.config import setting_name
+    from streams.core.settings.setting_sources import secret_names
 
     given = {setting_name(name): value for name, value in texts_of(options).items()}
     for name in ("state_dir", "bootstrap_servers", "application_id", "group_instance_id", *secret_names()):
@@ -147,8 +147,8 @@ def _commands(servers: str, config: "StreamsConfig", options: argparse.Namespace
 
 def _secrets(options: argparse.Namespace) -> dict[str, str]:
     """Return the secrets of ``--set`` as variables of the environment: everybody can read a command line."""
-    from streams.core.config import setting_name
-    from streams.core.setting_sources import secret_names, variable
+    from streams.core.settings.config import setting_name
+    from streams.core.settings.setting_sources import secret_names, variable
 
     given = {setting_name(name): value for name, value in texts_of(options).items()}
     return {variable(name): given[name] for name in secret_names() & given.keys()}

@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from streams.cli.mistakes import UsageError
-from streams.core.config import StreamsConfig
+from streams.core.settings.config import StreamsConfig
 from streams.core.topic import Topic
 from streams.topology import SinkNode, SourceNode, Topology
 

@@ -14,9 +14,9 @@ from streams.clients.metadata import MetadataCache
 from streams.clients.network import Network
 from streams.clients.offsets import list_offsets, with_metadata
 from streams.clients.tcp import Security, TcpCluster, cluster_of
+from streams.core.blocks.records import TopicPartition
 from streams.core.clock import Clock, SystemClock
 from streams.core.errors import ConfigError, MemberFencedError, OffsetOutOfRangeError
-from streams.core.records import TopicPartition
 from streams.core.topic import TopicLike, topic_name, topic_names
 from streams.group import decode_assignment, decode_subscription
 from streams.group.subscriptions import READABLE_PROTOCOL_TYPES

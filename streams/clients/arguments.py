@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import SupportsIndex
 
 from streams.core.arguments import checked_time
+from streams.core.blocks.records import TopicPartition
 from streams.core.errors import ConfigError
-from streams.core.records import TopicPartition
 
 
 def checked_partitions(partitions: object, what: str) -> list[TopicPartition]:

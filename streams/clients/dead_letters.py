@@ -16,13 +16,13 @@ from typing import Final
 from attrs import define, field, frozen
 
 from streams.clients.admin import Admin
-from streams.clients.consumer import Consumer
-from streams.clients.producer import Producer
+from streams.clients.consumer.consumer import Consumer
+from streams.clients.producer.producer import Producer
 from streams.clients.records import GroupMetadata
+from streams.core.blocks.records import TopicPartition
 from streams.core.clock import Clock, SystemClock
 from streams.core.dead_letters import LINE_HEADER, NODE_HEADER, Letter
 from streams.core.errors import ConfigError, UnknownTopicError
-from streams.core.records import TopicPartition
 from streams.core.user_code import refuse_unawaited
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.protocol.transport import Cluster

@@ -6,6 +6,7 @@ Of the other packages, this module imports only ``core`` and ``protocol``.
 from collections.abc import Mapping
 from typing import Any, Final
 
+from streams.core.blocks.records import TopicPartition
 from streams.core.errors import (
     BrokerError,
     MemberFencedError,
@@ -15,7 +16,6 @@ from streams.core.errors import (
     StreamsError,
     UnknownTopicError,
 )
-from streams.core.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.wire.errors import EncodingError, UnsupportedVersionError
 

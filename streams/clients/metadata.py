@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from attrs import define, field
 
 from streams.clients.errors import RETRIABLE
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import MetadataResponse, TopicMetadata
 

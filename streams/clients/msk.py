@@ -9,7 +9,7 @@ from collections.abc import Callable
 from attrs import define
 
 from streams.core.errors import ConfigError
-from streams.core.oauth import OAuthToken, TokenProvider
+from streams.core.http.oauth import OAuthToken, TokenProvider
 
 _REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 

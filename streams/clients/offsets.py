@@ -10,9 +10,9 @@ from streams.clients.arguments import checked_offset, checked_partitions
 from streams.clients.errors import LEADER_MOVED, DisconnectedError, error_for, is_final, is_transient
 from streams.clients.metadata import MetadataCache
 from streams.clients.network import Backoff, Network, Settling
+from streams.core.blocks.records import TopicPartition
 from streams.core.clock import Deadline
 from streams.core.errors import BrokerError
-from streams.core.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.protocol.messages import READ_UNCOMMITTED, ListOffsets, Metadata

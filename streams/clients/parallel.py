@@ -16,15 +16,16 @@ from typing import Any, Final, TypeAlias, Unpack
 
 from attrs import define, field
 
-from streams.clients.consumer import Consumer
+from streams.clients.consumer.consumer import Consumer
+from streams.clients.consumer.session import RebalanceListener
+from streams.clients.consumer.topic_subscription import Topics, TopicSubscription
 from streams.clients.errors import WakeupError
 from streams.clients.network import Backoff
-from streams.clients.producer import Producer
+from streams.clients.producer.producer import Producer
 from streams.clients.records import decode_block
-from streams.clients.session import RebalanceListener
-from streams.clients.topic_subscription import Topics, TopicSubscription
-from streams.core.client_settings import ConsumerSettings, ParallelSettings, Security
+from streams.core.blocks.records import Block, ConsumerRecord, TopicPartition
 from streams.core.clock import Clock, SystemClock
+from streams.core.concurrency.threads import Signal, SystemThreads, ThreadKilled, Threads, Worker
 from streams.core.dead_letters import error_headers
 from streams.core.errors import (
     BrokerError,
@@ -34,10 +35,9 @@ from streams.core.errors import (
     StreamsError,
     UnawaitedError,
 )
-from streams.core.records import Block, ConsumerRecord, TopicPartition
-from streams.core.setting import canonical_name, changed, table_of
-from streams.core.settings import ParallelOptions
-from streams.core.threads import Signal, SystemThreads, ThreadKilled, Threads, Worker
+from streams.core.settings.client_settings import ConsumerSettings, ParallelSettings, Security
+from streams.core.settings.setting import canonical_name, changed, table_of
+from streams.core.settings.settings import ParallelOptions
 from streams.core.topic import Topic
 from streams.core.user_code import refuse_result, refuse_unawaited
 from streams.group import Assignor

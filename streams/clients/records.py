@@ -6,8 +6,8 @@ Of the other packages, this module imports only ``core``.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from streams.core.blocks.records import Block, ConsumerRecord, Headers, TopicPartition
 from streams.core.errors import SerializationError
-from streams.core.records import Block, ConsumerRecord, Headers, TopicPartition
 from streams.core.topic import Topic
 
 

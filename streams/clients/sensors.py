@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from streams.clients.subscription import PartitionState
+from streams.clients.consumer.subscription import PartitionState
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.metrics import (
     Amounts,
     Counter,
@@ -20,10 +21,9 @@ from streams.core.metrics import (
     bytes_in,
     table,
 )
-from streams.core.records import Block, TopicPartition
 
 if TYPE_CHECKING:
-    from streams.clients.accumulator import Accumulator
+    from streams.clients.producer.accumulator import Accumulator
 
 
 def _nowhere() -> Metrics:

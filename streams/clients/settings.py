@@ -6,9 +6,9 @@ Of the other packages, this module imports only ``core`` and ``protocol``.
 from collections.abc import Mapping
 from typing import Final
 
-from streams.core.client_settings import ConsumerSettings
 from streams.core.errors import ConfigError
-from streams.core.offset_reset import EARLIEST, LATEST, duration_ms
+from streams.core.settings.client_settings import ConsumerSettings
+from streams.core.settings.offset_reset import EARLIEST, LATEST, duration_ms
 from streams.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, READ_COMMITTED, READ_UNCOMMITTED
 
 #: Longest text that all requests of a group can carry, in bytes of UTF-8.

@@ -9,8 +9,8 @@ from typing import Protocol
 from streams.clients.errors import as_error, is_final
 from streams.clients.metadata import MetadataCache
 from streams.clients.network import Network
-from streams.core.client_settings import ClientSettings
 from streams.core.clock import Clock
+from streams.core.settings.client_settings import ClientSettings
 from streams.protocol.messages import Metadata, MetadataResponse
 from streams.protocol.request import Response
 from streams.protocol.transport import ANY_NODE

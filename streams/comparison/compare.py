@@ -14,7 +14,7 @@ from streams.comparison.stores import compare_stores
 from streams.comparison.takeover import TakeOver, take_over
 from streams.comparison.topics import compare_topic
 from streams.comparison.versions import Version
-from streams.core.html import table
+from streams.core.http.html import table
 from streams.replay.run.result import ReplayResult
 
 #: Default number of examples of each topic and store.

@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 from attrs import frozen
 
-from streams.core.serdes import Serde
+from streams.core.serdes.serdes import Serde
 from streams.state import Family, StoreSpec
 from streams.topology import ProcessorNode, SinkNode, SourceNode, Topology, reached
 

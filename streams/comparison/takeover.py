@@ -22,7 +22,7 @@ from streams.comparison.matching import (
 from streams.comparison.versions import SerdeForm, Version, partition_groups
 from streams.core.clock import VirtualClock
 from streams.core.errors import TopologyError
-from streams.core.offset_reset import beginning
+from streams.core.settings.offset_reset import beginning
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.runtime import START_OVER, ApplicationPlan, Checkpoint, Plans, changelog_config, check_groups, emitted_name
 from streams.state import StoreFormat, StoreSpec, is_on_disk

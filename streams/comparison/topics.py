@@ -30,7 +30,7 @@ from streams.comparison.differences import (
     TopicComparison,
 )
 from streams.comparison.versions import SerdeForm
-from streams.core.records import Block
+from streams.core.blocks.records import Block
 from streams.core.topic import Topic
 from streams.replay.calls.columns import output_topic
 from streams.replay.calls.outputs import output_partitions

@@ -12,12 +12,12 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from streams.comparison.matching import without_module
+from streams.core.blocks.records import TaskId, TopicPartition
 from streams.core.clock import VirtualClock
-from streams.core.config import StreamsConfig
 from streams.core.errors import SerializationError
 from streams.core.metrics import Metrics
-from streams.core.records import TaskId, TopicPartition
-from streams.core.serdes import PinnedSerde, Serde, WindowedSerde
+from streams.core.serdes.serdes import PinnedSerde, Serde, WindowedSerde
+from streams.core.settings.config import StreamsConfig
 from streams.replay.run.result import ReplayResult
 from streams.runtime import ApplicationPlan, TaskState
 from streams.state import KEY_TYPE, VALUE_TYPE, StoreSpec, open_store

@@ -8,9 +8,9 @@ from typing import Any
 
 from attrs import frozen
 
+from streams.core.blocks.records import Block, Headers
 from streams.core.errors import StreamsError
-from streams.core.records import Block, Headers
-from streams.core.serdes import Serde
+from streams.core.serdes.serdes import Serde
 from streams.core.topic import Topic
 
 

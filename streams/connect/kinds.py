@@ -40,18 +40,20 @@ class ConnectorKind:
 
 #: All kinds; names are unique within a side.
 KINDS = (
-    ConnectorKind("postgres", "sink", "streams.connect.postgres_sink", "PostgresSink"),
+    ConnectorKind("postgres", "sink", "streams.connect.postgres.postgres_sink", "PostgresSink"),
     ConnectorKind("sql", "sink", "streams.connect.sql_sink", "SqlSink"),
-    ConnectorKind("parquet", "sink", "streams.connect.parquet_sink", "ParquetSink"),
-    ConnectorKind("postgres", "source", "streams.connect.postgres_source", "PostgresSource"),
-    ConnectorKind("postgres_polling", "source", "streams.connect.postgres_polling_source", "PostgresPollingSource"),
-    ConnectorKind("file", "source", "streams.connect.growing_file_source", "GrowingFileSource"),
-    ConnectorKind("folder", "source", "streams.connect.folder_source", "FolderSource"),
-    ConnectorKind("delta", "sink", "streams.connect.delta_sink", "DeltaSink"),
-    ConnectorKind("iceberg", "sink", "streams.connect.iceberg_sink", "IcebergSink"),
-    ConnectorKind("http", "sink", "streams.connect.http_sink", "HttpSink"),
-    ConnectorKind("http", "source", "streams.connect.http_source", "HttpSource"),
-    ConnectorKind("webhook", "source", "streams.connect.webhook_source", "WebhookSource"),
+    ConnectorKind("parquet", "sink", "streams.connect.lakes.parquet_sink", "ParquetSink"),
+    ConnectorKind("postgres", "source", "streams.connect.postgres.postgres_source", "PostgresSource"),
+    ConnectorKind(
+        "postgres_polling", "source", "streams.connect.postgres.postgres_polling_source", "PostgresPollingSource"
+    ),
+    ConnectorKind("file", "source", "streams.connect.files.growing_file_source", "GrowingFileSource"),
+    ConnectorKind("folder", "source", "streams.connect.files.folder_source", "FolderSource"),
+    ConnectorKind("delta", "sink", "streams.connect.lakes.delta_sink", "DeltaSink"),
+    ConnectorKind("iceberg", "sink", "streams.connect.lakes.iceberg_sink", "IcebergSink"),
+    ConnectorKind("http", "sink", "streams.connect.http.http_sink", "HttpSink"),
+    ConnectorKind("http", "source", "streams.connect.http.http_source", "HttpSource"),
+    ConnectorKind("webhook", "source", "streams.connect.http.webhook_source", "WebhookSource"),
 )
 
 

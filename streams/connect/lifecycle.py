@@ -13,8 +13,8 @@ from attrs import define, evolve, field, frozen
 
 from streams.connect.errors import ConnectError
 from streams.core.clock import Clock
+from streams.core.concurrency.threads import Signal, Threads, Worker
 from streams.core.errors import ClientClosedError
-from streams.core.threads import Signal, Threads, Worker
 
 log = logging.getLogger(__name__)
 

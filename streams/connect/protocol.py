@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from attrs import frozen
 
-from streams.core.records import Headers
+from streams.core.blocks.records import Headers
 from streams.core.topic import Topic
 
 K = TypeVar("K")

@@ -19,7 +19,9 @@ from streams.connect.errors import ConnectError, SinkFencedError
 from streams.connect.lifecycle import ConnectWorker, Retries, WorkerLife
 from streams.connect.protocol import SinkBlock, SinkConnector
 from streams.connect.worker_settings import SinkSettings
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.clock import Clock, SystemClock
+from streams.core.concurrency.threads import SystemThreads, Threads
 from streams.core.dead_letters import error_headers
 from streams.core.errors import (
     BrokerError,
@@ -28,9 +30,7 @@ from streams.core.errors import (
     RebalanceInProgressError,
     SerializationError,
 )
-from streams.core.records import Block, TopicPartition
-from streams.core.setting import changed
-from streams.core.threads import SystemThreads, Threads
+from streams.core.settings.setting import changed
 from streams.core.topic import Topic, check_topic_name, typed_topic
 from streams.protocol.transport import Cluster
 

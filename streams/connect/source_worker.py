@@ -15,13 +15,13 @@ from streams.connect.errors import ConnectError
 from streams.connect.lifecycle import ConnectWorker, Retries, WorkerLife
 from streams.connect.protocol import Position, SourceBlock, SourceConnector
 from streams.connect.worker_settings import SourceSettings
+from streams.core.blocks.partitioning import partitions_for
+from streams.core.blocks.records import Block, Headers, TopicPartition
 from streams.core.clock import Clock, SystemClock
+from streams.core.concurrency.threads import SystemThreads, Threads
 from streams.core.errors import BrokerError, ConfigError, ProducerFencedError
-from streams.core.partitioning import partitions_for
-from streams.core.records import Block, Headers, TopicPartition
-from streams.core.setting import changed
-from streams.core.threads import SystemThreads, Threads
-from streams.core.timestamps import to_milliseconds
+from streams.core.event_time.timestamps import to_milliseconds
+from streams.core.settings.setting import changed
 from streams.core.topic import Topic, check_topic_name, typed_topic
 from streams.protocol.messages import TopicSpec
 from streams.protocol.transport import Cluster

@@ -17,9 +17,9 @@ from msgspec import inspect
 
 from streams.connect.errors import ConnectError
 from streams.connect.protocol import SinkBlock
+from streams.core.blocks.records import Windowed
 from streams.core.errors import ConfigError
-from streams.core.records import Windowed
-from streams.core.serdes import BYTES, NULL, Serde, WindowedSerde
+from streams.core.serdes.serdes import BYTES, NULL, Serde, WindowedSerde
 from streams.core.topic import Topic
 from streams.files import form_of, object_type
 

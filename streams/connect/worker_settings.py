@@ -5,7 +5,7 @@ Of the other packages, this module imports only ``core``.
 
 from attrs import frozen
 
-from streams.core.setting import choice, text, whole
+from streams.core.settings.setting import choice, text, whole
 
 _MIB = 1 << 20
 

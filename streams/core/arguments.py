@@ -8,8 +8,8 @@ import operator
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, SupportsIndex, TypeAlias, TypeVar, cast
 
+from streams.core.blocks.records import Headers
 from streams.core.errors import StreamsError
-from streams.core.records import Headers
 
 K = TypeVar("K")
 V = TypeVar("V")

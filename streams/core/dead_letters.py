@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from attrs import field, frozen
 
-from streams.core.records import Headers, TopicPartition
+from streams.core.blocks.records import Headers, TopicPartition
 from streams.core.user_code import place_in_user_code
 
 #: Prefix of the names of the headers that describe the error and the source.

@@ -5,8 +5,8 @@ Values are decimal numbers or names in UTF-8.  This module imports only other mo
 
 from attrs import frozen
 
+from streams.core.blocks.records import Headers, Window
 from streams.core.metrics import DropReason
-from streams.core.records import Headers, Window
 
 REASON = "__streams.dropped.reason"
 NODE = "__streams.dropped.node"

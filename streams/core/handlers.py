@@ -11,9 +11,9 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from attrs import field, frozen
 
+from streams.core.blocks.records import ConsumerRecord, Headers, Record, TaskId
 from streams.core.dead_letters import error_headers
 from streams.core.errors import ConfigError
-from streams.core.records import ConsumerRecord, Headers, Record, TaskId
 from streams.core.user_code import check_arity
 
 K = TypeVar("K")

@@ -12,7 +12,7 @@ from typing import Any, Final, get_type_hints
 from attrs import field, frozen
 
 from streams.core.errors import StoreError, TopologyError
-from streams.core.serdes import Serde, serde_for
+from streams.core.serdes.serdes import Serde, serde_for
 from streams.core.user_code import refuse_unawaited
 
 #: Header of changelog records with the version of their value; version 1 has none.

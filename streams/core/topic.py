@@ -14,7 +14,7 @@ from typing_extensions import TypeForm
 
 from streams.core.arguments import NOT_GIVEN, checked_count
 from streams.core.errors import SerializationError, StreamsError, TopologyError
-from streams.core.serdes import FormatSerde, Serde, serde_for
+from streams.core.serdes.serdes import FormatSerde, Serde, serde_for
 from streams.core.user_code import is_same, refuse_unawaited
 
 K = TypeVar("K")
@@ -230,7 +230,7 @@ class Topic(Sink[K, V | None], Source[K, V]):
 
     def _repr_html_(self) -> str:
         """Return the table that a notebook shows."""
-        from streams.core.html import table
+        from streams.core.http.html import table
 
         rows = [
             ("key", self._key_serde.name),

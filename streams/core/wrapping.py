@@ -6,8 +6,8 @@ This module imports only other modules of ``core``.
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
+from streams.core.blocks.records import Headers, RecordMetadata, TaskId
 from streams.core.errors import ConfigError
-from streams.core.records import Headers, RecordMetadata, TaskId
 from streams.core.user_code import check_arity, refuse_result
 
 

@@ -4,6 +4,7 @@ from streams.dsl.branched import Branched as Branched
 from streams.dsl.builder import StreamsBuilder as StreamsBuilder
 from streams.dsl.builder import TopologySource as TopologySource
 from streams.dsl.builder import build_topology as build_topology
+from streams.dsl.building.table_operators import ValueTransformer as ValueTransformer
 from streams.dsl.cogrouped import CogroupedKStream as CogroupedKStream
 from streams.dsl.cogrouped import SessionWindowedCogroupedKStream as SessionWindowedCogroupedKStream
 from streams.dsl.cogrouped import TimeWindowedCogroupedKStream as TimeWindowedCogroupedKStream
@@ -17,6 +18,5 @@ from streams.dsl.stream import LookedUpKStream as LookedUpKStream
 from streams.dsl.suppressed import EmitStrategy as EmitStrategy
 from streams.dsl.suppressed import Suppressed as Suppressed
 from streams.dsl.table import KTable as KTable
-from streams.dsl.table_operators import ValueTransformer as ValueTransformer
 from streams.dsl.windowed import SessionWindowedKStream as SessionWindowedKStream
 from streams.dsl.windowed import TimeWindowedKStream as TimeWindowedKStream

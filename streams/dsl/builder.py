@@ -12,31 +12,31 @@ from attrs import evolve, frozen
 from typing_extensions import TypeForm
 
 from streams.core.arguments import NOT_GIVEN
-from streams.core.config import StreamsConfig
 from streams.core.errors import TopologyError
-from streams.core.migrations import Migration
-from streams.core.offset_reset import OffsetReset, policy_of
-from streams.core.serdes import Serde
-from streams.core.timestamps import (
+from streams.core.event_time.timestamps import (
     Custom,
     Extractor,
     ExtractorName,
     FromValue,
     TimestampFunction,
 )
+from streams.core.migrations import Migration
+from streams.core.serdes.serdes import Serde
+from streams.core.settings.config import StreamsConfig
+from streams.core.settings.offset_reset import OffsetReset, policy_of
 from streams.core.topic import Topic, check_topic_name
 from streams.core.user_code import refuse_unawaited_methods
 from streams.dsl import optimize
+from streams.dsl.building.migrating import add_migrations
+from streams.dsl.building.side_outputs import SideOutputs
 from streams.dsl.functions import check_function
 from streams.dsl.global_table import GlobalKTable
 from streams.dsl.logical import LogicalGlobalStore, LogicalGraph, LogicalNode, LogicalStore
 from streams.dsl.materialized import SAME_AS_NAME, StoreOptions, key_value, store_name, to_ms
-from streams.dsl.migrating import add_migrations
 from streams.dsl.nodes import LogicalGlobalTable, LogicalOperator, LogicalSource, LogicalTableSource
-from streams.dsl.operators import TableSource
+from streams.dsl.processing import TableSource
 from streams.dsl.ref import GlobalTableRef, StreamRef, TableRef
 from streams.dsl.serde_variables import declared
-from streams.dsl.side_outputs import SideOutputs
 from streams.dsl.stream import KStream
 from streams.dsl.table import KTable
 from streams.dsl.table_state import SourceState

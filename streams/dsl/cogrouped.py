@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 from attrs import Factory, define, field
 
 from streams.core.arguments import NOT_GIVEN
+from streams.core.blocks.records import Windowed
 from streams.core.errors import TopologyError
-from streams.core.records import Windowed
-from streams.core.windower import Windower
-from streams.core.windows import CountWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
-from streams.dsl.aggregation import AGGREGATOR_FORM, MERGER_FORM, aggregate_variable
+from streams.core.event_time.windower import Windower
+from streams.core.event_time.windows import CountWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+from streams.dsl.building.aggregation import AGGREGATOR_FORM, MERGER_FORM, aggregate_variable
+from streams.dsl.building.repartition import repartition_node
+from streams.dsl.building.side_outputs import SideOutputs
+from streams.dsl.building.windowing import UNWINDOWED, Windowing, check_windows
 from streams.dsl.functions import check_function
 from streams.dsl.logical import LogicalGraph, LogicalNode
 from streams.dsl.materialized import SAME_AS_NAME, StoreArguments, StoreOptions, WindowStoreOptions
 from streams.dsl.names import check_name
 from streams.dsl.nodes import LogicalOperator
-from streams.dsl.operators import Fold, OwnAggregates
+from streams.dsl.processing import Fold, OwnAggregates
 from streams.dsl.ref import GroupRef, TableRef, check_builder
-from streams.dsl.repartition import repartition_node
 from streams.dsl.serde_variables import SerdeVariable, joint, overridden
-from streams.dsl.side_outputs import SideOutputs
 from streams.dsl.table import KTable
 from streams.dsl.table_state import SourceState
-from streams.dsl.windowing import UNWINDOWED, Windowing, check_windows
 from streams.topology import Operator, PassThrough
 
 if TYPE_CHECKING:

@@ -11,18 +11,18 @@ from attrs import Factory, define, field
 from typing_extensions import TypeForm
 
 from streams.core.arguments import NOT_GIVEN
-from streams.core.serdes import Serde
-from streams.core.windower import Windower
-from streams.core.windows import CountWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
-from streams.dsl.aggregation import StreamAggregation
+from streams.core.event_time.windower import Windower
+from streams.core.event_time.windows import CountWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+from streams.core.serdes.serdes import Serde
+from streams.dsl.building.aggregation import StreamAggregation
+from streams.dsl.building.windowing import Windowing, check_windows
 from streams.dsl.cogrouped import CogroupedKStream, CogroupRef
 from streams.dsl.initializer import Initializer
 from streams.dsl.materialized import SAME_AS_NAME, StoreArguments, StoreOptions
-from streams.dsl.operators import Fold
+from streams.dsl.processing import Fold
 from streams.dsl.ref import GroupRef
 from streams.dsl.table import KTable
 from streams.dsl.windowed import SessionWindowedKStream, TimeWindowedKStream
-from streams.dsl.windowing import Windowing, check_windows
 
 if TYPE_CHECKING:
     from streams.dsl.stream import KStream

@@ -10,11 +10,11 @@ from attrs import define
 from typing_extensions import TypeForm
 
 from streams.core.arguments import NOT_GIVEN
-from streams.core.serdes import Serde
-from streams.dsl.aggregation import TableAggregation
+from streams.core.serdes.serdes import Serde
+from streams.dsl.building.aggregation import TableAggregation
 from streams.dsl.initializer import Initializer
 from streams.dsl.materialized import SAME_AS_NAME, StoreArguments, StoreOptions
-from streams.dsl.operators import TableFold
+from streams.dsl.processing import TableFold
 from streams.dsl.ref import GroupedTableRef
 from streams.dsl.table import KTable
 

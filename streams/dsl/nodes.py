@@ -10,7 +10,7 @@ from typing import Any
 from attrs import define
 
 from streams.core.errors import TopologyError
-from streams.core.serdes import Serde, inside
+from streams.core.serdes.serdes import Serde, inside
 from streams.dsl.logical import LogicalNode
 from streams.dsl.serde_variables import SerdeVariable
 from streams.state import StoreSpec

@@ -11,9 +11,9 @@ import heapq
 
 from streams.core.errors import TopologyError
 from streams.core.user_code import is_same
+from streams.dsl.building.repartition import repartition_node
 from streams.dsl.logical import LogicalContent, LogicalGraph, LogicalNode
 from streams.dsl.nodes import LogicalRepartition, LogicalSource, LogicalStreamStreamJoin, LogicalTableSource
-from streams.dsl.repartition import repartition_node
 from streams.dsl.serde_variables import SerdeVariable
 from streams.topology import Topology
 

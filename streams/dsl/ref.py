@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 from attrs import define
 
 from streams.core.errors import TopologyError
+from streams.dsl.building.repartition import repartition_node
 from streams.dsl.logical import LogicalContent, LogicalGraph, LogicalNode
 from streams.dsl.names import REPARTITION_SUFFIX, check_name
 from streams.dsl.nodes import LogicalRepartition
-from streams.dsl.operators import change_serde
-from streams.dsl.repartition import repartition_node
+from streams.dsl.processing import change_serde
 from streams.dsl.serde_variables import SerdeVariable
 from streams.dsl.table_state import TableState
 

@@ -17,8 +17,8 @@ from attrs import define
 
 from streams.core.arguments import NOT_GIVEN
 from streams.core.errors import TopologyError
-from streams.core.serde_windows import MAX_TIMESTAMP
-from streams.core.serdes import (
+from streams.core.serdes.serde_windows import MAX_TIMESTAMP
+from streams.core.serdes.serdes import (
     NULL,
     PRIMITIVES,
     PinnedSerde,

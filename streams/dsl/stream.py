@@ -13,21 +13,21 @@ from attrs import define
 from typing_extensions import TypeForm
 
 from streams.core.arguments import NOT_GIVEN
-from streams.core.records import RecordContext
-from streams.core.serdes import Serde
+from streams.core.blocks.records import RecordContext
+from streams.core.event_time.windows import JoinWindows
+from streams.core.serdes.serdes import Serde
 from streams.core.topic import Sink
-from streams.core.windows import JoinWindows
-from streams.dsl import async_operators, batch_operators, stream_joins, stream_operators
-from streams.dsl.asof_joins import AsOfOptions, join_latest
-from streams.dsl.async_operators import CallPolicy, Pairs
 from streams.dsl.branched import Branched
-from streams.dsl.deduplication import DeduplicationOptions, deduplicate
+from streams.dsl.building import async_operators, batch_operators, stream_joins, stream_operators
+from streams.dsl.building.asof_joins import AsOfOptions, join_latest
+from streams.dsl.building.async_operators import CallPolicy, Pairs
+from streams.dsl.building.deduplication import DeduplicationOptions, deduplicate
+from streams.dsl.building.join_arguments import StreamJoinOptions, TableLookupOptions
+from streams.dsl.building.look_ups import LookUpOptions, look_up, map_pairs
 from streams.dsl.global_table import GlobalKTable
 from streams.dsl.grouped import KGroupedStream
-from streams.dsl.join_arguments import StreamJoinOptions, TableLookupOptions
-from streams.dsl.look_ups import LookUpOptions, look_up, map_pairs
 from streams.dsl.materialized import SAME_AS_NAME, StoreArguments, StoreOptions
-from streams.dsl.operators import JoinKind
+from streams.dsl.processing import JoinKind
 from streams.dsl.ref import StreamRef
 from streams.dsl.table import KTable
 from streams.topology import Partitioner, Processor

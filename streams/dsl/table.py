@@ -12,14 +12,14 @@ from attrs import define
 from typing_extensions import TypeForm
 
 from streams.core.arguments import NOT_GIVEN
-from streams.core.serdes import Serde
-from streams.dsl import table_joins, table_operators
-from streams.dsl.join_arguments import ForeignKeyJoinOptions, TableJoinOptions
+from streams.core.serdes.serdes import Serde
+from streams.dsl.building import table_joins, table_operators
+from streams.dsl.building.join_arguments import ForeignKeyJoinOptions, TableJoinOptions
+from streams.dsl.building.table_operators import ValueTransformer
 from streams.dsl.materialized import StoreArguments, StoreOptions
-from streams.dsl.operators import JoinKind
+from streams.dsl.processing import JoinKind
 from streams.dsl.ref import TableRef
 from streams.dsl.suppressed import Suppressed
-from streams.dsl.table_operators import ValueTransformer
 
 if TYPE_CHECKING:
     from streams.dsl.grouped_table import KGroupedTable

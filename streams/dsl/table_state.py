@@ -12,8 +12,8 @@ from typing import Protocol
 from attrs import define
 
 from streams.dsl.materialized import Materialized
-from streams.dsl.operators.emission import Closing
-from streams.dsl.operators.getters import StoreValues, TableValues
+from streams.dsl.processing.emission import Closing
+from streams.dsl.processing.joins.getters import StoreValues, TableValues
 from streams.state import StoreSpec
 
 

@@ -12,18 +12,18 @@ from attrs import define, evolve
 from typing_extensions import TypeForm
 
 from streams.core.arguments import NOT_GIVEN
+from streams.core.blocks.records import Windowed
 from streams.core.errors import TopologyError
-from streams.core.records import Windowed
-from streams.core.serdes import Serde
-from streams.core.windows import UnlimitedWindows
-from streams.dsl import early_results
-from streams.dsl.aggregation import StreamAggregation
+from streams.core.event_time.windows import UnlimitedWindows
+from streams.core.serdes.serdes import Serde
+from streams.dsl.building import early_results
+from streams.dsl.building.aggregation import StreamAggregation
+from streams.dsl.building.windowing import Windowing
 from streams.dsl.initializer import Initializer
 from streams.dsl.materialized import SAME_AS_NAME, StoreArguments, WindowStoreOptions
-from streams.dsl.operators import Fold
+from streams.dsl.processing import Fold
 from streams.dsl.suppressed import EmitStrategy
 from streams.dsl.table import KTable
-from streams.dsl.windowing import Windowing
 
 if TYPE_CHECKING:
     from streams.dsl.stream import KStream

@@ -15,7 +15,18 @@ from attrs import frozen
 from msgspec import inspect
 
 from streams.core.errors import SerializationError
-from streams.core.serdes import BOOLEAN, BYTES, DOUBLE, INT32, LONG, STRING, UUID, Serde, WindowedSerde, serde_for
+from streams.core.serdes.serdes import (
+    BOOLEAN,
+    BYTES,
+    DOUBLE,
+    INT32,
+    LONG,
+    STRING,
+    UUID,
+    Serde,
+    WindowedSerde,
+    serde_for,
+)
 from streams.files.forms import form_of, json_type
 
 

@@ -15,7 +15,7 @@ from attrs import define, evolve, field, frozen
 from msgspec import inspect
 
 from streams.core.errors import InputError
-from streams.core.serdes import INT32, LONG, STRING, Serde, WindowedSerde
+from streams.core.serdes.serdes import INT32, LONG, STRING, Serde, WindowedSerde
 from streams.core.topic import Topic
 from streams.files.field_access import guarded_path_read, path_read
 from streams.files.forms import BAD_INPUT, Form, declared_type, json_type

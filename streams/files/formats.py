@@ -15,9 +15,9 @@ from typing import IO, Any, Protocol
 import msgspec
 from attrs import define, evolve, field, frozen
 
+from streams.core.blocks.records import Headers
 from streams.core.errors import InputError
-from streams.core.records import Headers
-from streams.core.serdes import BYTES, WindowedSerde
+from streams.core.serdes.serdes import BYTES, WindowedSerde
 from streams.core.topic import Topic
 from streams.files.columns import (
     WINDOW_COLUMNS,

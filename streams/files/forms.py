@@ -17,10 +17,10 @@ import msgspec
 from attrs import frozen
 from msgspec import inspect
 
+from streams.core.blocks.records import Window, Windowed
 from streams.core.errors import SerializationError
-from streams.core.records import Window, Windowed
-from streams.core.serde_models import shape_of
-from streams.core.serdes import (
+from streams.core.serdes.serde_models import shape_of
+from streams.core.serdes.serdes import (
     BOOLEAN,
     BYTES,
     DATETIME,

@@ -17,7 +17,7 @@ import msgspec
 from attrs import frozen
 from msgspec import inspect
 
-from streams.core.serdes import canonical_json
+from streams.core.serdes.serdes import canonical_json
 
 #: Converts an Arrow array to an Arrow array of JSON texts, null where the value is null.
 Writer: TypeAlias = Callable[[Any], Any]

@@ -18,8 +18,8 @@ from typing import Any
 
 from attrs import define, field, frozen
 
+from streams.core.blocks.records import Block
 from streams.core.errors import InputError
-from streams.core.records import Block
 from streams.files.reader import FileInput, RowDigest
 
 #: The file name of the ledger in the state directory.

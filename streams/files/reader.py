@@ -15,13 +15,13 @@ import msgspec
 from attrs import define, evolve, field, frozen
 from msgspec import inspect
 
+from streams.core.blocks.partitioning import partitions_for
+from streams.core.blocks.records import Block, Headers
 from streams.core.clock import Clock, SystemClock
 from streams.core.collection import collection_paused
 from streams.core.dead_letters import ROW_HEADER
 from streams.core.errors import InputError, InvalidTimestampError, SerializationError
-from streams.core.partitioning import partitions_for
-from streams.core.records import Block, Headers
-from streams.core.timestamps import FromValue
+from streams.core.event_time.timestamps import FromValue
 from streams.core.topic import Topic
 from streams.files.columns import ValueReader
 from streams.files.formats import FileFormat, RecordReader, RowBatch, RowColumns, TableRows, format_of, is_record

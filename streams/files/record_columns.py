@@ -11,9 +11,9 @@ from typing import Any
 
 from attrs import frozen
 
+from streams.core.blocks.records import Block, Headers
 from streams.core.errors import InputError
-from streams.core.records import Block, Headers
-from streams.core.serdes import WindowedSerde
+from streams.core.serdes.serdes import WindowedSerde
 from streams.core.topic import Topic
 from streams.files.arrow import arrow_array, arrow_column
 

@@ -14,8 +14,8 @@ from typing import IO, Any, cast
 
 from attrs import frozen
 
+from streams.core.blocks.records import NO_TIMESTAMP, Block, Headers
 from streams.core.errors import StreamsError
-from streams.core.records import NO_TIMESTAMP, Block, Headers
 from streams.core.topic import Topic
 from streams.files.forms import form_of, text_or_hex_json
 from streams.files.kinds import STANDARD_OUTPUT, WRITTEN, FileKind, Kind, kind_of, listed

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, overload
 from typing_extensions import TypeForm
 
 from streams.core.errors import ConfigError, TopologyError
-from streams.core.serdes import Serde
+from streams.core.serdes.serdes import Serde
 from streams.formats.avro_classes import Shape, shape_of
 from streams.formats.avro_logical import check_logical_types
 from streams.formats.json_values import json_form

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import msgspec
 from attrs import frozen
 
-from streams.core.serde_base import CODEC_ERRORS, blank, one_by_one, read_error, write_error
-from streams.core.serdes import FormatSerde, Serde, serde_for
+from streams.core.serdes.serde_base import CODEC_ERRORS, blank, one_by_one, read_error, write_error
+from streams.core.serdes.serdes import FormatSerde, Serde, serde_for
 from streams.formats.avro_format import any_avro
 from streams.formats.json_values import JsonForm, json_form
 from streams.formats.registry_client import RegistryAccess

@@ -10,7 +10,7 @@ import msgspec
 from typing_extensions import TypeForm
 
 from streams.core.errors import ConfigError, TopologyError
-from streams.core.serdes import Serde, refuse_non_finite
+from streams.core.serdes.serdes import Serde, refuse_non_finite
 from streams.formats.json_values import JsonForm, json_form
 from streams.formats.registered import Decode, Registration, registered_serde
 from streams.formats.registry_client import RegistryAccess, registry_at

@@ -7,8 +7,8 @@ import msgspec
 from attrs import frozen
 
 from streams.core.errors import TopologyError
-from streams.core.serde_models import FORM_ERRORS, codec_of, encode_hook
-from streams.core.serdes import is_immutable_form
+from streams.core.serdes.serde_models import FORM_ERRORS, codec_of, encode_hook
+from streams.core.serdes.serdes import is_immutable_form
 
 
 @frozen

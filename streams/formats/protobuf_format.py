@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from streams.core.errors import ConfigError, TopologyError
-from streams.core.serdes import Serde
+from streams.core.serdes.serdes import Serde
 from streams.formats.registered import Decode, Registration, registered_serde
 from streams.formats.registry_client import RegistryAccess, registry_at
 from streams.formats.subjects import SubjectStrategy, check_strategy

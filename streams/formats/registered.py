@@ -12,8 +12,8 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from attrs import evolve, field, frozen
 
 from streams.core.errors import SchemaError, TopologyError
-from streams.core.serde_base import CODEC_ERRORS, blank, read_error, write_error
-from streams.core.serdes import FormatSerde, Serde
+from streams.core.serdes.serde_base import CODEC_ERRORS, blank, read_error, write_error
+from streams.core.serdes.serdes import FormatSerde, Serde
 from streams.formats.registry_client import IncompatibleSchema, NoSuchSchema, RegistryAccess
 from streams.formats.subjects import SubjectStrategy, subject_of
 from streams.registry import AVRO, JSON, PROTOBUF, Reference, Schema, differences

@@ -14,8 +14,8 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from attrs import field, frozen
 
-from streams.core.address import is_loopback
 from streams.core.errors import ConfigError, SchemaError
+from streams.core.http.address import is_loopback
 from streams.registry import Schema
 
 _TYPE = "application/vnd.schemaregistry.v1+json"

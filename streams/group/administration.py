@@ -6,8 +6,8 @@ Of the other packages, this module imports only ``core`` and ``protocol``.
 
 from collections.abc import Mapping, Sequence, Set
 
+from streams.core.blocks.records import TopicPartition
 from streams.core.errors import SerializationError
-from streams.core.records import TopicPartition
 from streams.group.consumer_group import NO_PLACES, ConsumerGroup, ConsumerGroupMember, Places, by_id, named
 from streams.group.coordinator_config import CoordinatorConfig
 from streams.group.registry import Groups

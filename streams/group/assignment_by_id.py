@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from attrs import define, field
 
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.group.consumer_member import Assign, Lose, Revoke
 from streams.group.member import Action
 from streams.protocol.group_messages import PartitionsById

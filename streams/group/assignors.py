@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias
 
 from attrs import evolve
 
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.group.sticky import assign_sticky, withhold_owned
 from streams.group.subscriptions import (
     Assignment,

@@ -12,12 +12,12 @@ from typing import Final, Self, Unpack
 
 from attrs import frozen
 
-from streams.core.client_settings import GroupClientSettings
 from streams.core.clock import Clock, Deadline, SystemClock
+from streams.core.concurrency.threads import Signal, SystemThreads, ThreadKilled, Threads, Worker
 from streams.core.errors import BrokerError, ClientClosedError, ConfigError
-from streams.core.setting import changed
-from streams.core.settings import GroupClientOptions
-from streams.core.threads import Signal, SystemThreads, ThreadKilled, Threads, Worker
+from streams.core.settings.client_settings import GroupClientSettings
+from streams.core.settings.setting import changed
+from streams.core.settings.settings import GroupClientOptions
 from streams.core.user_code import refuse_unawaited_methods
 from streams.group.member import Failed, Member, MemberConfig, MemberState, PerformAssignment, Send
 from streams.protocol.group_messages import LeaveGroup

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from attrs import define, evolve, field, frozen
 
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.group.topic_directory import SubscribedTopics
 from streams.protocol.group_messages import LEAVE_STATIC_EPOCH, PartitionsById
 

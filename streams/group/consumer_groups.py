@@ -11,8 +11,8 @@ from typing import Final
 
 from attrs import define, evolve
 
+from streams.core.blocks.records import TopicPartition
 from streams.core.errors import BrokerError
-from streams.core.records import TopicPartition
 from streams.group.consumer_group import (
     NO_PLACES,
     ConsumerGroup,

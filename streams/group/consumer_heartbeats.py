@@ -9,7 +9,7 @@ from typing import Protocol
 
 from attrs import define, field
 
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.group.assignment_by_id import AssignmentById, NamesById
 from streams.group.epoch_member import GroupHeartbeatResponse
 from streams.group.member import Action, MemberConfig

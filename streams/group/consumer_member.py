@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from attrs import frozen
 
+from streams.core.blocks.records import TopicPartition
 from streams.core.errors import ConfigError
-from streams.core.records import TopicPartition
 from streams.group.assignors import Assignor, RebalanceProtocol
 from streams.group.subscriptions import (
     CONSUMER_PROTOCOL_TYPE,

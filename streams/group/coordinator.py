@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 
-from streams.core.records import Block, TopicPartition
+from streams.core.blocks.records import Block, TopicPartition
 from streams.group import administration
 from streams.group.coordinator_config import CoordinatorConfig
 from streams.group.effects import Effect, Reply

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from attrs import field, frozen
 
-from streams.core.records import ProducerStamp
+from streams.core.blocks.records import ProducerStamp
 from streams.protocol.messages import TopicSpec
 from streams.protocol.request import Response
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 
 from attrs import frozen
 
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.group.administration import describe_consumers
 from streams.group.consumer_group import ConsumerGroup, ConsumerGroupMember
 from streams.group.consumer_groups import ConsumerGroups

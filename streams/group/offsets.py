@@ -8,7 +8,7 @@ import struct
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.group.states import Group, GroupMember, GroupSettings, GroupState
 from streams.group.wire import Reader, Writer
 from streams.protocol.group_messages import OffsetAndMetadata

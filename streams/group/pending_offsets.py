@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from attrs import define, field
 
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.protocol.group_messages import OffsetAndMetadata
 
 

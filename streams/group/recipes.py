@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, Unpack
 
 from streams.core.clock import Clock
+from streams.core.concurrency.threads import Threads
 from streams.core.errors import ConfigError
-from streams.core.settings import GroupClientOptions
-from streams.core.threads import Threads
+from streams.core.settings.settings import GroupClientOptions
 from streams.core.user_code import refuse_unawaited
 from streams.group.client import GroupClient, GroupListener
 from streams.protocol.transport import Cluster

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from attrs import define, field
 
-from streams.core.records import Block, ProducerStamp, TopicPartition
+from streams.core.blocks.records import Block, ProducerStamp, TopicPartition
 from streams.group.consumer_group import ConsumerGroup
 from streams.group.consumer_log import keys_of_group, load_consumer_record, read_consumer_key
 from streams.group.effects import Effect, Persist

@@ -6,7 +6,7 @@ This module performs no I/O.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.group.assignors import RangeAssignor, in_order
 from streams.group.sticky import assign_sticky
 from streams.group.subscriptions import Subscription

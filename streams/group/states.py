@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 from attrs import define, field, frozen
 
+from streams.core.blocks.records import TopicPartition
 from streams.core.errors import BrokerError
-from streams.core.records import TopicPartition
 from streams.group.consumer_group import ConsumerGroup
 from streams.group.streams_group import StreamsGroup
 from streams.group.subscriptions import CONSUMER_PROTOCOL_TYPE, is_to_revoke

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from attrs import define, field
 
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.group.subscriptions import Subscription
 
 

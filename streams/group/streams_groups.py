@@ -11,8 +11,8 @@ from typing import Final
 
 from attrs import define, evolve
 
+from streams.core.blocks.records import TopicPartition
 from streams.core.errors import BrokerError
-from streams.core.records import TopicPartition
 from streams.group.effects import CreateInternalTopics, Persist
 from streams.group.group_configs import GroupConfigs
 from streams.group.internal_topics import ConfiguredTopology, configured, hash_of, required_topics

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from attrs import define, field, frozen
 
-from streams.core.records import TaskId, TopicPartition
+from streams.core.blocks.records import TaskId, TopicPartition
 from streams.group.consumer_member import Assign, Lose, Revoke
 from streams.group.epoch_member import GroupHeartbeatResponse
 from streams.group.member import Action, MemberConfig

@@ -5,7 +5,7 @@ This module performs no I/O.
 
 from collections.abc import Set
 
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.group.internal_topics import sources_of
 from streams.group.states import Group, absence
 from streams.group.streams_group import (

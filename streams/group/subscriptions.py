@@ -9,8 +9,8 @@ from collections.abc import Sequence, Set
 
 from attrs import field, frozen
 
+from streams.core.blocks.records import TopicPartition
 from streams.core.errors import SerializationError
-from streams.core.records import TopicPartition
 from streams.group.wire import Reader, Writer
 
 #: Protocol type for consumer groups.

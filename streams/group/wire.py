@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 
 _INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import google_crc32c
 
+from streams.core.blocks.records import Block, Headers, ProducerStamp
 from streams.core.errors import BrokerError
-from streams.core.records import Block, Headers, ProducerStamp
 from streams.protocol import compression
 from streams.protocol.compression import CODECS, MAX_BYTES, CompressionError, DecompressedSizeError
 from streams.protocol.error_codes import ErrorCode

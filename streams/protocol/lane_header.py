@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 from attrs import evolve
 
-from streams.core.loops import decoded_places, encoded_places, runs_of
-from streams.core.records import Block, Headers, Lanes
-from streams.core.varints import read_varint, varint
+from streams.core.blocks.loops import decoded_places, encoded_places, runs_of
+from streams.core.blocks.records import Block, Headers, Lanes
+from streams.core.serdes.varints import read_varint, varint
 
 #: Name of the header.  Other clients see it on the first record of a batch of a repartition topic.
 LANE_HEADER = "__streams.lane"

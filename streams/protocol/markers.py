@@ -7,7 +7,7 @@ Readers do not return either kind of record to the application.
 import struct
 from typing import Final
 
-from streams.core.records import NO_TIMESTAMP, Block, ProducerStamp
+from streams.core.blocks.records import NO_TIMESTAMP, Block, ProducerStamp
 
 _KEY = struct.Struct(">hh")
 _VALUE = struct.Struct(">hi")

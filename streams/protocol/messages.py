@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from attrs import field, frozen
 
-from streams.core.partitioning import Partitioner
-from streams.core.records import Block, TopicPartition
+from streams.core.blocks.partitioning import Partitioner
+from streams.core.blocks.records import Block, TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.protocol.request import RequestFor, Response

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from attrs import field, frozen
 
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.request import RequestFor, Response
 

@@ -8,7 +8,7 @@ the two modules.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from streams.core.records import Block, Headers
+from streams.core.blocks.records import Block, Headers
 
 
 class Columns(NamedTuple):

@@ -13,7 +13,7 @@ from attrs import evolve
 
 from streams.core.clock import SystemClock
 from streams.core.errors import ConfigError
-from streams.core.settings import Settings
+from streams.core.settings.settings import Settings
 from streams.core.topic import Topic, TopicLike, topic_name
 from streams.core.user_code import refuse_unawaited
 from streams.dsl import TopologySource

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from streams.core.errors import InputError
-from streams.core.timestamps import to_milliseconds
+from streams.core.event_time.timestamps import to_milliseconds
 
 
 def time_ms(given: Any, what: str) -> int:

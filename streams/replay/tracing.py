@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal, Unpack
 
-from streams.core.config import StreamsConfig
-from streams.core.settings import Settings
+from streams.core.settings.config import StreamsConfig
+from streams.core.settings.settings import Settings
 from streams.core.topic import Topic, TopicLike, topic_name
 from streams.dsl import TopologySource, build_topology
 from streams.replay.api import application_id_of, drive

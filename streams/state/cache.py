@@ -13,10 +13,10 @@ from typing import Any, TypeAlias
 
 from attrs import define, field
 
+from streams.core.blocks.records import Headers
 from streams.core.errors import StoreError
 from streams.core.inlining import inlined
 from streams.core.metrics import Amounts
-from streams.core.records import Headers
 
 #: Estimated overhead of an entry in bytes, excluding its key and value.
 _ENTRY_BYTES = 120

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from attrs import define, field
 
+from streams.core.blocks.records import TaskId
 from streams.core.errors import ForeignFormatError, StateLockedError
 from streams.core.folders import written_folder
-from streams.core.records import TaskId
 
 _LOCK_FILE = ".lock"
 _PROCESS_FILE = ".process"

@@ -15,7 +15,7 @@ from typing import Any
 from attrs import frozen
 
 from streams.core.migrations import FIRST_VERSION, version_of
-from streams.core.serdes import PinnedSerde, Serde, WindowedSerde, fields_of
+from streams.core.serdes.serdes import PinnedSerde, Serde, WindowedSerde, fields_of
 from streams.state.specs import Family, StoreSpec
 
 _FORMAT = 1
@@ -28,7 +28,7 @@ _JSON = re.compile(r"(^|:)(?:class:|json\b|tuple\b).*")
 def serde_format(serde: Serde[Any]) -> str | None:
     """Return a name that serdes with the same bytes share, or None if the type of the serde is not known yet.
 
-    >>> from streams.core.serdes import STRING, serde_for, time_windowed_ms
+    >>> from streams.core.serdes.serdes import STRING, serde_for, time_windowed_ms
     >>> serdes = time_windowed_ms(STRING, 10), serde_for(dict[str, int]), PinnedSerde("n")
     >>> tuple(map(serde_format, serdes))
     ('time_windowed:10:string', 'json', None)

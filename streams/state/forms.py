@@ -13,7 +13,7 @@ from typing import Any
 from attrs import define, field
 
 from streams.core.errors import StoreError
-from streams.core.serdes import BOOLEAN, BYTES, DOUBLE, INT32, LONG, STRING, UUID, PinnedSerde, Serde
+from streams.core.serdes.serdes import BOOLEAN, BYTES, DOUBLE, INT32, LONG, STRING, UUID, PinnedSerde, Serde
 from streams.state.hot import HotState
 
 #: Key types that can be used as dict keys without conversion, by serde.

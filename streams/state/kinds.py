@@ -3,18 +3,18 @@
 from typing import Final
 
 from streams.core.errors import StoreError
-from streams.state.expiring import EXPIRING_KEY_VALUE, EXPIRING_TIMESTAMPED_KEY_VALUE
-from streams.state.headed import (
+from streams.state.specs import StoreKind
+from streams.state.views.expiring import EXPIRING_KEY_VALUE, EXPIRING_TIMESTAMPED_KEY_VALUE
+from streams.state.views.headed import (
     SESSION_WITH_HEADERS,
     TIMESTAMPED_KEY_VALUE_WITH_HEADERS,
     TIMESTAMPED_WINDOW_WITH_HEADERS,
 )
-from streams.state.keyvalue import KEY_VALUE, TIMESTAMPED_KEY_VALUE
-from streams.state.lru import LRU
-from streams.state.session import SESSION
-from streams.state.specs import StoreKind
-from streams.state.versioned import VERSIONED
-from streams.state.window import TIMESTAMPED_WINDOW, WINDOW
+from streams.state.views.keyvalue import KEY_VALUE, TIMESTAMPED_KEY_VALUE
+from streams.state.views.lru import LRU
+from streams.state.views.session import SESSION
+from streams.state.views.versioned import VERSIONED
+from streams.state.views.window import TIMESTAMPED_WINDOW, WINDOW
 
 BUILT_IN: Final = (
     *(KEY_VALUE, TIMESTAMPED_KEY_VALUE, EXPIRING_KEY_VALUE, EXPIRING_TIMESTAMPED_KEY_VALUE),

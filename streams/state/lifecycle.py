@@ -9,21 +9,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from streams.core.blocks.loops import bytes_in
+from streams.core.blocks.records import Block, Headers
 from streams.core.errors import SerializationError
-from streams.core.loops import bytes_in
 from streams.core.migrations import FIRST_VERSION, VERSION_HEADER, version_of
-from streams.core.records import Block, Headers
-from streams.core.serdes import PinnedSerde
-from streams.state.budget import MemoryBudget
-from streams.state.engines import Statistic
-from streams.state.entries import Columns
+from streams.core.serdes.serdes import PinnedSerde
+from streams.state.engine.budget import MemoryBudget
+from streams.state.engine.engines import Statistic
+from streams.state.engine.staging import StagedEngine
 from streams.state.formats import StoreFormat
 from streams.state.forms import KeyForm, ValueForm, pinned_name
-from streams.state.headers import headed, joined, split
 from streams.state.hot import HotState
 from streams.state.migrating import at_last_version
 from streams.state.specs import Family, StoreSpec
-from streams.state.staging import StagedEngine
+from streams.state.views.entries import Columns
+from streams.state.views.headers import headed, joined, split
 
 #: Names of the metadata entries and changelog headers that hold pinned types.
 KEY_TYPE = "key_type"

@@ -5,9 +5,9 @@ Changelogs are not rewritten: each restore converts the records of earlier versi
 ``core`` and ``state.specs``.
 """
 
+from streams.core.blocks.records import Block
 from streams.core.errors import StoreError
 from streams.core.migrations import FIRST_VERSION, VERSION_HEADER, converted, version_of
-from streams.core.records import Block
 from streams.state.specs import StoreSpec
 
 

@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any, Literal
 
-from streams.state.budget import MemoryBudget
-from streams.state.engines import Engine
-from streams.state.memory import MemoryEngine
-from streams.state.rocksdb import RocksEngine
+from streams.state.engine.budget import MemoryBudget
+from streams.state.engine.engines import Engine
+from streams.state.engine.memory import MemoryEngine
+from streams.state.engine.rocksdb import RocksEngine
+from streams.state.engine.staging import StagedEngine
 from streams.state.specs import StoreSpec
-from streams.state.staging import StagedEngine
 
 #: Values of the setting ``default_engine``.
 EngineName = Literal["in_memory", "rocksdb"]

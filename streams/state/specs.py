@@ -12,12 +12,12 @@ from typing import Any, TypeAlias
 
 from attrs import evolve, field, frozen
 
+from streams.core.blocks.marks import KafkaFormat
+from streams.core.blocks.records import Block, Headers, TopicPartition
 from streams.core.errors import StoreError
-from streams.core.marks import KafkaFormat
 from streams.core.migrations import Migration
-from streams.core.records import Block, Headers, TopicPartition
-from streams.core.serdes import Serde, inside
-from streams.state.windowed_keys import SESSION_KEY, WINDOW_KEY
+from streams.core.serdes.serdes import Serde, inside
+from streams.state.views.windowed_keys import SESSION_KEY, WINDOW_KEY
 
 #: Converts the changelog records of a partition, which are given in order.
 Upgrades: TypeAlias = Callable[[TopicPartition], Callable[[Block], Block]]

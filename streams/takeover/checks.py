@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from attrs import frozen
 
 from streams.comparison import Finding, Level
+from streams.core.blocks.key_places import KeyPlaces
+from streams.core.blocks.marks import Format, format_of
+from streams.core.blocks.records import TopicPartition
 from streams.core.clock import VirtualClock
-from streams.core.config import StreamsConfig
 from streams.core.errors import StreamsError, TopologyError
-from streams.core.key_places import KeyPlaces
-from streams.core.marks import Format, format_of
 from streams.core.migrations import FIRST_VERSION, version_of
-from streams.core.records import TopicPartition
-from streams.core.serdes import PinnedSerde, WindowedSerde
+from streams.core.serdes.serdes import PinnedSerde, WindowedSerde
+from streams.core.settings.config import StreamsConfig
 from streams.replay.calls.shown import key_text, reader, value_text
 from streams.runtime import ApplicationPlan, Checkpoint, Plans, check_groups, is_of_others, misfit
 from streams.state import StoreSpec

@@ -10,10 +10,10 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from streams.comparison import Finding, Level
-from streams.core.config import StreamsConfig
+from streams.core.blocks.key_places import KeyPlaces
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.errors import InputError, StreamsError
-from streams.core.key_places import KeyPlaces
-from streams.core.records import Block, TopicPartition
+from streams.core.settings.config import StreamsConfig
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.protocol.messages import TopicSpec
 from streams.runtime import Checkpoint, inputs_by_key

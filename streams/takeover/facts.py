@@ -18,8 +18,8 @@ from streams.clients import (
     internal_topics,
     is_by_key,
 )
-from streams.core.key_places import sampled_spans
-from streams.core.records import Block, TopicPartition
+from streams.core.blocks.key_places import sampled_spans
+from streams.core.blocks.records import Block, TopicPartition
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.protocol.transport import Cluster
 

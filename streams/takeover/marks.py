@@ -14,8 +14,8 @@ from typing import Any
 
 from attrs import field, frozen
 
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.errors import InputError
-from streams.core.records import Block, TopicPartition
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.takeover.facts import Facts
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from attrs import define, field, frozen
 
+from streams.core.blocks.marks import format_of
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.errors import StreamsError
-from streams.core.marks import format_of
-from streams.core.records import Block, TopicPartition
-from streams.core.serdes import Serde
+from streams.core.serdes.serdes import Serde
 from streams.state import Family, StoreSpec, entries_with_headers, session_parts, window_parts
 
 #: Splits the stored key of a windowed store: into the key and two times.

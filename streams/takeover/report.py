@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from streams.comparison import Finding, Level
-from streams.core.config import KAFKA_STREAMS_CACHE_BYTES
+from streams.core.settings.config import KAFKA_STREAMS_CACHE_BYTES
 from streams.replay.times import time_text
 from streams.takeover.examine import Report, Shadow
 from streams.takeover.readings import Reading

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from streams.comparison import Finding, Level
-from streams.core.config import StreamsConfig
-from streams.dsl.operators import Suppress, TableFilter, TableTableJoin
+from streams.core.settings.config import StreamsConfig
+from streams.dsl.processing import Suppress, TableFilter, TableTableJoin
 from streams.runtime import steps
 from streams.topology import ProcessorNode, Topology
 from streams.why import AGGREGATES

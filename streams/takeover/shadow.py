@@ -14,10 +14,10 @@ from attrs import define, frozen
 from streams.app import Streams
 from streams.broker import EmbeddedBroker
 from streams.clients import Admin
-from streams.core.client_settings import ConnectionSettings, Security
-from streams.core.records import Block, TopicPartition
-from streams.core.setting import table_of
-from streams.core.settings import ApplicationSettings
+from streams.core.blocks.records import Block, TopicPartition
+from streams.core.settings.client_settings import ConnectionSettings, Security
+from streams.core.settings.setting import table_of
+from streams.core.settings.settings import ApplicationSettings
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.protocol.messages import TopicSpec
 from streams.topology import Topology

@@ -16,9 +16,9 @@ from attrs import define, field, frozen
 from msgspec import inspect
 
 from streams.core.clock import Clock, SystemClock
-from streams.core.config import StreamsConfig
+from streams.core.concurrency.threads import Signal, SystemThreads, Threads, Worker
 from streams.core.errors import ConfigError
-from streams.core.threads import Signal, SystemThreads, Threads, Worker
+from streams.core.settings.config import StreamsConfig
 from streams.core.topic import Topic
 from streams.files import object_type
 from streams.topology import Topology

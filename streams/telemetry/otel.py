@@ -8,12 +8,12 @@ from typing import Any
 
 from attrs import define, field
 
+from streams.core.blocks.records import TaskId
 from streams.core.clock import Clock
-from streams.core.config import StreamsConfig
+from streams.core.concurrency.threads import SystemThreads
 from streams.core.errors import ConfigError
 from streams.core.metrics import SENSORS, Metric, Metrics, MetricSpec, Stat, telemetry_name
-from streams.core.records import TaskId
-from streams.core.threads import SystemThreads
+from streams.core.settings.config import StreamsConfig
 
 try:
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter

@@ -11,9 +11,10 @@ from datetime import datetime
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 from streams.core.arguments import NOT_GIVEN, InputRow, checked_count, checked_headers, checked_row, checked_time
-from streams.core.calls import BlockingLoop, CallLoop, SteppedLoop
+from streams.core.blocks.partitioning import partition_for
+from streams.core.blocks.records import NO_TIMESTAMP, Block, Headers, Record, TaskId, TopicPartition
 from streams.core.clock import VirtualClock
-from streams.core.config import StreamsConfig
+from streams.core.concurrency.calls import BlockingLoop, CallLoop, SteppedLoop
 from streams.core.errors import (
     ConfigError,
     ProcessingError,
@@ -22,9 +23,8 @@ from streams.core.errors import (
     UnknownTopicError,
 )
 from streams.core.metrics import Dropped, MetricPlace, Reading
-from streams.core.partitioning import partition_for
-from streams.core.records import NO_TIMESTAMP, Block, Headers, Record, TaskId, TopicPartition
-from streams.core.settings import Settings
+from streams.core.settings.config import StreamsConfig
+from streams.core.settings.settings import Settings
 from streams.core.topic import Source, Topic, TopicLike, check_topic_name, meant, topic_name, typed_topic
 from streams.dsl import TopologySource, build_topology
 from streams.runtime import (

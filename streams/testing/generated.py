@@ -31,9 +31,9 @@ import attrs
 import msgspec
 import typing_extensions
 
+from streams.core.blocks.records import Window, Windowed
 from streams.core.errors import ConfigError
-from streams.core.records import Window, Windowed
-from streams.core.serdes import (
+from streams.core.serdes.serdes import (
     BOOLEAN,
     BYTES,
     DATETIME,

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import attrs
 
-from streams.core.records import Headers, Record
+from streams.core.blocks.records import Headers, Record
 
 T = TypeVar("T")
 

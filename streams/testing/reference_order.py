@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from attrs import define, field
 
-from streams.core.records import Block, TopicPartition
-from streams.core.serdes import Serde
+from streams.core.blocks.records import Block, TopicPartition
+from streams.core.serdes.serdes import Serde
 from streams.runtime import PartitionQueue, Policy, StageTask, TimerHeap, TimerRow, TopicColumns
 
 T = TypeVar("T")

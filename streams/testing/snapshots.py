@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from streams.core.serdes import canonical_json
+from streams.core.serdes.serdes import canonical_json
 from streams.core.topic import Topic, typed_topic
 from streams.files import form_of
 from streams.testing.driver import TopologyTestDriver

@@ -19,7 +19,7 @@ import cloudpickle
 from attrs import define, field
 
 from streams.core.clock import SystemClock
-from streams.core.threads import SystemThreads
+from streams.core.concurrency.threads import SystemThreads
 
 #: Longest time that anything may take, after which a kit gives up, in milliseconds.
 PATIENCE_MS: Final = 120_000

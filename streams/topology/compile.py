@@ -20,8 +20,8 @@ from typing import Any, Protocol
 
 from attrs import define, field, frozen
 
+from streams.core.blocks.records import Headers
 from streams.core.errors import ProcessingError
-from streams.core.records import Headers
 from streams.core.wrapping import ProcessorWrapper, wrapped
 from streams.topology.bindings import Binding, Capture, Forward, Named
 from streams.topology.graph import ProcessorNode, SinkNode, Topology

@@ -12,9 +12,9 @@ from attrs import Factory, define, frozen
 
 from streams.core.arguments import NOT_GIVEN
 from streams.core.errors import TopologyError
-from streams.core.offset_reset import OffsetReset, policy_of
-from streams.core.serdes import Serde
-from streams.core.timestamps import Extractor, ExtractorName, FromValue
+from streams.core.event_time.timestamps import Extractor, ExtractorName, FromValue
+from streams.core.serdes.serdes import Serde
+from streams.core.settings.offset_reset import OffsetReset, policy_of
 from streams.core.topic import Sink, Topic, agreed, check_topic_name, topic_name
 from streams.core.user_code import is_same, refuse_unawaited, refuse_unawaited_methods
 from streams.state import StoreSpec

@@ -11,9 +11,9 @@ from typing import Any, Protocol, TypeAlias
 
 from attrs import define, frozen
 
-from streams.core.calls import CallLoop
+from streams.core.blocks.records import NO_TIMESTAMP, Headers, RecordContext, RecordMetadata, Window
+from streams.core.concurrency.calls import CallLoop
 from streams.core.metrics import Amounts, Counter, DropReason, SensorSpec, Stopwatch
-from streams.core.records import NO_TIMESTAMP, Headers, RecordContext, RecordMetadata, Window
 from streams.core.wrapping import WrappedNode
 from streams.state import HotState
 

@@ -12,9 +12,9 @@ from typing import Any, Generic, Self, TypeVar, overload
 from attrs import evolve, field, frozen
 
 from streams.core.arguments import MAX_TIME_MS, NOT_GIVEN, checked_headers, checked_time
+from streams.core.blocks.records import Headers, Record, RecordMetadata, TaskId
 from streams.core.errors import ProcessingError, StreamsError, TopologyError
-from streams.core.records import Headers, Record, RecordMetadata, TaskId
-from streams.core.serdes import BYTES, PinnedSerde, Serde, serde_for
+from streams.core.serdes.serdes import BYTES, PinnedSerde, Serde, serde_for
 from streams.core.user_code import located, refuse_result, refuse_unawaited, refuse_unawaited_methods
 from streams.state import (
     StoreKind,

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from attrs import define, field, frozen
 
-from streams.core.records import Headers
+from streams.core.blocks.records import Headers
 from streams.topology.bindings import Binding, Forward, Inlined
 from streams.topology.graph import ProcessorNode, SinkNode, Topology
 from streams.topology.inliner import Inliner, is_simple, name_of

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 from attrs import frozen
 
+from streams.core.blocks.records import Headers
 from streams.core.inlining import inlined
 from streams.core.metrics import DropReason
-from streams.core.records import Headers
 from streams.core.user_code import CheckedFunction, refuse_no_pair, refuse_result
 from streams.topology.operator import NodeContext, Process
 

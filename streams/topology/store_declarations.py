@@ -11,7 +11,7 @@ from attrs import fields
 from typing_extensions import TypeForm
 
 from streams.core.errors import TopologyError
-from streams.core.serdes import Serde
+from streams.core.serdes.serdes import Serde
 from streams.state import (
     EXPIRING_KEY_VALUE,
     EXPIRING_TIMESTAMPED_KEY_VALUE,

@@ -11,8 +11,8 @@ from typing import Protocol
 
 from attrs import frozen
 
+from streams.core.blocks.records import TaskId, TopicPartition
 from streams.core.errors import TopologyError
-from streams.core.records import TaskId, TopicPartition
 from streams.core.topic import is_generated
 from streams.topology.copartitioning import Copartition, copartitions
 from streams.topology.graph import ProcessorNode, SinkNode, SourceNode, Topology, reader_of

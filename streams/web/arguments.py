@@ -10,8 +10,8 @@ import msgspec
 from attrs import frozen
 from starlette.types import Scope
 
-from streams.core.serdes import Serde
-from streams.core.timestamps import to_milliseconds
+from streams.core.event_time.timestamps import to_milliseconds
+from streams.core.serdes.serdes import Serde
 from streams.runtime import Rank
 from streams.state import MAX_TIME
 from streams.web.answers import Refused

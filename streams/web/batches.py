@@ -11,8 +11,8 @@ from functools import partial
 
 from attrs import define, field
 
+from streams.core.concurrency.threads import INTERRUPTIONS, Answer
 from streams.core.errors import ClientClosedError
-from streams.core.threads import INTERRUPTIONS, Answer
 from streams.runtime import Answers, Instance, PooledThread, StreamThread
 from streams.web import peers
 

@@ -7,7 +7,7 @@ from typing import Any
 from attrs import define, field
 from starlette.responses import StreamingResponse
 
-from streams.core.threads import SystemThreads
+from streams.core.concurrency.threads import SystemThreads
 from streams.runtime import Instance, StoreChange, StoreChanges
 from streams.web.answers import Refused
 

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from attrs import define, evolve, field
 from starlette.concurrency import run_in_threadpool
 
+from streams.core.blocks.records import TaskId
 from streams.core.errors import ClientClosedError
-from streams.core.records import TaskId
-from streams.core.serdes import PinnedSerde
+from streams.core.serdes.serdes import PinnedSerde
 from streams.runtime import (
     Answers,
     FailureReason,

@@ -15,7 +15,7 @@ from collections.abc import Collection
 from attrs import frozen
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from streams.core.address import is_loopback
+from streams.core.http.address import is_loopback
 from streams.web.answers import Refused
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import define, field
 
-from streams.core.records import TaskId
+from streams.core.blocks.records import TaskId
 from streams.runtime import Instance, State, Task
 
 #: Default of the maximum time, in milliseconds, without progress of a task that has unread records.

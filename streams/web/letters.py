@@ -28,7 +28,7 @@ from streams.core.dead_letters import (
     LetterFilter,
 )
 from streams.core.errors import ConfigError, ProducerFencedError, SerializationError, StreamsError, UnknownTopicError
-from streams.core.serdes import PinnedSerde, Serde
+from streams.core.serdes.serdes import PinnedSerde, Serde
 from streams.runtime import Instance
 from streams.web.answers import Refused, answer
 from streams.web.arguments import Arguments

@@ -9,8 +9,8 @@ import socket
 
 from attrs import define, field
 
-from streams.core.address import parse_address
 from streams.core.errors import StreamsError
+from streams.core.http.address import parse_address
 from streams.web.front import Place
 
 #: Timeout of a connection to another instance, in seconds.

@@ -17,8 +17,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from streams.core.errors import ClientClosedError, UnknownTopicError
-from streams.core.serde_windows import WindowedSerde
-from streams.core.serdes import PinnedSerde, Serde
+from streams.core.serdes.serde_windows import WindowedSerde
+from streams.core.serdes.serdes import PinnedSerde, Serde
 from streams.runtime import Instance, StreamsMetadata, others_of
 from streams.topology import SinkNode
 from streams.web.answers import Refused, answer

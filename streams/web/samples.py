@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 from attrs import define, field, frozen
 
+from streams.core.blocks.records import TaskId
+from streams.core.concurrency.threads import copied
 from streams.core.metrics import Amounts, SensorSpec, Stat, table
-from streams.core.records import TaskId
-from streams.core.threads import copied
 from streams.runtime import Instance, StreamThread, Task, time_lag
 
 #: Interval between two samples in milliseconds, and the number of samples that are kept (one hour).

@@ -14,11 +14,11 @@ from typing import Any, Self
 import uvicorn
 from attrs import define
 
-from streams.core.address import WILDCARDS, Address, is_loopback, parse_address
+from streams.core.concurrency.threads import Signal, SystemThreads, Worker
 from streams.core.errors import ClientClosedError, ConfigError
-from streams.core.http_connections import LimitedConnection
-from streams.core.http_servers import BACKLOG, GRACE_S, IDLE_S, MAX_CONNECTIONS, server_config
-from streams.core.threads import Signal, SystemThreads, Worker
+from streams.core.http.address import WILDCARDS, Address, is_loopback, parse_address
+from streams.core.http.http_connections import LimitedConnection
+from streams.core.http.http_servers import BACKLOG, GRACE_S, IDLE_S, MAX_CONNECTIONS, server_config
 from streams.runtime import Instance, KeyPartitioner, StateQueryResult, StoreRequest
 from streams.web.application import Served, app
 from streams.web.desk import Desk

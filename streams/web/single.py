@@ -11,7 +11,7 @@ from attrs import define, field
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from streams.core.threads import Signal
+from streams.core.concurrency.threads import Signal
 from streams.web.answers import Refused
 
 T = TypeVar("T")

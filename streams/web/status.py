@@ -11,9 +11,9 @@ from zlib import crc32
 import msgspec
 from attrs import define, field
 
-from streams.core.config import SETTINGS
+from streams.core.blocks.records import NO_TIMESTAMP, TaskId
 from streams.core.metrics import Failure
-from streams.core.records import NO_TIMESTAMP, TaskId
+from streams.core.settings.config import SETTINGS
 from streams.core.user_code import located
 from streams.runtime import Instance, StreamThread, Task, Wait, directive_of, out_of_step, passed_over, steps, wait_of
 from streams.topology import describe

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from streams.core.errors import InvalidStateStoreError, UnknownStateStoreError
-from streams.core.serdes import BYTES, STRING
+from streams.core.serdes.serdes import BYTES, STRING
 from streams.runtime import (
     CountQuery,
     FailureReason,

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 from attrs import fields
 
+from streams.core.blocks.records import Headers, TaskId, TopicPartition
 from streams.core.errors import InvalidStateStoreError, SerializationError, StreamsError
-from streams.core.records import Headers, TaskId, TopicPartition
-from streams.core.serdes import LONG, PinnedSerde, Serde
+from streams.core.serdes.serdes import LONG, PinnedSerde, Serde
 from streams.runtime import (
     QUERIES,
     Answers,

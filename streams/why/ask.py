@@ -6,8 +6,8 @@ from typing import Any
 
 from attrs import evolve
 
+from streams.core.blocks.records import TaskId, Windowed, task_of
 from streams.core.errors import UnknownTopicError
-from streams.core.records import TaskId, Windowed, task_of
 from streams.core.topic import meant
 from streams.runtime import PartitionQueue, Task, wait_of
 from streams.topology import SinkNode, Topology

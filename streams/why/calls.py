@@ -1,8 +1,8 @@
 """Async calls, look-ups and batches: explanations of their results, and of the records that wait for them."""
 
-from streams.core.records import RecordMetadata
+from streams.core.blocks.records import RecordMetadata
 from streams.core.user_code import located
-from streams.dsl.operators import AsyncMap, BatchMap, LookUp
+from streams.dsl.processing import AsyncMap, BatchMap, LookUp
 from streams.runtime import Task
 from streams.topology import HeldRecord, HeldState
 from streams.why.question import duration, moment

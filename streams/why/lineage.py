@@ -9,8 +9,8 @@ from typing import Any
 
 from attrs import define, frozen
 
-from streams.core.records import Windowed
-from streams.dsl.operators import (
+from streams.core.blocks.records import Windowed
+from streams.dsl.processing import (
     AsOf,
     AsOfLeft,
     AsOfRight,

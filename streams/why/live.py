@@ -8,8 +8,8 @@ from contextlib import suppress
 
 from attrs import frozen
 
+from streams.core.blocks.records import TaskId
 from streams.core.errors import ClientClosedError, StreamsError
-from streams.core.records import TaskId
 from streams.runtime import Instance, StreamThread, directive_of
 from streams.topology import Topology
 from streams.why.ask import notes_of, part_of, targets_of

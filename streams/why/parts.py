@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 from attrs import evolve, frozen
 
-from streams.core.records import TaskId
+from streams.core.blocks.records import TaskId
 from streams.topology import SinkNode
 from streams.why.paths import Paths
 from streams.why.reasons import Reasons, odd_of

@@ -5,8 +5,8 @@ from typing import Any
 
 from attrs import define, field
 
-from streams.core.records import TaskId, Windowed
-from streams.dsl.operators import (
+from streams.core.blocks.records import TaskId, Windowed
+from streams.dsl.processing import (
     AsyncMap,
     BatchMap,
     CountWindowAggregate,

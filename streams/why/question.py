@@ -9,7 +9,7 @@ from typing import Any
 from attrs import fields, frozen, has
 
 from streams.core.errors import InputError
-from streams.core.timestamps import to_milliseconds
+from streams.core.event_time.timestamps import to_milliseconds
 from streams.core.topic import TopicLike, topic_name
 
 _DAY_MS = 86_400_000

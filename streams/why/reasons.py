@@ -7,12 +7,12 @@ from typing import Any
 
 from attrs import define
 
-from streams.core.key_places import placements
+from streams.core.blocks.key_places import placements
+from streams.core.blocks.partitioning import partition_for
+from streams.core.blocks.records import Windowed
 from streams.core.metrics import LATE_REASONS, DropReason
-from streams.core.partitioning import partition_for
-from streams.core.records import Windowed
 from streams.core.user_code import located
-from streams.dsl.operators import (
+from streams.dsl.processing import (
     AsOfLeft,
     AsOfRight,
     CountWindowAggregate,

@@ -10,9 +10,9 @@ from typing import Any
 
 from attrs import define, field
 
+from streams.core.blocks.records import NO_TIMESTAMP, TaskId, TopicPartition
 from streams.core.metrics import DropReason
-from streams.core.records import NO_TIMESTAMP, TaskId, TopicPartition
-from streams.dsl.operators import StreamGlobalTableJoin
+from streams.dsl.processing import StreamGlobalTableJoin
 from streams.runtime import Task, TaskInput
 from streams.topology import (
     HeldRecord,

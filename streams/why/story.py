@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from attrs import evolve, field, frozen
 
-from streams.core.records import TaskId, Windowed
+from streams.core.blocks.records import TaskId, Windowed
 from streams.why.question import moment, shown
 from streams.why.trace import Step
 

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from attrs import define, field, frozen
 
+from streams.core.blocks.records import TaskId, Windowed
 from streams.core.metrics import DropReason
-from streams.core.records import TaskId, Windowed
 from streams.topology import HeldRecord
 
 #: Maximum number of sink steps that are kept for records that have not been read yet.

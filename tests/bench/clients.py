@@ -14,7 +14,7 @@ from attrs import frozen
 
 from streams.broker import EmbeddedBroker
 from streams.clients import Consumer, Producer
-from streams.core.records import Block, TopicPartition
+from streams.core.blocks.records import Block, TopicPartition
 from tests.bench.harness import PARTITIONS, Measure
 
 RECORDS = 1_000_000

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from random import Random
 
-from streams.core.records import Block, TopicPartition
+from streams.core.blocks.records import Block, TopicPartition
 from streams.protocol import batch
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import Heartbeat

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from streams import Consumer, EmbeddedBroker, Producer, TopicPartition
-from streams.core.records import Block
+from streams.core.blocks.records import Block
 from tests.bench.harness import PARTITIONS
 from topology_examples.nexmark import Bid
 

@@ -17,7 +17,7 @@ from typing import Any
 from attrs import frozen
 
 from streams import EmbeddedBroker, Streams, StreamsBuilder, Topic, TopicPartition
-from streams.core.records import Block
+from streams.core.blocks.records import Block
 from streams.runtime import tuned_collector
 from topology_examples.nexmark import Nexmark
 

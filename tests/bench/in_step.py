@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from streams import Consumer, EmbeddedBroker, Producer, Streams, StreamsBuilder, Topic, TopicPartition
-from streams.core.records import Block
+from streams.core.blocks.records import Block
 from tests.waiting import until
 
 APPLICATION = "in-step"

@@ -34,8 +34,8 @@ from streams import (
     time_windowed,
 )
 from streams.bounded import run_bounded
-from streams.core.partitioning import partition_for
-from streams.core.records import Block
+from streams.core.blocks.partitioning import partition_for
+from streams.core.blocks.records import Block
 from streams.files import open_input
 from tests.kafka.node import compiled, jars
 from tests.kafka.processes import Started

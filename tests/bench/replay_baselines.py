@@ -8,14 +8,14 @@ from attrs import evolve
 from msgspec.json import Decoder
 
 from streams import TopicPartition, VirtualClock
+from streams.core.blocks.records import NO_TIMESTAMP, Block
 from streams.core.metrics import Metrics
-from streams.core.records import NO_TIMESTAMP, Block
 from streams.replay.calls.work import StageWork, TaskWork
 from streams.replay.run.session import ReplaySession
 from streams.replay.storage.segments import ExtentReader
-from streams.runtime.checkpoint import Checkpoint
-from streams.runtime.plan import ApplicationPlan
-from streams.runtime.task import TaskState
+from streams.runtime.plan.plan import ApplicationPlan
+from streams.runtime.tasks.checkpoint import Checkpoint
+from streams.runtime.tasks.task import TaskState
 from streams.state.opening import open_store
 from topology_examples.nexmark import Bid
 

@@ -12,7 +12,7 @@ from typing import Any
 from attrs import frozen
 
 from streams import Topic, TopicPartition
-from streams.core.records import Block
+from streams.core.blocks.records import Block
 from streams.replay.calls.state import write_manifest
 from streams.replay.storage.places import Place
 from streams.replay.storage.segments import SegmentWriter

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from streams import StreamsBuilder, TimeWindows, Topic, time_windowed
+from streams.core.blocks.records import NO_TIMESTAMP, TaskId, TopicPartition
 from streams.core.clock import VirtualClock
-from streams.core.records import NO_TIMESTAMP, TaskId, TopicPartition
 from streams.replay.calls.application import Application
 from streams.replay.calls.plan import BegunPass, Pass, ReplayPlan
 from streams.replay.calls.state import Outputs, ReplayState, outputs_to_json, read_manifest, write_manifest

@@ -25,12 +25,12 @@ from streams import (
     build_topology,
     time_windowed,
 )
-from streams.core.partitioning import partitions_for
-from streams.core.records import Block
-from streams.runtime.bounded import BoundedProgress
-from streams.runtime.environment import Environment
-from streams.runtime.homes import home_of
-from streams.runtime.instance import Instance
+from streams.core.blocks.partitioning import partitions_for
+from streams.core.blocks.records import Block
+from streams.runtime.instance.instance import Instance
+from streams.runtime.plan.bounded import BoundedProgress
+from streams.runtime.stores.homes import home_of
+from streams.runtime.threads.environment import Environment
 from tests.bench.harness import machine
 from tests.bench.scale_parts import note
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from streams.core.serdes import LONG
+from streams.core.serdes.serdes import LONG
 from streams.state import StoreSpec, kinds, open_store
 from tests.bench.harness import machine
 from tests.bench.scale_parts import note

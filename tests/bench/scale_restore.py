@@ -17,8 +17,8 @@ from pathlib import Path
 from struct import Struct
 
 from streams import Admin, Producer, State, Streams, StreamsBuilder, Topic, TopicPartition
-from streams.core.partitioning import partitions_for
-from streams.core.records import Block
+from streams.core.blocks.partitioning import partitions_for
+from streams.core.blocks.records import Block
 from streams.protocol.messages import TopicSpec
 from tests.bench.harness import machine
 from tests.bench.scale_parts import note

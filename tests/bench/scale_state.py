@@ -21,7 +21,7 @@ from struct import Struct
 from typing import Any, NamedTuple, cast
 
 from streams import Admin, Producer, Streams, StreamsBuilder, TimeWindows, Topic, TopicPartition, time_windowed
-from streams.core.records import Block
+from streams.core.blocks.records import Block
 from streams.protocol.messages import TopicSpec
 from tests.bench.harness import machine
 from tests.bench.scale_parts import cpu_s, note, resident_bytes, served

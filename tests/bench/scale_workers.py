@@ -19,8 +19,8 @@ from pathlib import Path
 from struct import Struct
 
 from streams import Admin, Producer, TopicPartition
-from streams.core.partitioning import partitions_for
-from streams.core.records import Block
+from streams.core.blocks.partitioning import partitions_for
+from streams.core.blocks.records import Block
 from streams.protocol.messages import LATEST_TIMESTAMP, TopicSpec
 from tests.bench.harness import machine
 from tests.bench.scale_parts import cpu_s, note, served

@@ -21,18 +21,18 @@ from typing import Any
 from attrs import define, field
 
 from streams import Admin, Producer, SessionWindows, State, Streams, StreamsBuilder, Topic, TopicPartition
-from streams.clients.consumer import Consumer
+from streams.clients.consumer.consumer import Consumer
 from streams.protocol import batch
 from streams.protocol.messages import TopicSpec
 from streams.runtime import tuned_collector
-from streams.runtime.committing import Committer
-from streams.runtime.outbox import Outbox
-from streams.runtime.queues import TaskQueues
-from streams.runtime.sources import SourceReader
-from streams.runtime.stage import Stage
-from streams.runtime.task import Task
-from streams.state.session import SessionStore
-from streams.state.window import TimestampedWindowStore, WindowStore
+from streams.runtime.tasks.outbox import Outbox
+from streams.runtime.tasks.queues import TaskQueues
+from streams.runtime.tasks.sources import SourceReader
+from streams.runtime.tasks.stage import Stage
+from streams.runtime.tasks.task import Task
+from streams.runtime.threads.committing import Committer
+from streams.state.views.session import SessionStore
+from streams.state.views.window import TimestampedWindowStore, WindowStore
 from tests.bench.__main__ import auctions, bids, stateless, tumbling, windowed_join
 from tests.bench.figures import Table, add_write_option
 from tests.bench.harness import PARTITIONS, blocks_of, machine

@@ -15,7 +15,7 @@ import pytest
 
 from streams import StreamsBuilder
 from streams.bounded import run_bounded
-from streams.core.records import Block
+from streams.core.blocks.records import Block
 from tests.bench.__main__ import bids, count, stateless, tumbling
 from tests.bench.fused import Loop, counting, mapping, run_fused
 from tests.bench.harness import PARTITIONS, blocks_of

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.broker.array import ArrayStorage
-from streams.broker.batches import BATCH_BYTES, EncodedStorage, at_append_time, pieces
-from streams.broker.config import parse_config
-from streams.broker.file import FileStorage
-from streams.broker.linked import LinkedStorage
-from streams.broker.log import PartitionLog
+from streams.broker.logs.array import ArrayStorage
+from streams.broker.logs.batches import BATCH_BYTES, EncodedStorage, at_append_time, pieces
+from streams.broker.logs.config import parse_config
+from streams.broker.logs.file import FileStorage
+from streams.broker.logs.linked import LinkedStorage
+from streams.broker.logs.log import PartitionLog
+from streams.core.blocks.records import Block, ProducerStamp, TopicPartition
 from streams.core.errors import BrokerError, OffsetOutOfRangeError, RecordTooLargeError
-from streams.core.records import Block, ProducerStamp, TopicPartition
 from streams.protocol import batch
 from streams.protocol.batch import LOG_APPEND_TIME, CorruptBatchError, InvalidBatchError
 from streams.protocol.error_codes import ErrorCode

@@ -5,9 +5,9 @@ import tracemalloc
 
 import pytest
 
-from streams.broker.cache import CacheBudget, RecentBatches
-from streams.broker.file import FileStorage
-from streams.core.records import Block
+from streams.broker.logs.cache import CacheBudget, RecentBatches
+from streams.broker.logs.file import FileStorage
+from streams.core.blocks.records import Block
 from streams.protocol import batch
 from streams.protocol.wire import produced
 

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from streams.broker import EmbeddedBroker
+from streams.core.blocks.records import Block, ProducerStamp, TopicPartition
 from streams.core.clock import VirtualClock
-from streams.core.records import Block, ProducerStamp, TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import DescribeGroup, Heartbeat, JoinGroup, SyncGroup
 from streams.protocol.messages import AddPartitionsToTxn, EndTxn, Fetch, InitProducerId, Produce

@@ -13,9 +13,9 @@ from random import Random
 import pytest
 
 from streams.broker import EmbeddedBroker
-from streams.broker.file import FileStorage
-from streams.broker.files import OpenFiles
-from streams.core.records import Block, TopicPartition
+from streams.broker.logs.file import FileStorage
+from streams.broker.logs.files import OpenFiles
+from streams.core.blocks.records import Block, TopicPartition
 from tests import programs
 
 WORDS = TopicPartition("words", 0)
@@ -50,8 +50,8 @@ _FILL = (
     _LIMIT
     + """
 from pathlib import Path
-from streams.broker.file import FileStorage
-from streams.core.records import Block
+from streams.broker.logs.file import FileStorage
+from streams.core.blocks.records import Block
 
 storage = FileStorage(Path(sys.argv[1]), fsync=sys.argv[3], cache_bytes=0)
 limit(int(sys.argv[2]))
@@ -93,7 +93,7 @@ _BROKER = (
 from streams.broker import EmbeddedBroker
 from streams.clients import Admin, Consumer, Producer
 from streams.core.errors import BrokerError
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.protocol.messages import TopicSpec
 
 broker = EmbeddedBroker(sys.argv[1])
@@ -147,8 +147,8 @@ def test_a_broker_on_a_full_disk_names_the_error_and_goes_on_when_there_is_room(
 _WRITER = """
 import sys
 from pathlib import Path
-from streams.broker.file import FileStorage
-from streams.core.records import Block
+from streams.broker.logs.file import FileStorage
+from streams.core.blocks.records import Block
 
 storage = FileStorage(Path(sys.argv[1]), segment_bytes=20_000, fsync=sys.argv[2])
 number = storage.end_offset

@@ -11,9 +11,9 @@ from attrs import evolve
 
 from streams.broker import OFFSETS_TOPIC, ArrayStorage, EmbeddedBroker
 from streams.clients import Consumer
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.clock import VirtualClock
 from streams.core.errors import BrokerError, ClientClosedError, RecordTooLargeError
-from streams.core.records import Block, TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
     DeleteGroup,
@@ -425,7 +425,7 @@ def test_the_log_of_offsets_does_not_grow_with_commits(clock):
 _PROGRAM = """
 import sys
 from streams.broker import EmbeddedBroker
-from streams.core.records import Block, TopicPartition
+from streams.core.blocks.records import Block, TopicPartition
 from streams.protocol.group_messages import OffsetAndMetadata, OffsetCommit
 from streams.protocol.messages import Produce
 

@@ -4,9 +4,9 @@ import pytest
 
 from streams.broker import EmbeddedBroker, ttl_header
 from streams.clients import Consumer, Producer
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.clock import VirtualClock
 from streams.core.errors import BrokerError
-from streams.core.records import Block, TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import Fetch
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.broker import AssignableTopics, Broker, BrokerConfig, FetchSessions, Storages, Topics
-from streams.clients.fetch_session import Asked, FetchSession
-from streams.clients.subscription import PartitionState
-from streams.core.records import Block, TopicPartition
+from streams.clients.consumer.fetch_session import Asked, FetchSession
+from streams.clients.consumer.subscription import PartitionState
+from streams.core.blocks.records import Block, TopicPartition
 from streams.group import Coordinator, CoordinatorConfig
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import DeleteRecords, Fetch, FetchResponse

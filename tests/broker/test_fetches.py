@@ -1,7 +1,7 @@
 """Fetches that are done leave nothing behind, and those that wait are bounded."""
 
 from streams.broker.fetches import PendingFetch, WaitingFetches
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.protocol.messages import Fetch
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.broker.file import FileStorage
+from streams.broker.logs.file import FileStorage
+from streams.core.blocks.records import Block
 from streams.core.errors import ConfigError, DamagedLogError
-from streams.core.records import Block
 from streams.protocol import batch
 from streams.protocol.batch import CorruptBatchError
 

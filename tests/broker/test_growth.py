@@ -4,9 +4,9 @@ import pytest
 
 from streams.broker import EmbeddedBroker
 from streams.clients import Admin, Consumer, Producer
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.clock import VirtualClock
 from streams.core.errors import BrokerError, UnknownTopicError
-from streams.core.records import Block, TopicPartition
 from streams.group import CooperativeStickyAssignor, RangeAssignor
 from streams.protocol.error_codes import ErrorCode
 

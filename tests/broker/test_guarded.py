@@ -4,8 +4,8 @@ import pytest
 
 from streams.broker import ArrayStorage, EmbeddedBroker
 from streams.clients import Producer
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.errors import BrokerError
-from streams.core.records import Block, TopicPartition
 from streams.protocol.error_codes import ErrorCode
 
 T = TopicPartition("t", 0)

@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.broker import EmbeddedBroker
-from streams.broker.array import ArrayStorage
-from streams.broker.config import parse_config
-from streams.broker.file import FileStorage
-from streams.broker.linked import LinkedStorage
-from streams.broker.log import PartitionLog
-from streams.broker.steps import STEP_RECORDS
+from streams.broker.logs.array import ArrayStorage
+from streams.broker.logs.config import parse_config
+from streams.broker.logs.file import FileStorage
+from streams.broker.logs.linked import LinkedStorage
+from streams.broker.logs.log import PartitionLog
+from streams.broker.logs.steps import STEP_RECORDS
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.clock import VirtualClock
-from streams.core.records import Block, TopicPartition
 
 PARTITION = TopicPartition("table", 0)
 COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.bytes": "200000"}

@@ -5,11 +5,11 @@ from random import Random
 
 import pytest
 
-from streams.broker.file import FileStorage
+from streams.broker.logs.file import FileStorage
+from streams.broker.logs.storage import picked
 from streams.broker.repair import repair
-from streams.broker.storage import picked
+from streams.core.blocks.records import Block, ProducerStamp
 from streams.core.errors import DamagedLogError
-from streams.core.records import Block, ProducerStamp
 from streams.protocol import batch
 
 SEGMENT_BYTES = 4_000

@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 
 from streams.broker.refusals import refusal
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
     ConsumerGroupDescribe,

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from streams.broker import ArrayStorage, EmbeddedBroker
-from streams.broker.serialization import serialized
+from streams.broker.logs.serialization import serialized
+from streams.core.blocks.records import Block, ProducerStamp, TopicPartition
 from streams.core.clock import VirtualClock
 from streams.core.errors import BrokerError, ConfigError
-from streams.core.records import Block, ProducerStamp, TopicPartition
 from streams.protocol.batch import CorruptBatchError
 from streams.protocol.error_codes import ErrorCode
 

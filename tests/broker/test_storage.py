@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.broker.array import ArrayStorage
-from streams.broker.file import FileStorage
-from streams.broker.linked import LinkedStorage
-from streams.broker.serialization import serialized
-from streams.broker.storage import picked
-from streams.core.records import Block, ProducerStamp
+from streams.broker.logs.array import ArrayStorage
+from streams.broker.logs.file import FileStorage
+from streams.broker.logs.linked import LinkedStorage
+from streams.broker.logs.serialization import serialized
+from streams.broker.logs.storage import picked
+from streams.core.blocks.records import Block, ProducerStamp
 
 
 def block(*values, time_ms=0, keys=None):

@@ -4,10 +4,10 @@ import pytest
 
 from streams.broker import EmbeddedBroker
 from streams.clients import Admin, PartitionerError, Producer
+from streams.core.blocks.partitioning import partition_for
+from streams.core.blocks.records import TopicPartition
 from streams.core.clock import VirtualClock
 from streams.core.errors import BrokerError, ConfigError
-from streams.core.partitioning import partition_for
-from streams.core.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import TopicSpec
 

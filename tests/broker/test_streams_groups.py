@@ -6,7 +6,7 @@ import pytest
 from attrs import evolve
 
 from streams.broker.assignable import AssignableTopics
-from streams.broker.config import BrokerConfig
+from streams.broker.logs.config import BrokerConfig
 from streams.broker.service import Broker
 from streams.broker.topics import Storages, Topics
 from streams.group import Coordinator, CoordinatorConfig

@@ -8,11 +8,11 @@ import pytest
 from attrs import evolve
 
 from streams.broker import ArrayStorage, EmbeddedBroker
-from streams.broker.config import parse_config
+from streams.broker.logs.config import parse_config
 from streams.broker.repair import repair_data
 from streams.clients import Admin, Consumer, Producer
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.errors import BrokerError, ConfigError, DamagedLogError, StateLockedError, UnknownTopicError
-from streams.core.records import Block, TopicPartition
 from streams.protocol import batch
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import TopicSpec

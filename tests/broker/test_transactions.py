@@ -6,12 +6,12 @@ import pytest
 from attrs import evolve
 
 from streams import Consumer, EmbeddedBroker, Producer, TopicPartition
-from streams.broker.config import BrokerConfig
+from streams.broker.logs.config import BrokerConfig
 from streams.broker.service import Broker
 from streams.broker.topics import Storages, Topics
 from streams.broker.transaction_log import transaction_key, transaction_value
 from streams.clients.records import GroupMetadata
-from streams.core.records import Block, ProducerStamp
+from streams.core.blocks.records import Block, ProducerStamp
 from streams.group import Coordinator, CoordinatorConfig
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import OffsetAndMetadata, OffsetFetch

@@ -3,7 +3,7 @@
 from attrs import evolve
 
 from streams.capsule.chain import chains
-from streams.core.records import TaskId, TopicPartition
+from streams.core.blocks.records import TaskId, TopicPartition
 from streams.runtime import Frame, Opening
 
 PLACE = TopicPartition("orders", 0)

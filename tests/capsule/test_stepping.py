@@ -21,7 +21,7 @@ from streams import (
 from streams.capsule import Capsule, Reproduction, Stepper, capture
 from streams.capsule.stepper import entries
 from streams.clients import Admin
-from streams.core.records import TaskId
+from streams.core.blocks.records import TaskId
 from streams.dsl import build_topology
 from streams.testing import TopologyTestDriver
 from tests.waiting import until

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streams.broker import EmbeddedBroker
-from streams.core.records import Block, TopicPartition
+from streams.core.blocks.records import Block, TopicPartition
 from tests import programs
 from tests.cli.conftest import Program, Result
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 
 from streams import EmbeddedBroker
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from tests.cli.conftest import Program
 
 

@@ -88,7 +88,7 @@ def test_option_for_a_folder_needs_one(interrupted: Program, option: str):
 
 
 def test_progress_has_an_estimate_of_the_time_that_is_left():
-    from streams.cli.replay import state_of
+    from streams.cli.commands.replay import state_of
     from streams.replay import ReplayProgress
 
     progress = ReplayProgress(2, 3, 0, 2, 1, 4, 1_000, 601_000, 1_000)

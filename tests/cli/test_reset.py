@@ -7,7 +7,7 @@ import pytest
 
 from streams import EmbeddedBroker
 from streams.clients import Admin, Consumer
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from tests import programs
 
 SUMS = """\

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from streams.cli.commands.top import screen
 from streams.cli.program import main
-from streams.cli.top import screen
 from tests import programs
 from tests.web.conftest import broker, processed, running, send, until, words  # noqa: F401
 

@@ -9,8 +9,8 @@ from confluent_kafka import Producer as LibrdkafkaProducer
 from streams import EmbeddedBroker, Topic
 from streams.broker.tcp.server import BrokerServer
 from streams.clients import Admin, Producer
-from streams.core.records import Window, Windowed
-from streams.core.serdes import BYTES, time_windowed
+from streams.core.blocks.records import Window, Windowed
+from streams.core.serdes.serdes import BYTES, time_windowed
 from tests.cli.conftest import Program
 
 RECORDS = 200

@@ -10,7 +10,7 @@ import pytest
 
 from streams import ConfigError, EmbeddedBroker, StreamsBuilder, Topic, run
 from streams.cli.program import main
-from streams.core.partitioning import partition_for
+from streams.core.blocks.partitioning import partition_for
 from tests.cli.conftest import Program
 from tests.waiting import WATCHDOG_S
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from streams import EmbeddedBroker
 from streams.clients import DeadLetters, TcpCluster
-from streams.core.config import StreamsConfig
+from streams.core.settings.config import StreamsConfig
 from streams.protocol.transport import Cluster
 
 

@@ -13,6 +13,7 @@ from streams.clients import (
     TopicExistsError,
 )
 from streams.clients.admin import EARLIEST, LATEST
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.errors import (
     BrokerError,
     ClientClosedError,
@@ -21,7 +22,6 @@ from streams.core.errors import (
     OffsetOutOfRangeError,
     UnknownTopicError,
 )
-from streams.core.records import Block, TopicPartition
 from streams.group import CooperativeStickyAssignor
 from streams.protocol.admin_messages import ConfigResource, DescribeConfigs, ResourceType
 from streams.protocol.group_messages import OffsetAndMetadata

@@ -25,7 +25,7 @@ from streams import (
     UnknownTopicError,
 )
 from streams.clients import RequestTimeoutError
-from streams.core.event_loops import LoopCalls
+from streams.core.concurrency.event_loops import LoopCalls
 from streams.protocol.messages import Produce
 from tests import waiting
 from tests.clients.conftest import FaultyCluster

@@ -15,6 +15,7 @@ from streams.clients import (
     RebalanceListener,
     WakeupError,
 )
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.errors import (
     ClientClosedError,
     ConfigError,
@@ -24,7 +25,6 @@ from streams.core.errors import (
     SerializationError,
     UnknownTopicError,
 )
-from streams.core.records import Block, TopicPartition
 from streams.core.topic import Topic
 from streams.group import CooperativeStickyAssignor, RangeAssignor
 from streams.protocol.group_messages import (

@@ -8,8 +8,8 @@ import pytest
 from streams import ConfigError, EmbeddedBroker
 from streams.clients import Consumer, Producer, RebalanceListener, SubscriptionPattern
 from streams.clients.tcp import TcpCluster
+from streams.core.blocks.records import TopicPartition
 from streams.core.errors import BrokerError
-from streams.core.records import TopicPartition
 from streams.group import CoordinatorConfig, RangeAssignor
 from tests.waiting import until
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from streams import ConfigError, EmbeddedBroker, Producer, ProducerFencedError, UnknownTopicError
 from streams.clients import Admin, DeadLetters, grouped
 from streams.clients.dead_letters import Redriven
+from streams.core.blocks.records import TopicPartition
 from streams.core.clock import VirtualClock
 from streams.core.dead_letters import Letter, error_headers
-from streams.core.records import TopicPartition
 from tests import programs
 
 LINES = TopicPartition("lines", 0)

@@ -7,9 +7,9 @@ import pytest
 from streams.broker import EmbeddedBroker
 from streams.broker.fetch_sessions import FetchSessions
 from streams.clients import Consumer, Producer
-from streams.clients.fetch_session import Asked, ConsumerSessions, FetchSession
-from streams.clients.subscription import PartitionState
-from streams.core.records import TopicPartition
+from streams.clients.consumer.fetch_session import Asked, ConsumerSessions, FetchSession
+from streams.clients.consumer.subscription import PartitionState
+from streams.core.blocks.records import TopicPartition
 from streams.protocol.messages import Fetch, FetchResponse
 from tests.waiting import until
 

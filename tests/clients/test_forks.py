@@ -8,8 +8,8 @@ import pytest
 from streams import State, Streams, StreamsBuilder, Topic
 from streams.broker import EmbeddedBroker
 from streams.clients import Admin, Consumer, Producer
+from streams.core.blocks.records import TopicPartition
 from streams.core.errors import BrokerError, ClientClosedError
-from streams.core.records import TopicPartition
 from tests.waiting import WATCHDOG_MS, until
 
 P0 = TopicPartition("t", 0)

@@ -6,10 +6,10 @@ import pytest
 from attrs import define, field
 
 from streams.clients import Consumer, RebalanceListener
-from streams.clients.heartbeat import ConsumerLock
+from streams.clients.consumer.heartbeat import ConsumerLock
+from streams.core.blocks.records import TopicPartition
+from streams.core.concurrency.threads import SystemThreads
 from streams.core.errors import BrokerError
-from streams.core.records import TopicPartition
-from streams.core.threads import SystemThreads
 from streams.group import CooperativeStickyAssignor
 from streams.protocol.group_messages import Heartbeat, LeaveGroup
 from tests.waiting import WATCHDOG_MS

@@ -8,9 +8,9 @@ import pytest
 
 from streams.broker import EmbeddedBroker
 from streams.clients import Consumer, ParallelConsumer, Producer
+from streams.core.blocks.records import TopicPartition
 from streams.core.dead_letters import EXCEPTION_HEADER, OFFSET_HEADER, PARTITION_HEADER, TOPIC_HEADER
 from streams.core.errors import ConfigError, ProcessingError
-from streams.core.records import TopicPartition
 from streams.core.topic import Topic
 from tests.waiting import WATCHDOG_MS
 

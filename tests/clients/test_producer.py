@@ -7,9 +7,11 @@ import pytest
 
 from streams.broker import EmbeddedBroker
 from streams.clients import Admin, Producer, RequestTimeoutError
-from streams.clients.accumulator import oversized
 from streams.clients.errors import PartitionerError
 from streams.clients.network import SEVERAL_BROKERS
+from streams.clients.producer.accumulator import oversized
+from streams.core.blocks.partitioning import partition_for
+from streams.core.blocks.records import Block, RecordMetadata, TopicPartition, Window, Windowed
 from streams.core.errors import (
     BrokerError,
     ClientClosedError,
@@ -18,9 +20,7 @@ from streams.core.errors import (
     SerializationError,
     UnknownTopicError,
 )
-from streams.core.partitioning import partition_for
-from streams.core.records import Block, RecordMetadata, TopicPartition, Window, Windowed
-from streams.core.serdes import time_windowed
+from streams.core.serdes.serdes import time_windowed
 from streams.core.topic import Topic
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import Metadata, Produce, Produced, ProduceResponse, TopicSpec

@@ -10,7 +10,7 @@ from attrs import evolve
 from streams.broker import EmbeddedBroker
 from streams.clients import Consumer, DisconnectedError, Producer
 from streams.clients.tcp import TcpCluster
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.group import RangeAssignor
 from streams.protocol.admin_messages import DescribeCluster
 from streams.protocol.error_codes import ErrorCode

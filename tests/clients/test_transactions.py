@@ -5,7 +5,8 @@ from random import Random
 import pytest
 
 from streams.clients import Consumer, GroupMetadata, Producer, RequestTimeoutError
-from streams.clients.transaction import _TRANSITIONS, Transaction, TransactionPhase
+from streams.clients.producer.transaction import _TRANSITIONS, Transaction, TransactionPhase
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.errors import (
     ConfigError,
     MemberFencedError,
@@ -14,7 +15,6 @@ from streams.core.errors import (
     StreamsError,
     TransactionError,
 )
-from streams.core.records import Block, TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import OffsetAndMetadata, OffsetCommit
 from streams.protocol.messages import (

@@ -30,8 +30,8 @@ from streams.comparison import (
     fingerprint,
     paired_stores,
 )
-from streams.core.records import Block, Window, Windowed
-from streams.core.serdes import LONG, count_windowed
+from streams.core.blocks.records import Block, Window, Windowed
+from streams.core.serdes.serdes import LONG, count_windowed
 from streams.replay import replay
 from streams.replay.calls.shown import key_text, store_key_reader, value_text
 from streams.replay.times import time_text

@@ -12,10 +12,10 @@ from typing import Any, Protocol
 from attrs import define, field, frozen
 
 from streams import Headers, StreamsConfig, StreamsError, Topology, VirtualClock
+from streams.core.blocks.records import Block, TaskId, TopicPartition
 from streams.core.metrics import Metrics
-from streams.core.records import Block, TaskId, TopicPartition
-from streams.runtime.plan import ApplicationPlan
-from streams.runtime.task import Task, TaskState
+from streams.runtime.plan.plan import ApplicationPlan
+from streams.runtime.tasks.task import Task, TaskState
 from streams.state import RecordCache, open_store
 from streams.topology.subtopologies import sub_topologies
 from tests.conformance.flow import Flow, Segment, has_plain_times, segments, singles

@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import frozen
 
-from streams.core.partitioning import murmur2, partition_for
+from streams.core.blocks.partitioning import murmur2, partition_for
 from tests.conformance.compare import difference
 from tests.conformance.play import play
 

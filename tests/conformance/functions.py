@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from streams import Windowed
-from streams.core.serdes import canonical_json
+from streams.core.serdes.serdes import canonical_json
 
 Spec: TypeAlias = list[Any]
 #: Functions of key and value: value functions, and predicates.

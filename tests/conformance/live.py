@@ -8,7 +8,7 @@ from typing import Any
 from attrs import define, field
 
 from streams import EmbeddedBroker, Streams, TopicPartition, Topology
-from streams.runtime.thread import StreamThread
+from streams.runtime.threads.thread import StreamThread
 from streams.topology.subtopologies import sub_topologies
 from tests.conformance.blocks import BlockPlayer, external_topics, joined
 from tests.conformance.flow import Agreement, Segment, agreement, segments

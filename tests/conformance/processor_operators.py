@@ -5,7 +5,7 @@ from typing import Any
 
 from streams import Topology
 from streams.core.clock import VirtualClock
-from streams.core.timestamps import Extractor, extractor_for
+from streams.core.event_time.timestamps import Extractor, extractor_for
 from tests.conformance.functions import extractor, topic_function
 from tests.conformance.processors import processor
 from tests.conformance.stores import declared_store

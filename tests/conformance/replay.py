@@ -18,7 +18,7 @@ from attrs import Factory, define, frozen
 from streams import StreamsBuilder, StreamsConfig, Topology, VirtualClock
 from streams.core.metrics import DropReason, Tally
 from streams.replay.run.session import ReplaySession
-from streams.runtime.plan import ApplicationPlan
+from streams.runtime.plan.plan import ApplicationPlan
 from streams.state import open_store
 from streams.topology import KeyFilter
 from streams.topology.graph import SourceNode

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from attrs import frozen
 
 from streams import Headers, Serde, Window, Windowed, count_windowed, session_windowed, time_windowed
-from streams.core.serdes import INT32, serde_for
+from streams.core.serdes.serdes import INT32, serde_for
 
 #: A serde as a case names it: text, or an object for windowed keys.
 SerdeSpec: TypeAlias = str | dict[str, Any]

@@ -67,7 +67,7 @@ def template() -> Iterator[Template]:
 def main() -> None:
     import httpx  # noqa: F401 - imported once for all forks.
 
-    import streams.connect.webhook_server  # noqa: F401
+    import streams.connect.http.webhook_server  # noqa: F401
 
     for line in sys.stdin:
         given = json.loads(line)

@@ -18,9 +18,9 @@ from pyiceberg.utils.config import Config
 from streams.broker import EmbeddedBroker
 from streams.clients import Producer
 from streams.connect import ConnectError, DeltaSink, IcebergSink, SinkBlock, SinkFencedError, SinkWorker
+from streams.core.blocks.records import Window, Windowed
 from streams.core.errors import ConfigError
-from streams.core.records import Window, Windowed
-from streams.core.serdes import time_windowed
+from streams.core.serdes.serdes import time_windowed
 from streams.core.topic import Topic
 from tests.waiting import until
 

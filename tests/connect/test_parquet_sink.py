@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from streams.connect import ConnectError, ParquetManifest, ParquetSink, SinkBlock, SinkFencedError
 from streams.core.errors import ConfigError
-from streams.core.serdes import time_windowed
+from streams.core.serdes.serdes import time_windowed
 from streams.core.topic import Topic
 from tests.connect.test_lake_sinks import DAY_MS, TOTALS, block, written
 from tests.s3 import s3_bucket
@@ -61,7 +61,7 @@ def test_files_that_were_not_committed_are_in_no_manifest_and_deleted(tmp_path):
 
 def test_a_sink_that_was_overtaken_is_fenced_whatever_the_number_of_entries(tmp_path, monkeypatch):
     """Entries are in folders of three here, so that the newest one is often in the next folder."""
-    monkeypatch.setattr("streams.connect.parquet_manifest._GROUP", 3)
+    monkeypatch.setattr("streams.connect.lakes.parquet_manifest._GROUP", 3)
     first, second = ParquetSink(tmp_path), ParquetSink(tmp_path)
     for at in range(8):
         for sink in (first, second):
@@ -85,7 +85,7 @@ def test_workers_that_commit_at_once_make_no_record_twice(tmp_path, monkeypatch,
         sink.open("to-lake", TOTALS, [0])
         sink.write(block(TOTALS, 0, *range(size)))
     with monkeypatch.context() as patch:
-        patch.setattr("streams.connect.parquet_sink.check_positions", lambda *_: None)
+        patch.setattr("streams.connect.lakes.parquet_sink.check_positions", lambda *_: None)
         first.commit()
         second.commit()
     at = max(sizes)

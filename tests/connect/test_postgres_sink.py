@@ -14,10 +14,10 @@ from pydantic import BaseModel
 from streams.broker import EmbeddedBroker
 from streams.clients import Producer
 from streams.connect import ConnectError, SinkFencedError, SinkWorker
-from streams.connect.postgres_sink import PostgresSink
+from streams.connect.postgres.postgres_sink import PostgresSink
+from streams.core.blocks.records import Window, Windowed
 from streams.core.errors import ConfigError
-from streams.core.records import Window, Windowed
-from streams.core.serdes import time_windowed
+from streams.core.serdes.serdes import time_windowed
 from streams.core.topic import Topic
 from tests.waiting import until
 

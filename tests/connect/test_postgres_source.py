@@ -8,7 +8,7 @@ import pytest
 from attrs import frozen
 
 from streams.connect import ConnectError, SourceWorker
-from streams.connect.postgres_source import PostgresSource
+from streams.connect.postgres.postgres_source import PostgresSource
 from streams.core.errors import ConfigError
 from streams.core.topic import Topic
 from tests.connect.topics import last_positions, records_of

@@ -5,8 +5,8 @@ import pytest
 from streams.broker import EmbeddedBroker
 from streams.clients import Consumer
 from streams.connect import ConnectError, SourceBlock, SourceWorker
+from streams.core.blocks.records import TopicPartition
 from streams.core.errors import ProducerFencedError, SerializationError, UnknownTopicError
-from streams.core.records import TopicPartition
 from streams.core.topic import Topic
 from tests.connect.notebook import ListSource
 from tests.waiting import until

@@ -17,12 +17,13 @@ from attrs import frozen
 
 from streams.broker import EmbeddedBroker
 from streams.clients import Consumer
-from streams.connect import SourceWorker, WebhookSource, webhook_server
-from streams.connect.recent_ids import RecentIds
-from streams.core import http_servers
-from streams.core.address import Address
+from streams.connect import SourceWorker, WebhookSource
+from streams.connect.http import webhook_server
+from streams.connect.http.recent_ids import RecentIds
+from streams.core.blocks.records import TopicPartition
 from streams.core.errors import ConfigError
-from streams.core.records import TopicPartition
+from streams.core.http import http_servers
+from streams.core.http.address import Address
 from streams.core.topic import Topic
 from tests.connect.dying_sources import TOPIC, template, worker
 from tests.ports import free_ports

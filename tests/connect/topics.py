@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from streams.clients import Consumer
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 
 
 def records_of(broker: Any, topic: Any, partition: int = 0) -> list[Any]:

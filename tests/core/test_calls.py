@@ -5,8 +5,8 @@ from typing import Any
 
 from attrs import define, field
 
-from streams.core.calls import BlockingLoop, Call, CallPlan, SteppedLoop
 from streams.core.clock import VirtualClock
+from streams.core.concurrency.calls import BlockingLoop, Call, CallPlan, SteppedLoop
 
 
 @define(eq=False)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from streams.core.client_settings import ConsumerSettings, ProducerSettings, Security
-from streams.core.config import SETTINGS, StreamsConfig, setting_name
 from streams.core.errors import ConfigError
-from streams.core.setting import table_of
+from streams.core.settings.client_settings import ConsumerSettings, ProducerSettings, Security
+from streams.core.settings.config import SETTINGS, StreamsConfig, setting_name
+from streams.core.settings.setting import table_of
 
 
 def _handler(context: Any, record: Any, error: Exception) -> str:

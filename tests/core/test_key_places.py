@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.core.key_places import KeyPlaces, MisplacedKey, placements
-from streams.core.partitioning import KEY_HASHES, partition_for
+from streams.core.blocks.key_places import KeyPlaces, MisplacedKey, placements
+from streams.core.blocks.partitioning import KEY_HASHES, partition_for
 
 BY_NAME = {found.name: found.of for found in KEY_HASHES}
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.core import loops, plain_loops
-from streams.core.records import Window, Windowed
+from streams.core.blocks import loops, plain_loops
+from streams.core.blocks.records import Window, Windowed
 
 
 def compiled() -> ModuleType:
-    return pytest.importorskip("streams.core.compiled_loops", reason="installed without a C compiler")
+    return pytest.importorskip("streams.core.blocks.compiled_loops", reason="installed without a C compiler")
 
 
 @pytest.fixture(params=["compiled", "plain"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streams.core.murmur3 import hash128
+from streams.core.blocks.murmur3 import hash128
 
 
 @pytest.mark.parametrize(

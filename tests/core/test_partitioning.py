@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.core import partitioning
-from streams.core.partitioning import KEY_HASHES, fnv1a, murmur2, partition_for, partitions_for
+from streams.core.blocks import partitioning
+from streams.core.blocks.partitioning import KEY_HASHES, fnv1a, murmur2, partition_for, partitions_for
 
 # Key in hex, signed murmur2, partition of 10, partition of 100.
 VECTORS = [
@@ -81,7 +81,7 @@ def test_memo_is_bounded_in_entries_and_key_length(monkeypatch: pytest.MonkeyPat
 
 @given(st.lists(st.binary(max_size=40), max_size=20), st.integers(2, 50))
 def test_compiled_and_plain_partitioner_agree(keys: list[bytes], partitions: int) -> None:
-    compiled = pytest.importorskip("streams.core.compiled_partitioning", reason="installed without a C compiler")
+    compiled = pytest.importorskip("streams.core.blocks.compiled_partitioning", reason="installed without a C compiler")
 
     assert compiled.partitions_for(keys, partitions) == partitioning.plain_partitions_for(keys, partitions)
     assert partitions_for(keys, partitions) == [murmur2(key) % 2**31 % partitions for key in keys]

@@ -15,8 +15,8 @@ from attrs import frozen
 from pydantic import BaseModel, Field
 
 from streams import SerializationError, StreamsBuilder, Topic, TopologyError
-from streams.core.serde_models import shape_of
-from streams.core.serdes import canonical_json, serde_for
+from streams.core.serdes.serde_models import shape_of
+from streams.core.serdes.serdes import canonical_json, serde_for
 from streams.files import form_of
 from streams.testing import TopologyTestDriver
 

@@ -12,9 +12,9 @@ from uuid import UUID as Uuid
 import pytest
 from attrs import define, frozen
 
+from streams.core.blocks.records import Window, Windowed
 from streams.core.errors import SerializationError
-from streams.core.records import Window, Windowed
-from streams.core.serdes import PinnedSerde, serde_for, session_windowed, time_windowed_ms
+from streams.core.serdes.serdes import PinnedSerde, serde_for, session_windowed, time_windowed_ms
 
 
 @frozen

@@ -19,9 +19,9 @@ from attrs.validators import gt
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streams.core.blocks.records import Window, Windowed
 from streams.core.errors import SerializationError, TopologyError
-from streams.core.records import Window, Windowed
-from streams.core.serdes import (
+from streams.core.serdes.serdes import (
     BOOLEAN,
     BYTES,
     DATETIME,

@@ -8,16 +8,16 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import pytest
 
-from streams.core.client_settings import (
+from streams.core.settings.client_settings import (
     ConnectionSettings,
     ConsumerSettings,
     GroupClientSettings,
     ParallelSettings,
     ProducerSettings,
 )
-from streams.core.config import SETTINGS
-from streams.core.setting import Setting, table_of
-from streams.core.settings import (
+from streams.core.settings.config import SETTINGS
+from streams.core.settings.setting import Setting, table_of
+from streams.core.settings.settings import (
     ConnectionOptions,
     ConsumerOptions,
     GroupClientOptions,
@@ -51,7 +51,7 @@ def _parts(form: Any) -> list[Any]:
 
 @pytest.mark.parametrize(("types", "table"), _PAIRS, ids=[types.__name__ for types, _ in _PAIRS])
 def test_types_are_those_of_all_settings_but_the_application_id(types: Any, table: Mapping[str, Setting]) -> None:
-    assert set(types.__annotations__) == set(table), "write it into core/settings.py"
+    assert set(types.__annotations__) == set(table), "write it into core/settings/settings.py"
 
 
 @pytest.mark.parametrize(("setting", "form"), _ROWS, ids=[setting.name for setting, _ in _ROWS])

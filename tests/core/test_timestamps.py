@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streams.core.clock import VirtualClock
 from streams.core.errors import InvalidTimestampError
-from streams.core.timestamps import Extractor, extractor_for, to_milliseconds
+from streams.core.event_time.timestamps import Extractor, extractor_for, to_milliseconds
 
 
 def extractor(policy: Any = "fail_on_invalid", **more: Any) -> Extractor:

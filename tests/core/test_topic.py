@@ -7,7 +7,7 @@ import pytest
 from attrs import frozen
 
 from streams.core.errors import TopologyError
-from streams.core.serdes import LONG, NULL, STRING, time_windowed_ms
+from streams.core.serdes.serdes import LONG, NULL, STRING, time_windowed_ms
 from streams.core.topic import Sink, Topic
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.core.windows import (
+from streams.core.event_time.windows import (
     UNLIMITED_MS,
     JoinWindows,
     SessionWindows,

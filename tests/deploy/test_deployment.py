@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from streams import EmbeddedBroker, Streams, StreamsBuilder, Topic
-from streams.core.config import SETTINGS
+from streams.core.settings.config import SETTINGS
 from tests import programs
 from tests.waiting import until
 

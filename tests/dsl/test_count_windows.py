@@ -16,7 +16,7 @@ from streams import (
     count_windowed,
     time_windowed,
 )
-from streams.core.serdes import PinnedSerde
+from streams.core.serdes.serdes import PinnedSerde
 from streams.runtime import RangeQuery
 from streams.testing import TopologyTestDriver
 from streams.topology.describe import describe

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from streams.core.errors import TopologyError
+from streams.core.event_time.windows import JoinWindows, TimeWindows, UnlimitedWindows
 from streams.core.topic import Topic
-from streams.core.windows import JoinWindows, TimeWindows, UnlimitedWindows
 from streams.dsl import EmitStrategy, StreamsBuilder, Suppressed, build_topology
 from streams.topology import Processor, Topology, key_value_store
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from streams.core.errors import TopologyError
+from streams.core.event_time.windows import JoinWindows, SlidingWindows, TimeWindows
 from streams.core.topic import Topic
-from streams.core.windows import JoinWindows, SlidingWindows, TimeWindows
 from streams.dsl import KStream, StreamsBuilder
 from streams.topology import joined_sources
 from streams.topology.graph import Topology

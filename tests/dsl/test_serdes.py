@@ -4,9 +4,9 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from streams.core.serdes import DOUBLE, LONG, STRING, PinnedSerde, WindowedSerde, time_windowed
+from streams.core.event_time.windows import JoinWindows, TimeWindows
+from streams.core.serdes.serdes import DOUBLE, LONG, STRING, PinnedSerde, WindowedSerde, time_windowed
 from streams.core.topic import Topic
-from streams.core.windows import JoinWindows, TimeWindows
 from streams.dsl import StreamsBuilder
 from streams.topology.graph import SinkNode, SourceNode, Topology
 

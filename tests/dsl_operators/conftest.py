@@ -8,8 +8,8 @@ import pytest
 from attrs import define, field
 
 from streams.core import metrics
-from streams.core.records import Headers, RecordContext, RecordMetadata, TaskId, Windowed
-from streams.core.serdes import LONG, STRING
+from streams.core.blocks.records import Headers, RecordContext, RecordMetadata, TaskId, Windowed
+from streams.core.serdes.serdes import LONG, STRING
 from streams.state import RecordCache, StoreSpec, kinds, open_store
 from streams.state.cache import Section
 from streams.topology.operator import Process, StreamTime

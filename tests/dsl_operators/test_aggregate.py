@@ -3,8 +3,8 @@
 import pytest
 
 from streams.core.errors import StreamsError
-from streams.core.serdes import JSON, STRING
-from streams.dsl.operators import (
+from streams.core.serdes.serdes import JSON, STRING
+from streams.dsl.processing import (
     COUNT,
     TABLE_COUNT,
     Fold,

@@ -23,8 +23,8 @@ from streams import (
     TopologyError,
 )
 from streams.bounded import run_bounded
-from streams.core.records import TopicPartition
-from streams.dsl.operators import BatchError
+from streams.core.blocks.records import TopicPartition
+from streams.dsl.processing import BatchError
 from streams.replay import replay
 from streams.testing import TopologyTestDriver, simulate
 from tests import waiting

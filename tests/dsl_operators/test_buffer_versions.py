@@ -5,9 +5,9 @@ from struct import pack
 import pytest
 
 from streams import TopicPartition
-from streams.core.records import Block, RecordMetadata
-from streams.dsl.operators import buffer_upgrades
-from streams.dsl.operators.buffered import parsed, written
+from streams.core.blocks.records import Block, RecordMetadata
+from streams.dsl.processing import buffer_upgrades
+from streams.dsl.processing.buffered import parsed, written
 
 AT = TopicPartition("app-held-store-changelog", 2)
 KEY = b"ann"

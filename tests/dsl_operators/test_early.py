@@ -1,9 +1,9 @@
 """Early results: one operator over a real store."""
 
-from streams.core.records import Window, Windowed
-from streams.core.result_timing import ResultTiming
-from streams.core.serdes import LONG, STRING, time_windowed_ms
-from streams.dsl.operators import EARLY_RESULT, EarlyEvery, EarlyResults, buffer_spec
+from streams.core.blocks.records import Window, Windowed
+from streams.core.event_time.result_timing import ResultTiming
+from streams.core.serdes.serdes import LONG, STRING, time_windowed_ms
+from streams.dsl.processing import EARLY_RESULT, EarlyEvery, EarlyResults, buffer_spec
 
 KEY = time_windowed_ms(STRING, 10)
 

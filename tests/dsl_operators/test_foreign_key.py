@@ -2,8 +2,8 @@
 
 import pytest
 
-from streams.core.serdes import STRING, PinnedSerde
-from streams.dsl.operators import (
+from streams.core.serdes.serdes import STRING, PinnedSerde
+from streams.dsl.processing import (
     ForeignTableJoin,
     ResponseJoin,
     StoreValues,
@@ -17,7 +17,7 @@ from streams.dsl.operators import (
     subscription_serde,
     subscription_store,
 )
-from streams.dsl.operators.subscriptions import ForeignKeySubscription, Instruction, SubscriptionResponse
+from streams.dsl.processing.joins.subscriptions import ForeignKeySubscription, Instruction, SubscriptionResponse
 
 
 class Topic:

@@ -4,10 +4,10 @@ from struct import pack
 
 import pytest
 
+from streams.core.blocks.records import RecordMetadata
 from streams.core.errors import ForeignFormatError
-from streams.core.records import RecordMetadata
-from streams.core.serdes import LONG, STRING
-from streams.dsl.operators import SUPPRESSED_CHANGE, WAITING_RECORD, buffer_spec, unmatched_store
+from streams.core.serdes.serdes import LONG, STRING
+from streams.dsl.processing import SUPPRESSED_CHANGE, WAITING_RECORD, buffer_spec, unmatched_store
 
 ORDERS = RecordMetadata("orders", 2, 7)
 CONTEXT = pack(">qqi", 5, 7, 6) + b"orders"

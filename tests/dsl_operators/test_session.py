@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.core.records import Window, Windowed
-from streams.core.serdes import JSON, STRING
-from streams.core.windows import SessionWindows
-from streams.dsl.operators import COUNT, Fold, SessionAggregate, StoreValues, reduction
+from streams.core.blocks.records import Window, Windowed
+from streams.core.event_time.windows import SessionWindows
+from streams.core.serdes.serdes import JSON, STRING
+from streams.dsl.processing import COUNT, Fold, SessionAggregate, StoreValues, reduction
 
 
 def test_record_joins_the_sessions_within_the_gap(bench, session_store, shown):

@@ -15,8 +15,8 @@ from streams import (
     Topic,
     TopologyError,
 )
+from streams.core.blocks.records import Window
 from streams.core.metrics import DropReason
-from streams.core.records import Window
 from streams.testing import TopologyTestDriver
 
 SECOND = timedelta(seconds=1)

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.core.serdes import JSON, STRING
-from streams.core.windows import SlidingWindows
-from streams.dsl.operators import COUNT, Fold, SlidingAggregate, reduction
+from streams.core.event_time.windows import SlidingWindows
+from streams.core.serdes.serdes import JSON, STRING
+from streams.dsl.processing import COUNT, Fold, SlidingAggregate, reduction
 
 
 def test_windows_of_records_in_order(bench, window_store, shown):

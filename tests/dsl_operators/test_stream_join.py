@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.core.serdes import STRING, PinnedSerde
-from streams.core.windows import JoinWindows
-from streams.dsl.operators import JoinBuffer, JoinKind, StreamSelfJoin, StreamStreamJoin, unmatched_store
+from streams.core.event_time.windows import JoinWindows
+from streams.core.serdes.serdes import STRING, PinnedSerde
+from streams.dsl.processing import JoinBuffer, JoinKind, StreamSelfJoin, StreamStreamJoin, unmatched_store
 
 
 @pytest.fixture(scope="session")

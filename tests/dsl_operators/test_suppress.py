@@ -2,10 +2,10 @@
 
 import pytest
 
+from streams.core.blocks.records import Window, Windowed
 from streams.core.errors import StreamsError
-from streams.core.records import Window, Windowed
-from streams.core.serdes import STRING, time_windowed_ms
-from streams.dsl.operators import (
+from streams.core.serdes.serdes import STRING, time_windowed_ms
+from streams.dsl.processing import (
     SUPPRESSED_CHANGE,
     Closing,
     StoreValues,

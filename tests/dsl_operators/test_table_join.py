@@ -4,8 +4,8 @@ import pytest
 
 from streams.core.errors import StreamsError, TopologyError
 from streams.core.metrics import DropReason
-from streams.core.serdes import STRING
-from streams.dsl.operators import (
+from streams.core.serdes.serdes import STRING
+from streams.dsl.processing import (
     WAITING_RECORD,
     JoinKind,
     StoreValues,

@@ -3,8 +3,8 @@
 import pytest
 
 from streams.core.errors import SerializationError, StreamsError
-from streams.core.serdes import LONG, STRING, PinnedSerde
-from streams.dsl.operators import (
+from streams.core.serdes.serdes import LONG, STRING, PinnedSerde
+from streams.dsl.processing import (
     ComputedValues,
     FilteredRow,
     JoinedValues,

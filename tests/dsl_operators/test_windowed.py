@@ -5,10 +5,10 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.core.records import Window, Windowed
-from streams.core.serdes import JSON, STRING
-from streams.core.windows import TimeWindows, UnlimitedWindows
-from streams.dsl.operators import COUNT, Fold, StoreValues, WindowAggregate, reduction
+from streams.core.blocks.records import Window, Windowed
+from streams.core.event_time.windows import TimeWindows, UnlimitedWindows
+from streams.core.serdes.serdes import JSON, STRING
+from streams.dsl.processing import COUNT, Fold, StoreValues, WindowAggregate, reduction
 
 TUMBLING = TimeWindows(10, 10)
 

@@ -196,7 +196,7 @@ def records(topic: Topic[Any, Any], data: Any) -> Any:
     ],
 )
 def test_keys_and_times_of_columns_are_those_of_their_values(time_of: Any, key_of: Any) -> None:
-    from streams.core.timestamps import to_milliseconds
+    from streams.core.event_time.timestamps import to_milliseconds
 
     topic = Topic("orders", key=str, value=Order, timestamp=time_of, key_from=key_of)
     found = records(topic, batch())

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams import Topic
-from streams.core.serdes import canonical_json
+from streams.core.serdes.serdes import canonical_json
 from streams.files import form_of, open_input
 from streams.files.columns import ArrowRows, ValueReader
 from streams.files.field_access import fields_read, path_read

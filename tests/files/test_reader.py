@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from attrs import frozen
 
+from streams.core.blocks.partitioning import partition_for
 from streams.core.clock import VirtualClock
 from streams.core.errors import InputError
-from streams.core.partitioning import partition_for
 from streams.core.topic import Topic
 from streams.files import open_input
 from streams.files.lines import BATCH_ROWS

@@ -14,8 +14,8 @@ from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.core.records import Block, Headers, Window, Windowed
-from streams.core.serdes import PinnedSerde, session_windowed, time_windowed
+from streams.core.blocks.records import Block, Headers, Window, Windowed
+from streams.core.serdes.serdes import PinnedSerde, session_windowed, time_windowed
 from streams.core.topic import Topic
 from streams.files import OutputError, open_input, open_output
 

@@ -10,8 +10,8 @@ from attrs import frozen
 
 from streams import EmbeddedBroker, Streams, StreamsBuilder, Topic
 from streams.clients import Producer
+from streams.core.blocks.records import TopicPartition
 from streams.core.errors import SchemaError
-from streams.core.records import TopicPartition
 from streams.formats import avro, json_schema, protobuf
 from streams.testing import TopologyTestDriver, simulate
 from tests.cli.conftest import streams as streams

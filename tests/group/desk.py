@@ -6,7 +6,7 @@ from random import Random
 from attrs import define, field
 from hypothesis import strategies as st
 
-from streams.core.records import Block
+from streams.core.blocks.records import Block
 from streams.group import Coordinator, CoordinatorConfig, CreateInternalTopics, Persist, Reply
 from streams.protocol.group_messages import ConsumerGroupDescribe
 from streams.protocol.streams_group_messages import StreamsGroupDescribe

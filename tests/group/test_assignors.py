@@ -7,8 +7,8 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streams.core.blocks.records import TopicPartition
 from streams.core.errors import SerializationError
-from streams.core.records import TopicPartition
 from streams.group import (
     Assignment,
     CooperativeStickyAssignor,

@@ -7,7 +7,7 @@ from attrs import define, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.group import CoordinatorConfig, decode_assignment
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 from attrs import define, field
 
-from streams.core.records import Block, TopicPartition
+from streams.core.blocks.records import Block, TopicPartition
 from streams.group import (
     Assignment,
     Coordinator,

@@ -5,8 +5,8 @@ from random import Random
 import pytest
 from attrs import define, field
 
+from streams.core.blocks.records import TopicPartition
 from streams.core.errors import ConfigError, MemberFencedError
-from streams.core.records import TopicPartition
 from streams.group import (
     Assign,
     Assignment,

@@ -7,8 +7,8 @@ from attrs import define, evolve, field
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streams.core.blocks.records import TopicPartition
 from streams.core.errors import BrokerError
-from streams.core.records import TopicPartition
 from streams.group import CoordinatorConfig, decode_assignment
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 from attrs import define, evolve, field
 
+from streams.core.blocks.records import TaskId, TopicPartition
 from streams.core.errors import BrokerError
-from streams.core.records import TaskId, TopicPartition
 from streams.group import (
     Assign,
     ChangelogSums,

@@ -23,7 +23,7 @@ import httpx
 
 from streams import Admin, EmbeddedBroker, Producer, Topic
 from streams.clients.tcp import TcpCluster
-from streams.core.partitioning import partition_for
+from streams.core.blocks.partitioning import partition_for
 from streams.protocol.messages import TopicSpec
 from tests import waiting
 from tests.kafka.processes import Started

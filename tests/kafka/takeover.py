@@ -27,7 +27,7 @@ from streams import (
     time_windowed,
     timestamped_key_value_store_with_headers,
 )
-from streams.core.records import Headers
+from streams.core.blocks.records import Headers
 
 SIZE, GRACE = timedelta(seconds=10), timedelta(seconds=5)
 Topology = Callable[[StreamsBuilder], None]

@@ -19,6 +19,7 @@ from streams.clients import (
 )
 from streams.clients.admin import EARLIEST, LATEST
 from streams.clients.tcp import TcpCluster
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.errors import (
     BrokerError,
     OffsetOutOfRangeError,
@@ -26,7 +27,6 @@ from streams.core.errors import (
     RebalanceInProgressError,
     UnknownTopicError,
 )
-from streams.core.records import Block, TopicPartition
 from streams.group.assignors import CooperativeStickyAssignor, RangeAssignor
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.protocol.messages import TopicSpec

@@ -10,8 +10,8 @@ from confluent_kafka import Producer as OtherProducer
 
 from streams.clients import Admin, Consumer, Delivery, Producer
 from streams.clients.tcp import TcpCluster
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.errors import RebalanceInProgressError
-from streams.core.records import Block, TopicPartition
 from streams.protocol.messages import TopicSpec
 from tests.kafka.node import KafkaNode
 from tests.kafka.proxy import Proxy

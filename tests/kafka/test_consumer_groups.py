@@ -5,8 +5,8 @@ from confluent_kafka import Consumer as OtherConsumer
 
 from streams.clients import Admin, Consumer, Producer, SubscriptionPattern
 from streams.clients.tcp import TcpCluster
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.errors import BrokerError
-from streams.core.records import Block, TopicPartition
 from streams.protocol.messages import TopicSpec
 from tests.kafka.node import KafkaNode
 from tests.waiting import until

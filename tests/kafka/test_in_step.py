@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from streams.clients import Producer
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from tests.kafka.node import KafkaNode
 from tests.kafka.records import create_topic
 from tests.runtime.test_in_step import (

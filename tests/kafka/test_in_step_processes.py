@@ -286,7 +286,7 @@ def test_a_process_that_stops_for_longer_than_the_patience_is_not_waited_for(
     case = CASES["backlog"]
     settings = {"session_timeout_ms": 300_000, "repartition_patience_ms": 1_000}
     with (
-        caplog.at_level(logging.WARNING, "streams.runtime.lane_waits"),
+        caplog.at_level(logging.WARNING, "streams.runtime.in_step.lane_waits"),
         Members.of(servers, tmp_path, case, "grouped", **settings) as members,
     ):
         live = members.start_here()

@@ -15,9 +15,9 @@ import pytest
 from streams import SessionWindows, Streams, StreamsBuilder, TimeWindows, Topic, session_windowed, time_windowed
 from streams.clients import Admin, Producer
 from streams.clients.tcp import TcpCluster
+from streams.core.blocks.records import Windowed
 from streams.core.clock import SystemClock
-from streams.core.records import Windowed
-from streams.core.serdes import serde_for
+from streams.core.serdes.serdes import serde_for
 from streams.protocol.messages import TopicSpec
 from streams.testing import TopologyTestDriver
 from tests.kafka.node import compiled, jars

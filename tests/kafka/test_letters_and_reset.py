@@ -6,8 +6,8 @@ import pytest
 
 from streams import Consumer, Producer
 from streams.clients import EARLIEST, Admin, DeadLetters, GroupNotEmptyError
+from streams.core.blocks.records import TopicPartition
 from streams.core.dead_letters import error_headers
-from streams.core.records import TopicPartition
 from streams.protocol.messages import TopicSpec
 from streams.runtime import ResetPlan, ResetTarget
 from tests import programs

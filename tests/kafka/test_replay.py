@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Producer
 
 from streams import StreamsBuilder, Topic
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.replay import KafkaTopic, ReplayError, replay
 from tests.kafka.node import KafkaNode
 from tests.kafka.records import Stored, delete_before, put, stored

@@ -10,7 +10,7 @@ import pytest
 from streams import EmbeddedBroker, Topic
 from streams.clients import Admin, Consumer, Producer
 from streams.clients.tcp import TcpCluster
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.protocol.messages import TopicSpec
 from tests import programs
 from tests.kafka.node import KafkaNode

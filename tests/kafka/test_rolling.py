@@ -12,10 +12,10 @@ import pytest
 from attrs import define, field
 
 from streams.clients import Consumer, Producer
-from streams.clients.session import RebalanceListener
+from streams.clients.consumer.session import RebalanceListener
 from streams.clients.tcp import TcpCluster
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.errors import MemberFencedError, RebalanceInProgressError
-from streams.core.records import Block, TopicPartition
 from tests.kafka.node import KafkaNode
 from tests.kafka.records import create_topic
 from tests.waiting import until

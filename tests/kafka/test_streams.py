@@ -20,8 +20,8 @@ from streams.clients import Admin, Producer
 from streams.clients.admin import EARLIEST, LATEST
 from streams.clients.tcp import TcpCluster
 from streams.clients.tcp.connection import ClusterConnection
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.errors import ConfigError, TopologyError
-from streams.core.records import Block, TopicPartition
 from streams.protocol.messages import TopicMetadata, TopicSpec
 from tests.kafka.node import KafkaNode
 from tests.kafka.proxy import Proxy

@@ -19,7 +19,7 @@ from attrs import define, field
 from streams.clients import Admin, Producer
 from streams.clients.tcp import TcpCluster
 from streams.core.clock import SystemClock
-from streams.dsl.operators.buffered import parsed
+from streams.dsl.processing.buffered import parsed
 from streams.protocol.messages import TopicSpec
 from tests.kafka.node import KafkaNode, compiled, jars
 from tests.kafka.processes import Started

@@ -8,7 +8,7 @@ import pytest
 from streams import Streams, StreamsBuilder, Topic, UnknownStateError
 from streams.clients import Admin, Producer, StatefulGroupError
 from streams.clients.admin import EARLIEST
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.protocol.messages import TopicSpec
 from streams.protocol.transport import Cluster
 from tests.waiting import until

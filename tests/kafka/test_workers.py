@@ -17,7 +17,7 @@ import pytest
 from streams.bounded import run_bounded
 from streams.clients import Admin, Consumer, Producer
 from streams.clients.tcp import TcpCluster
-from streams.core.records import Block, TopicPartition
+from streams.core.blocks.records import Block, TopicPartition
 from streams.files import open_input
 from streams.group.subscriptions import decode_assignment
 from streams.protocol.messages import TopicSpec

@@ -15,7 +15,7 @@ from attrs import define, field
 
 from streams import State, StreamsBuilder, Topic, run
 from streams.clients import Admin, Consumer, Producer
-from streams.core.records import Block, TopicPartition
+from streams.core.blocks.records import Block, TopicPartition
 from streams.protocol.messages import TopicSpec
 from streams.protocol.transport import Cluster
 from tests.waiting import WATCHDOG_MS, WATCHDOG_S, until

@@ -9,8 +9,8 @@ from attrs import frozen
 
 from streams import StreamsConfig, Topology, build_topology
 from streams.bounded import run_bounded
-from streams.core.partitioning import partition_for
-from streams.core.records import Block
+from streams.core.blocks.partitioning import partition_for
+from streams.core.blocks.records import Block
 from streams.state import StateDirectory, Store, open_store
 from streams.testing import TopologyTestDriver
 from streams.topology.subtopologies import sub_topologies

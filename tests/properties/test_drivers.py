@@ -31,8 +31,8 @@ from streams import (
     Topic,
     TopicPartition,
 )
+from streams.core.blocks.partitioning import partition_for
 from streams.core.errors import TopologyError
-from streams.core.partitioning import partition_for
 from streams.testing import TopologyTestDriver
 from tests.properties.functions import Gaps
 from tests.properties.profile import examples

@@ -25,7 +25,7 @@ from streams import (
     TimeWindows,
     Topic,
 )
-from streams.core.partitioning import partition_for
+from streams.core.blocks.partitioning import partition_for
 from streams.testing import TopologyTestDriver
 from tests.properties.functions import key_and_window
 from tests.properties.plans import TOPICS

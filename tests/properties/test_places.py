@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams import StreamsBuilder, Topic
-from streams.core.partitioning import partition_for
+from streams.core.blocks.partitioning import partition_for
 from tests.runtime.bounded_runs import NUMBERS, Rows, run, started, written
 
 PARTITIONS = 3

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.core.records import Block
+from streams.core.blocks.records import Block
 from streams.state import open_store
 from tests.properties.profile import examples
 from tests.properties.runs import contents, drive, run, stores_on_disk

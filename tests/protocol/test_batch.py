@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.core.records import Block, ProducerStamp
+from streams.core.blocks.records import Block, ProducerStamp
 from streams.protocol import batch
 from streams.protocol.batch import CorruptBatchError, IncompleteBatchError
 from streams.protocol.compression import CompressionError, codec_number

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.broker import EmbeddedBroker
-from streams.core.records import NO_LANE, NO_TIMESTAMP, Block, Headers, Lanes, TopicPartition
+from streams.core.blocks.records import NO_LANE, NO_TIMESTAMP, Block, Headers, Lanes, TopicPartition
 from streams.protocol import batch
 from streams.protocol.lane_header import LANE_HEADER
 

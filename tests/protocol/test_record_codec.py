@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streams.core.records import Block
+from streams.core.blocks.records import Block
 from streams.protocol import plain_codec as plain
 from streams.protocol import record_codec
 

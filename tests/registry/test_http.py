@@ -15,7 +15,7 @@ from confluent_kafka.schema_registry import (
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from streams import ConfigError, EmbeddedBroker
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 
 
 def record(*fields: tuple[str, object], name: str = "Order", **more: object) -> Schema:

@@ -24,7 +24,7 @@ from streams import (
     Topic,
     build_topology,
 )
-from streams.core.partitioning import partition_for
+from streams.core.blocks.partitioning import partition_for
 from streams.files import open_input
 from streams.replay.history.inputs import declared_topic
 from tests.examples.conftest import synthetic_log

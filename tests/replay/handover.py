@@ -21,7 +21,7 @@ from streams import (
     key_value_store,
     punctuate,
 )
-from streams.core.records import Block, TopicPartition
+from streams.core.blocks.records import Block, TopicPartition
 from streams.replay import Snapshot, go_live, lay_down
 from streams.replay.storage.places import Place
 
@@ -93,7 +93,7 @@ def history(topic: str, size: int) -> list[tuple[str, object, int]]:
 
 def fill(broker: EmbeddedBroker, size: int) -> None:
     """Put the records into a broker, those that are not there yet."""
-    from streams.core.partitioning import partition_for
+    from streams.core.blocks.partitioning import partition_for
 
     for topic in (clicks, prices, names):
         have = {number: broker.end_offset(TopicPartition(topic.name, number)) for number in range(PARTITIONS)}

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import frozen
 
-from streams.core.partitioning import partition_for
+from streams.core.blocks.partitioning import partition_for
 from tests.conformance.cases import read_cases
 from tests.conformance.play import settings_of
 from tests.conformance.replay import ReplayPlayer

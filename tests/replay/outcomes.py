@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 from attrs import field, frozen
 
 from streams.bounded import BoundedRun, run_bounded
-from streams.core.records import Block, Headers, TopicPartition
+from streams.core.blocks.records import Block, Headers, TopicPartition
 from streams.core.topic import Topic
 from streams.replay.api import drive as drive_session
 from streams.replay.calls.work import Options, StageReport

@@ -9,8 +9,8 @@ import pytest
 
 from streams import EmbeddedBroker, Producer, StreamsBuilder, Topic, UnknownTopicError
 from streams.broker import offline_topics
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.errors import ConfigError, StateLockedError
-from streams.core.records import Block, TopicPartition
 from streams.replay import Archive, ReplayError, archive_topic, replay
 from streams.replay.history.archive import ArchivedTopic, archive_offline, archived_topics, read_archive
 from streams.replay.storage.places import Place

@@ -174,7 +174,7 @@ def test_gap_between_snapshot_and_history_is_refused(tmp_path):
     path = write(tmp_path / "orders.jsonl", rows(5))
     with run(topology, path) as result:
         result.save(tmp_path / "snapshot")
-    from streams.core.records import Block, TopicPartition
+    from streams.core.blocks.records import Block, TopicPartition
 
     with EmbeddedBroker() as broker:
         broker.create_topic("orders", 1)

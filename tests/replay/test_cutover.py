@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streams import Admin, EmbeddedBroker, InputError, Streams, StreamsBuilder, Topic
-from streams.core.records import Block, TopicPartition
+from streams.core.blocks.records import Block, TopicPartition
 from streams.replay import HandOverError, ReplayError, Snapshot, archive_topic, go_live, replay
 
 orders = Topic("orders", key=str, value=int)

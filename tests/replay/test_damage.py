@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streams import EmbeddedBroker, InputError, StreamsBuilder, Topic
-from streams.core.records import Block, TopicPartition
+from streams.core.blocks.records import Block, TopicPartition
 from streams.replay import HandOverError, ReplayError, Snapshot, archive_topic, lay_down, replay
 from streams.replay.calls.outputs import read_topic
 from streams.replay.history.archive import archived_topics

@@ -7,7 +7,7 @@ import pytest
 
 from streams import EmbeddedBroker, Streams
 from streams.bounded import run_bounded
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.files import open_input
 from streams.replay import HandOverError, Snapshot, SnapshotError, go_live, lay_down, publish, replay
 from streams.replay.storage.places import Place

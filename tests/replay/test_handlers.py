@@ -11,7 +11,7 @@ import pytest
 
 from streams import ErrorHandlerContext, HandlerResponse, ProducerRecord, Serde, StreamsBuilder, Topic
 from streams.bounded import run_bounded
-from streams.core.records import Block
+from streams.core.blocks.records import Block
 from streams.files import open_input
 from streams.replay import replay
 from streams.replay.calls.application import pickled

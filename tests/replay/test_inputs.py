@@ -188,7 +188,7 @@ def test_files_through_spark_are_the_same_records(tmp_path: Path, cut_spark: Any
 
 
 def _at(number: int) -> Any:
-    from streams.core.records import TopicPartition
+    from streams.core.blocks.records import TopicPartition
 
     return TopicPartition("rows", number)
 

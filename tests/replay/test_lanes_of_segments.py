@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streams.core.records import NO_LANE, Block, Lanes
+from streams.core.blocks.records import NO_LANE, Block, Lanes
 from streams.replay.storage.lanes import MergedLanes, extents_of
 from streams.replay.storage.places import Place
 from streams.replay.storage.ranges import LaneRanges, LaneTable, packed, unpacked

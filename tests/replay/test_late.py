@@ -11,7 +11,7 @@ import pytest
 from streams.bounded import run_bounded
 from streams.files import open_input
 from streams.replay import LateRecordsError, replay
-from streams.runtime.lateness import late_of
+from streams.runtime.tasks.lateness import late_of
 from tests.replay.disorder import DAY, HOUR, local, rows, topology
 
 LOCAL = local(partitions=2)

@@ -8,8 +8,8 @@ from zlib import crc32
 import pytest
 
 from streams import EmbeddedBroker, Producer, StreamsBuilder, Topic
+from streams.core.blocks.partitioning import partition_for
 from streams.core.errors import StreamsError
-from streams.core.partitioning import partition_for
 from streams.replay import Archive, replay
 from streams.replay.history.archive import archive_topic
 

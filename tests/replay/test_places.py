@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams import StreamsBuilder, Topic
-from streams.core.records import NO_LANE, Block, Lanes, TopicPartition
+from streams.core.blocks.records import NO_LANE, Block, Lanes, TopicPartition
 from streams.replay.errors import ReplayError
 from streams.replay.spark.executor import SparkExecutor
 from streams.replay.storage.places import Place

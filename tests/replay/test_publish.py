@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from streams import Admin, EmbeddedBroker, Producer, SessionWindows, StreamsBuilder, Topic
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.protocol.request import Request, Response
 from streams.replay import ReplayError, Snapshot, SnapshotError, publish, replay
 from streams.replay.handover.publish import publish_group

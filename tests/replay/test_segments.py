@@ -3,7 +3,7 @@
 import pytest
 
 from streams import TopicPartition
-from streams.core.records import Block
+from streams.core.blocks.records import Block
 from streams.replay.errors import ReplayError
 from streams.replay.storage.places import Place
 from streams.replay.storage.segments import ExtentReader, SegmentWriter

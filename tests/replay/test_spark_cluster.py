@@ -176,7 +176,7 @@ spark.stop()
     assert found == [expected(history)]
     assert all(Path(place).is_relative_to(Path(folder, "environment").resolve()) for place in places), places
     assert Path(folder).is_relative_to(cluster.folder)
-    assert is_compiled == ("streams.core.compiled_loops" in sys.modules)
+    assert is_compiled == ("streams.core.blocks.compiled_loops" in sys.modules)
 
 
 def _python_without_the_project(folder: Path) -> str:

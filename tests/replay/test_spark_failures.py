@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streams import StreamsBuilder, Topic
-from streams.core.records import TaskId
+from streams.core.blocks.records import TaskId
 from streams.replay import ReplayError, ReplayTaskError, replay
 from streams.replay.calls.application import Application
 from streams.replay.calls.failures import TaskFailure, packed, unpacked

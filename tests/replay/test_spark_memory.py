@@ -2,7 +2,7 @@
 
 import pytest
 
-from streams.core.config import StreamsConfig
+from streams.core.settings.config import StreamsConfig
 from streams.replay.calls.memory import PROCESS_BYTES, CallMemory
 from streams.replay.spark.memory import ExecutorMemory, size_of
 

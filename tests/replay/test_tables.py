@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from streams import CountWindows, StreamsBuilder, TimeWindows, Topic, time_windowed
 from streams.core.errors import InputError
 from streams.core.errors import SerializationError as NotSerializable
-from streams.core.serdes import serde_for
+from streams.core.serdes.serdes import serde_for
 from streams.dsl import TopologySource
 from streams.files import arrow_table
 from streams.replay import ReplayError, ReplayResult, replay

@@ -7,8 +7,8 @@ from typing import Any
 
 from streams import Topic
 from streams.bounded import BoundedRun, RowReader, run_bounded
-from streams.core.partitioning import partition_for
-from streams.core.records import Block
+from streams.core.blocks.partitioning import partition_for
+from streams.core.blocks.records import Block
 
 #: Key, value, timestamp.
 Rows = Sequence[tuple[str, int, int]]

@@ -16,8 +16,8 @@ from streams import (
     UnknownTopicError,
 )
 from streams.clients import EARLIEST, Admin, GroupNotEmptyError
+from streams.core.blocks.records import TopicPartition
 from streams.core.errors import ConfigError
-from streams.core.records import TopicPartition
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.runtime import ResetPlan, ResetTarget
 from streams.state import StateDirectory

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from streams import TaskId, TopicPartition
 from streams.group.subscriptions import Subscription
-from streams.runtime.assignment import Blueprint, StreamsAssignor, tasks_of
-from streams.runtime.facts import Directive, MemberFacts, PartitionLayout
-from streams.runtime.sharing import Sharing, SharingRules
+from streams.runtime.assignment.assignment import Blueprint, StreamsAssignor, tasks_of
+from streams.runtime.plan.facts import Directive, MemberFacts, PartitionLayout
+from streams.runtime.plan.sharing import Sharing, SharingRules
 
 
 def tasks(*sizes):

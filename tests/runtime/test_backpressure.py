@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from streams.core.records import NO_TIMESTAMP, Lanes, TaskId, lane_of
-from streams.runtime.backpressure import Backpressure
-from streams.runtime.batches import Batch
-from streams.runtime.lane_queue import PartitionLanes
-from streams.runtime.progress import MarkState, ProgressBoard, TaskMark
+from streams.core.blocks.records import NO_TIMESTAMP, Lanes, TaskId, lane_of
+from streams.runtime.in_step.backpressure import Backpressure
+from streams.runtime.tasks.batches import Batch
+from streams.runtime.tasks.lane_queue import PartitionLanes
+from streams.runtime.tasks.progress import MarkState, ProgressBoard, TaskMark
 
 ONE, DEAD, SLOW = (TaskId(0, number) for number in range(3))
 PATIENCE_MS = 100

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from streams import StreamsBuilder, Topic
 from streams.bounded import run_bounded
-from streams.core.partitioning import partition_for
-from streams.core.records import Block
+from streams.core.blocks.partitioning import partition_for
+from streams.core.blocks.records import Block
 
 orders = Topic("orders", key=str, value=str)
 customers = Topic("customers", key=str, value=int)

@@ -19,8 +19,8 @@ from streams import (
     Topic,
     TopologyError,
 )
+from streams.core.blocks.records import TaskId, TopicPartition
 from streams.core.clock import SystemClock
-from streams.core.records import TaskId, TopicPartition
 from streams.dsl import build_topology
 from streams.group import ChangelogSums, TaskRoles
 from streams.protocol.streams_group_messages import (
@@ -31,11 +31,11 @@ from streams.protocol.streams_group_messages import (
     StreamsStatus,
     TopicInfo,
 )
-from streams.runtime.broker_assignment import BrokerAssignment
-from streams.runtime.facts import AssignedTasks, MemberFacts
-from streams.runtime.group_topology import group_topology
-from streams.runtime.layout import Plans
-from streams.runtime.plan import ApplicationPlan
+from streams.runtime.assignment.broker_assignment import BrokerAssignment
+from streams.runtime.plan.facts import AssignedTasks, MemberFacts
+from streams.runtime.plan.group_topology import group_topology
+from streams.runtime.plan.layout import Plans
+from streams.runtime.plan.plan import ApplicationPlan
 
 LINES, WORDS = TopicPartition("lines", 0), TopicPartition("app-words-repartition", 0)
 REPARTITION = {

@@ -3,10 +3,10 @@
 from types import SimpleNamespace
 from typing import Any
 
-from streams.core.calls import SteppedLoop
+from streams.core.blocks.records import TaskId
 from streams.core.clock import VirtualClock
-from streams.core.records import TaskId
-from streams.runtime.call_ending import finish_in_time
+from streams.core.concurrency.calls import SteppedLoop
+from streams.runtime.tasks.call_ending import finish_in_time
 
 
 def test_a_call_that_has_finished_does_not_end_the_wait_for_the_others() -> None:

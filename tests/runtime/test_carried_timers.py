@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from streams import Processor, PunctuationType, Record, StreamsBuilder, StreamsConfig, Topic, build_topology
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.clock import VirtualClock
 from streams.core.metrics import Metrics
-from streams.core.records import Block, TopicPartition
-from streams.runtime.checkpoint import Checkpoint
-from streams.runtime.plan import ApplicationPlan
-from streams.runtime.task import Task, TaskState
+from streams.runtime.plan.plan import ApplicationPlan
+from streams.runtime.tasks.checkpoint import Checkpoint
+from streams.runtime.tasks.task import Task, TaskState
 
 numbers = Topic("numbers", key=str, value=int)
 INPUT = TopicPartition("numbers", 0)

@@ -8,8 +8,8 @@ import pytest
 from attrs import evolve
 
 from streams import ForeignFormatError, PunctuationType
-from streams.core.records import TopicPartition
-from streams.runtime.checkpoint import CarriedTimer, Checkpoint, TimerPlace, is_of_others, own_metadata
+from streams.core.blocks.records import TopicPartition
+from streams.runtime.tasks.checkpoint import CarriedTimer, Checkpoint, TimerPlace, is_of_others, own_metadata
 
 STREAM, WALL = PunctuationType.STREAM_TIME, PunctuationType.WALL_CLOCK_TIME
 FIRST, SECOND = TopicPartition("a", 0), TopicPartition("b", 0)

@@ -19,8 +19,8 @@ from streams import (
     key_value_store,
 )
 from streams.bounded import run_bounded
-from streams.core.partitioning import partition_for
-from streams.core.records import Block
+from streams.core.blocks.partitioning import partition_for
+from streams.core.blocks.records import Block
 
 numbers = Topic("numbers", key=str, value=int)
 ticks = Topic("ticks", key=str, value=int)

@@ -14,7 +14,7 @@ from streams import (
     Topic,
 )
 from streams.bounded import run_bounded
-from streams.core.records import Block
+from streams.core.blocks.records import Block
 from streams.replay import replay
 from streams.testing import TopologyTestDriver
 from tests.waiting import WATCHDOG_MS

@@ -2,12 +2,12 @@
 
 import gc
 
-from streams.runtime import collector
+from streams.runtime.instance import collector
 from tests import programs
 
 PROGRAM = """
 import gc
-from streams.runtime import collector
+from streams.runtime.instance import collector
 
 gc.unfreeze()
 before = gc.get_threshold()

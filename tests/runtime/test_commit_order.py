@@ -20,13 +20,13 @@ from streams import (
     TopicPartition,
     build_topology,
 )
-from streams.core.records import Block
+from streams.core.blocks.records import Block
 from streams.protocol.group_messages import OffsetCommit
 from streams.protocol.messages import Produce
-from streams.runtime.bounded import BoundedProgress
-from streams.runtime.environment import Environment
-from streams.runtime.homes import home_of
-from streams.runtime.instance import Instance
+from streams.runtime.instance.instance import Instance
+from streams.runtime.plan.bounded import BoundedProgress
+from streams.runtime.stores.homes import home_of
+from streams.runtime.threads.environment import Environment
 
 numbers = Topic("numbers", key=str, value=int)
 counts = Topic("counts", key=str, value=int)

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from streams import StreamsBuilder, TimeWindows, Topic
 from streams.bounded import run_bounded
-from streams.core.records import Block
+from streams.core.blocks.records import Block
 from streams.testing import TopologyTestDriver
 
 numbers = Topic("numbers", key=str, value=int)

@@ -1,14 +1,14 @@
 """Records that cannot be read are dropped when it is their turn, not when they are read ahead."""
 
+from streams.core.blocks.records import Block, TaskId, TopicPartition
 from streams.core.clock import VirtualClock
+from streams.core.event_time.timestamps import extractor_for
 from streams.core.handlers import ErrorHandlerContext
 from streams.core.metrics import Metrics
-from streams.core.records import Block, TaskId, TopicPartition
-from streams.core.serdes import serde_for
-from streams.core.timestamps import extractor_for
-from streams.runtime.handling import Handlers, HandlerSettings
-from streams.runtime.queues import TaskQueues
-from streams.runtime.sources import SourceReader
+from streams.core.serdes.serdes import serde_for
+from streams.runtime.tasks.handling import Handlers, HandlerSettings
+from streams.runtime.tasks.queues import TaskQueues
+from streams.runtime.tasks.sources import SourceReader
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 BAD = b"\x01"

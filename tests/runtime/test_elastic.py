@@ -18,8 +18,8 @@ from streams import (
     TopicPartition,
     TopologyError,
 )
+from streams.core.blocks.partitioning import partition_for
 from streams.core.errors import ProcessingError
-from streams.core.partitioning import partition_for
 from tests import waiting
 
 words = Topic("words", key=str, value=str)

@@ -20,7 +20,7 @@ from streams import (
     Topic,
     Windower,
 )
-from streams.core.records import Window
+from streams.core.blocks.records import Window
 from streams.testing import TopologyTestDriver
 
 words, out = Topic("words", key=str, value=str), Topic("out", key=str, value=str)

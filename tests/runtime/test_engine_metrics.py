@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from streams.core.blocks.records import TaskId
 from streams.core.clock import VirtualClock
 from streams.core.metrics import Metrics, RecordingLevel
-from streams.core.records import TaskId
-from streams.runtime.engine_metrics import EngineMetrics
-from streams.state.engines import EngineBatch, Statistic
-from streams.state.rocksdb import RocksEngine, RocksMemory
+from streams.runtime.tasks.engine_metrics import EngineMetrics
+from streams.state.engine.engines import EngineBatch, Statistic
+from streams.state.engine.rocksdb import RocksEngine, RocksMemory
 
 PLACE = {"task": TaskId(0, 0), "store": "counts", "store_type": "rocksdb"}
 

@@ -9,14 +9,14 @@ from attrs import define
 from streams import EmbeddedBroker, Producer, Streams, StreamsBuilder, Topic
 from streams.bounded import run_bounded
 from streams.clients.admin import Admin
-from streams.clients.consumer import Consumer
+from streams.clients.consumer.consumer import Consumer
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.clock import SystemClock
-from streams.core.config import StreamsConfig
 from streams.core.errors import TopologyError
-from streams.core.records import Block, TopicPartition
+from streams.core.settings.config import StreamsConfig
 from streams.dsl.builder import build_topology
-from streams.runtime.filling import LaneFilling
-from streams.runtime.plan import ApplicationPlan
+from streams.runtime.in_step.filling import LaneFilling
+from streams.runtime.plan.plan import ApplicationPlan
 from tests.runtime.bounded_runs import NUMBERS, Rows, count, reader, run, started
 
 words = Topic("words", key=str, value=int)

@@ -20,8 +20,8 @@ from streams import (
     Topic,
     TopicPartition,
 )
-from streams.core.marks import Format
-from streams.core.records import Block
+from streams.core.blocks.marks import Format
+from streams.core.blocks.records import Block
 from tests.comparison.takeover_cases import FAST
 from tests.waiting import WATCHDOG_MS, until
 

@@ -19,11 +19,11 @@ from streams import (
     build_topology,
 )
 from streams.clients import EARLIEST
+from streams.core.blocks.partitioning import partition_for
 from streams.core.clock import SystemClock
-from streams.core.config import StreamsConfig
-from streams.core.partitioning import partition_for
+from streams.core.settings.config import StreamsConfig
 from streams.runtime import ResetPlan, ResetTarget
-from streams.runtime.plan import ApplicationPlan, Existing
+from streams.runtime.plan.plan import ApplicationPlan, Existing
 from tests import waiting
 from tests.properties.profile import examples
 

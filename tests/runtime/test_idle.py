@@ -21,14 +21,14 @@ from streams import (
     TopologyError,
     build_topology,
 )
-from streams.core.calls import SteppedLoop
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.clock import VirtualClock
+from streams.core.concurrency.calls import SteppedLoop
 from streams.core.metrics import Metrics
-from streams.core.records import Block, TopicPartition
-from streams.runtime.checkpoint import Checkpoint
-from streams.runtime.plan import ApplicationPlan
-from streams.runtime.progress import ProgressBoard
-from streams.runtime.task import Task, TaskState
+from streams.runtime.plan.plan import ApplicationPlan
+from streams.runtime.tasks.checkpoint import Checkpoint
+from streams.runtime.tasks.progress import ProgressBoard
+from streams.runtime.tasks.task import Task, TaskState
 from streams.state import open_store
 from streams.testing import TopologyTestDriver
 

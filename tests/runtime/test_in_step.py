@@ -29,9 +29,9 @@ from streams import (
     time_windowed,
 )
 from streams.bounded import run_bounded
-from streams.core.partitioning import partition_for
-from streams.core.records import Block, TaskId, lane_of
-from streams.runtime.progress import MarkState
+from streams.core.blocks.partitioning import partition_for
+from streams.core.blocks.records import Block, TaskId, lane_of
+from streams.runtime.tasks.progress import MarkState
 from tests.waiting import WATCHDOG_MS
 
 HOUR = timedelta(hours=1)
@@ -379,7 +379,7 @@ def test_a_task_that_does_not_move_is_waited_for_with_patience_only(
     gate = Gate(patience)
     _, *others = rows()
     with (
-        caplog.at_level(logging.WARNING, "streams.runtime.lane_waits"),
+        caplog.at_level(logging.WARNING, "streams.runtime.in_step.lane_waits"),
         backlog() as broker,
         spread(broker, gate.topology, threads=2 * PARTITIONS, **settings) as (live,),
     ):

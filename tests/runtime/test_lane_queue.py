@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.core.records import NO_LANE, NO_TIMESTAMP, Lanes, TopicPartition, lanes_base
-from streams.runtime.batches import Batch, Drop
-from streams.runtime.lane_queue import PartitionLanes
-from streams.runtime.queues import TaskQueues
+from streams.core.blocks.records import NO_LANE, NO_TIMESTAMP, Lanes, TopicPartition, lanes_base
+from streams.runtime.tasks.batches import Batch, Drop
+from streams.runtime.tasks.lane_queue import PartitionLanes
+from streams.runtime.tasks.queues import TaskQueues
 
 PARTITION = TopicPartition("app-by-repartition", 0)
 #: Lane, place and offset of a record.

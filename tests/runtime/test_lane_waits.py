@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from streams.core.blocks.records import Lanes, TaskId, TopicPartition
 from streams.core.metrics import Counter
-from streams.core.records import Lanes, TaskId, TopicPartition
-from streams.runtime.batches import Batch
-from streams.runtime.lane_queue import PartitionLanes
-from streams.runtime.lane_waits import LaneWaits
-from streams.runtime.progress import MarkState, ProgressBoard, TaskMark
-from streams.runtime.queues import TaskQueues
+from streams.runtime.in_step.lane_waits import LaneWaits
+from streams.runtime.tasks.batches import Batch
+from streams.runtime.tasks.lane_queue import PartitionLanes
+from streams.runtime.tasks.progress import MarkState, ProgressBoard, TaskMark
+from streams.runtime.tasks.queues import TaskQueues
 
 TOPIC = "app-by-repartition"
 PATIENCE_MS = 100
@@ -46,7 +46,7 @@ def waits_of(board: ProgressBoard, *tasks: Any, **patience_ms: int) -> tuple[Lan
 def test_each_task_that_does_not_move_is_named_once_in_its_time(caplog: pytest.LogCaptureFixture) -> None:
     """Partitions wait for different tasks at the same time; the second one is not hidden by the first."""
     waits, cut = waits_of(ProgressBoard(), reader_of(0, 1), reader_of(1, 0), reader_of(2, 1))
-    with caplog.at_level(logging.WARNING, "streams.runtime.lane_waits"):
+    with caplog.at_level(logging.WARNING, "streams.runtime.in_step.lane_waits"):
         for now_ms in (0, PATIENCE_MS - 1):
             waits.step(now_ms)
             assert cut.value == 0

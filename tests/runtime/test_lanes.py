@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams import StreamsBuilder, StreamsError, Topic, Topology
+from streams.core.blocks.records import Block, TaskId, TopicPartition
 from streams.core.clock import SystemClock
-from streams.core.config import StreamsConfig
-from streams.core.records import Block, TaskId, TopicPartition
+from streams.core.settings.config import StreamsConfig
 from streams.dsl.builder import build_topology
-from streams.runtime.lanes import merge_lanes
-from streams.runtime.plan import ApplicationPlan
+from streams.runtime.plan.plan import ApplicationPlan
+from streams.runtime.tasks.lanes import merge_lanes
 from tests.runtime.bounded_runs import CUTS, Rows, Written, count, run
 
 words = Topic("words", key=str, value=int)

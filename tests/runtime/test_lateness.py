@@ -6,7 +6,7 @@ import pytest
 
 from streams import ConfigError
 from streams.core.metrics import Counter
-from streams.runtime.lateness import Disorder, DropLimit, Late
+from streams.runtime.tasks.lateness import Disorder, DropLimit, Late
 
 
 def by_records(times: list[int]) -> int:

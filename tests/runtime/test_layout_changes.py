@@ -26,10 +26,10 @@ from streams import (
     time_windowed,
 )
 from streams.protocol.group_messages import OffsetAndMetadata
-from streams.runtime.offset_metadata import OffsetMetadata
-from streams.state.engines import EngineBatch
+from streams.runtime.tasks.offset_metadata import OffsetMetadata
+from streams.state.engine.engines import EngineBatch
+from streams.state.engine.rocksdb import RocksEngine
 from streams.state.lifecycle import FORMAT
-from streams.state.rocksdb import RocksEngine
 from tests.comparison.takeover_cases import Life, clicks, minutes
 
 

@@ -22,7 +22,7 @@ from streams import (
 )
 from streams.bounded import run_bounded
 from streams.clients import ParallelConsumer
-from streams.core.records import Block
+from streams.core.blocks.records import Block
 from streams.testing import TopologyTestDriver
 from tests.waiting import WATCHDOG_MS
 

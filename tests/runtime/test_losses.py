@@ -11,8 +11,8 @@ import pytest
 from attrs import evolve
 
 from streams import Admin, Consumer, EmbeddedBroker, LostRecordsError, Producer, StreamsBuilder, TopicPartition
-from streams.core.records import Block
-from streams.runtime.losses import LossGuard
+from streams.core.blocks.records import Block
+from streams.runtime.stores.losses import LossGuard
 from tests.comparison.takeover_cases import Life, clicks
 
 GUARANTEES = ["at_least_once", "exactly_once_v2"]

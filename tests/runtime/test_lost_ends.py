@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streams import LostRecordsError
-from streams.broker.checkpoint import read_checkpoint, write_checkpoint
-from streams.broker.files import OpenFiles
+from streams.broker.logs.checkpoint import read_checkpoint, write_checkpoint
+from streams.broker.logs.files import OpenFiles
+from streams.broker.logs.segment import Segment
 from streams.broker.repair import repair
-from streams.broker.segment import Segment
 from streams.core.errors import DamagedLogError
 from tests import programs
 from tests.runtime.killed_run import COMPLETE, totals

@@ -19,8 +19,8 @@ from streams import (
     TopicPartition,
     key_value_store,
 )
+from streams.core.blocks.records import Block
 from streams.core.metrics import Metrics, SensorSpec, Stat, table
-from streams.core.records import Block
 from streams.testing import TopologyTestDriver
 
 words, counts = Topic("words", key=str, value=str), Topic("counts", key=str, value=int)

@@ -21,7 +21,7 @@ from streams import (
     TopologyError,
     migrate,
 )
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.testing import TopologyTestDriver
 from tests import programs
 from tests.waiting import until

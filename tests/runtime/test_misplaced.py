@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from streams import Admin, EmbeddedBroker, Producer, Streams, StreamsBuilder, Topic, TopicPartition, Windowed
 from streams.bounded import run_bounded
+from streams.core.blocks.key_places import KeyPlaces
+from streams.core.blocks.partitioning import partition_for
+from streams.core.blocks.records import Block, Window
 from streams.core.errors import ProcessingError
-from streams.core.key_places import KeyPlaces
 from streams.core.metrics import Counter, Metrics
-from streams.core.partitioning import partition_for
-from streams.core.records import Block, Window
-from streams.core.serdes import time_windowed
-from streams.runtime.key_sampler import KeySampler
-from streams.runtime.provisioning import Provisioner
+from streams.core.serdes.serdes import time_windowed
+from streams.runtime.plan.provisioning import Provisioner
+from streams.runtime.tasks.key_sampler import KeySampler
 from tests.waiting import until
 
 orders = Topic("orders", key=str, value=int)
@@ -90,7 +90,7 @@ def counted_keys(metrics: Metrics, name: str, topic: str) -> dict[str, int]:
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.name == "streams.runtime.misplaced"]
+    return [record.getMessage() for record in caplog.records if record.name == "streams.runtime.plan.misplaced"]
 
 
 def test_table_that_librdkafka_wrote_is_said_once_with_the_partitioner(
@@ -319,5 +319,5 @@ def test_log_of_misplaced_keys_is_a_warning(broker: EmbeddedBroker, caplog: pyte
 
     run(broker)
 
-    (record,) = (record for record in caplog.records if record.name == "streams.runtime.misplaced")
+    (record,) = (record for record in caplog.records if record.name == "streams.runtime.plan.misplaced")
     assert record.levelno == logging.WARNING

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams import ForeignFormatError, StreamsError
-from streams.core.records import TopicPartition
-from streams.core.varints import uvarint
-from streams.runtime.offset_metadata import LIMIT_BYTES, MOST_AHEAD, OffsetMetadata, OwnMetadata, lanes_fit
+from streams.core.blocks.records import TopicPartition
+from streams.core.serdes.varints import uvarint
+from streams.runtime.tasks.offset_metadata import LIMIT_BYTES, MOST_AHEAD, OffsetMetadata, OwnMetadata, lanes_fit
 
 ORDERS = TopicPartition("orders", 0)
 #: Metadata of Kafka Streams without stores; our own follows.

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from streams import Admin, EmbeddedBroker, Streams, StreamsBuilder, Topic, TopologyError
-from streams.core.config import StreamsConfig
+from streams.core.settings.config import StreamsConfig
 from streams.dsl import build_topology
 from streams.protocol.messages import TopicSpec
-from streams.runtime.in_step import out_of_step, steps
+from streams.runtime.plan.in_step import out_of_step, steps
 from tests.runtime.test_in_step import until
 
 WORDS = Topic("words", key=str, value=str)
@@ -36,11 +36,11 @@ def with_foreign_keys(builder: StreamsBuilder) -> None:
 
 def at_the_start(topology: Callable[[StreamsBuilder], None], caplog: Any, **settings: Any) -> list[str]:
     """Start an application, and return what the log says of steps."""
-    with caplog.at_level(logging.INFO, "streams.runtime.in_step"), EmbeddedBroker() as broker:
+    with caplog.at_level(logging.INFO, "streams.runtime.plan.in_step"), EmbeddedBroker() as broker:
         for topic in ("words", "names", "cities", "counts"):
             broker.create_topic(topic, 2)
         with Streams(topology, application_id="live", broker=broker, **settings):
-            return [record.getMessage() for record in caplog.records if record.name == "streams.runtime.in_step"]
+            return [record.getMessage() for record in caplog.records if record.name == "streams.runtime.plan.in_step"]
 
 
 def test_nothing_is_said_if_all_topics_are_in_step(caplog: pytest.LogCaptureFixture) -> None:
@@ -96,7 +96,7 @@ def test_a_topic_that_tasks_write_and_read_is_in_step_if_it_is_not_compacted(
             (thread,) = live.instance.stream_threads
             until(lambda: bool(thread.tasks), live)
             assert thread.task_set.plan.in_step() == in_step
-    lines = [record.getMessage() for record in caplog.records if record.name == "streams.runtime.in_step"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "streams.runtime.plan.in_step"]
     assert ["names (it is compacted (cleanup.policy)" in line for line in lines] == [True] * (not in_step)
 
 

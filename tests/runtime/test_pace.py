@@ -7,8 +7,8 @@ import pytest
 from attrs import define, field
 
 from streams.core.clock import VirtualClock
-from streams.core.config import StreamsConfig
-from streams.runtime.pace import Pace
+from streams.core.settings.config import StreamsConfig
+from streams.runtime.threads.pace import Pace
 
 
 @define

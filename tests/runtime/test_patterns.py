@@ -6,7 +6,7 @@ import pytest
 
 from streams import EmbeddedBroker, Producer, Streams, StreamsBuilder, Topic, TopologyError
 from streams.bounded import run_bounded
-from streams.core.records import Block, TopicPartition
+from streams.core.blocks.records import Block, TopicPartition
 from streams.replay import replay
 from streams.testing import TopologyTestDriver, simulate
 from tests.waiting import WATCHDOG_MS, until

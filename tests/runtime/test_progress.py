@@ -1,7 +1,7 @@
 """The board: what readers of lanes may rely on, from what tasks have said."""
 
-from streams.core.records import TaskId, lane_of
-from streams.runtime.progress import LaneProgress, MarkState, ProgressBoard, TaskMark
+from streams.core.blocks.records import TaskId, lane_of
+from streams.runtime.tasks.progress import LaneProgress, MarkState, ProgressBoard, TaskMark
 
 LANE = lane_of(TaskId(0, 1))
 OTHER = lane_of(TaskId(0, 2))

@@ -19,16 +19,16 @@ from streams import (
     build_topology,
 )
 from streams.clients import WakeupError
+from streams.core.blocks.records import Block, TaskId, lane_of
+from streams.core.concurrency.threads import SystemThreads
 from streams.core.metrics import Metrics, table
-from streams.core.records import Block, TaskId, lane_of
-from streams.core.threads import SystemThreads
-from streams.runtime.committing import Committer
-from streams.runtime.layout import Plans
-from streams.runtime.progress import MarkState, ProgressBoard, TaskMark
-from streams.runtime.progress_reader import ProgressReader
-from streams.runtime.progress_records import PROGRESS_CONFIG, ProgressRecord, progress_partition
-from streams.runtime.refusals import Refusals
-from streams.runtime.thread_progress import ThreadProgress
+from streams.runtime.in_step.progress_reader import ProgressReader
+from streams.runtime.in_step.progress_records import PROGRESS_CONFIG, ProgressRecord, progress_partition
+from streams.runtime.in_step.thread_progress import ThreadProgress
+from streams.runtime.plan.layout import Plans
+from streams.runtime.tasks.progress import MarkState, ProgressBoard, TaskMark
+from streams.runtime.tasks.refusals import Refusals
+from streams.runtime.threads.committing import Committer
 from tests import waiting
 
 AT = progress_partition("app")

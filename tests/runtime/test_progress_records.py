@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams import ForeignFormatError, TopicPartition
-from streams.core.records import TaskId, lane_of
-from streams.runtime.progress import MarkState, TaskMark
-from streams.runtime.progress_records import ProgressRecord, progress_partition
+from streams.core.blocks.records import TaskId, lane_of
+from streams.runtime.in_step.progress_records import ProgressRecord, progress_partition
+from streams.runtime.tasks.progress import MarkState, TaskMark
 
 AT = TopicPartition("shop-progress", 0)
 

@@ -1,8 +1,8 @@
 """Timers: KIP-138 and KIP-1146."""
 
 from streams import PunctuationType
-from streams.runtime.checkpoint import CarriedTimer
-from streams.runtime.punctuation import Punctuations, TimerHeap
+from streams.runtime.tasks.checkpoint import CarriedTimer
+from streams.runtime.tasks.punctuation import Punctuations, TimerHeap
 from streams.testing.reference_order import TIMERS
 
 STREAM, WALL = PunctuationType.STREAM_TIME, PunctuationType.WALL_CLOCK_TIME

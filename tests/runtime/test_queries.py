@@ -27,7 +27,7 @@ from streams import (
     Windowed,
     key_value_store,
 )
-from streams.core.partitioning import partition_for
+from streams.core.blocks.partitioning import partition_for
 from tests import waiting
 
 PARTITIONS = 4

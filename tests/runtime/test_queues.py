@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams import ProcessingError, TopicPartition
-from streams.runtime.batches import Batch
-from streams.runtime.queues import TaskQueues
+from streams.runtime.tasks.batches import Batch
+from streams.runtime.tasks.queues import TaskQueues
 
 LEFT, RIGHT = TopicPartition("left", 0), TopicPartition("right", 0)
 

@@ -7,7 +7,7 @@ import pytest
 
 from streams import EmbeddedBroker, Producer, Streams, StreamsBuilder, Topic, TopicPartition, build_topology
 from streams.bounded import run_bounded
-from streams.core.records import Block
+from streams.core.blocks.records import Block
 from streams.testing import TopologyTestDriver
 from streams.topology import behind_caches
 from tests.waiting import NEVER_MS, until

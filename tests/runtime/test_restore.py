@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from streams import Consumer, EmbeddedBroker, Producer, TopicPartition
-from streams.core.records import Block, TaskId
-from streams.core.serdes import LONG, STRING
-from streams.runtime.restore import Restorer, changelog_position
+from streams.core.blocks.records import Block, TaskId
+from streams.core.serdes.serdes import LONG, STRING
+from streams.runtime.stores.restore import Restorer, changelog_position
 from streams.state import Store, StoreSpec, kinds, open_store
 from tests.waiting import WATCHDOG_MS
 

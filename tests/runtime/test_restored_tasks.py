@@ -8,7 +8,7 @@ import pytest
 
 from streams import Processor, Record, StreamsBuilder, Suppressed, Topic, key_value_store
 from streams.bounded import run_bounded
-from streams.core.records import Block
+from streams.core.blocks.records import Block
 
 numbers = Topic("numbers", key=str, value=int)
 out = Topic("out", key=str, value=int)

@@ -6,7 +6,7 @@ import pytest
 
 from streams import StreamsBuilder, Topic
 from streams.core.errors import TopologyError
-from streams.runtime.rounds import Rounds
+from streams.runtime.tasks.rounds import Rounds
 from streams.testing import TopologyTestDriver
 from tests.runtime.bounded_runs import started, written
 

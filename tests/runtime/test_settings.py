@@ -22,19 +22,19 @@ from streams import (
 )
 from streams.bounded import run_bounded
 from streams.clients import NoOffsetError
-from streams.core import client_settings
-from streams.core import config as config_module
-from streams.core import setting as setting_module
-from streams.core.client_settings import (
+from streams.core.blocks.records import Block
+from streams.core.settings import client_settings
+from streams.core.settings import config as config_module
+from streams.core.settings import setting as setting_module
+from streams.core.settings.client_settings import (
     ClientSettings,
     ConnectionSettings,
     ConsumerSettings,
     ProducerSettings,
     Security,
 )
-from streams.core.config import SETTINGS
-from streams.core.records import Block
-from streams.core.setting import SECRET_FORMS
+from streams.core.settings.config import SETTINGS
+from streams.core.settings.setting import SECRET_FORMS
 from streams.testing import TopologyTestDriver, simulate
 from tests.waiting import WATCHDOG_MS, until
 

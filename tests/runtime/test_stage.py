@@ -6,14 +6,14 @@ import pytest
 
 from streams import EmbeddedBroker, ProcessingError, Streams, StreamsBuilder, Topic, TopicPartition
 from streams.bounded import run_bounded
+from streams.core.blocks.records import Block
 from streams.core.clock import VirtualClock
-from streams.core.config import StreamsConfig
 from streams.core.metrics import Metrics
-from streams.core.records import Block
+from streams.core.settings.config import StreamsConfig
 from streams.dsl.builder import build_topology
-from streams.runtime.plan import ApplicationPlan
-from streams.runtime.stage import AsTheyCome, InStep, Stage, WhenCertain
-from streams.runtime.task import Task, TaskState
+from streams.runtime.plan.plan import ApplicationPlan
+from streams.runtime.tasks.stage import AsTheyCome, InStep, Stage, WhenCertain
+from streams.runtime.tasks.task import Task, TaskState
 from tests.runtime.bounded_runs import NUMBERS, started
 from tests.waiting import WATCHDOG_MS
 

@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 
 from streams import EmbeddedBroker, Streams, StreamsBuilder, TimeWindows, Topic, TopicPartition
-from streams.core.partitioning import partition_for
-from streams.core.records import Block
-from streams.runtime import stage
+from streams.core.blocks.partitioning import partition_for
+from streams.core.blocks.records import Block
+from streams.runtime.tasks import stage
 from tests.waiting import WATCHDOG_MS
 
 PARTITIONS = 4

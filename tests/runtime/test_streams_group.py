@@ -10,7 +10,7 @@ from attrs import define, evolve, field
 from streams import EmbeddedBroker, Streams
 from streams.clients import Admin
 from streams.clients.tcp import TcpCluster
-from streams.core.records import TaskId
+from streams.core.blocks.records import TaskId
 from streams.group import CoordinatorConfig
 from streams.protocol.request import Request, Response
 from streams.protocol.streams_group_messages import (

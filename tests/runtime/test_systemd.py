@@ -10,7 +10,7 @@ import pytest
 
 from streams import EmbeddedBroker, State, Streams, StreamsBuilder, Topic
 from streams.core.clock import VirtualClock
-from streams.runtime.systemd import Notifier
+from streams.runtime.instance.systemd import Notifier
 from tests import programs, waiting
 
 words = Topic("words", key=str, value=str)

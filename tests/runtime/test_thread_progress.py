@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams import EmbeddedBroker, Producer, RecordTooLargeError, TopicPartition
-from streams.core.records import Block, TaskId, lane_of
-from streams.runtime.progress import MarkState, ProgressBoard, TaskMark
-from streams.runtime.thread_progress import ACTIVE_MS, COMMIT_INTERVAL_MS, INTERVAL_MS, ThreadProgress
+from streams.core.blocks.records import Block, TaskId, lane_of
+from streams.runtime.in_step.thread_progress import ACTIVE_MS, COMMIT_INTERVAL_MS, INTERVAL_MS, ThreadProgress
+from streams.runtime.tasks.progress import MarkState, ProgressBoard, TaskMark
 
 ONE, TWO = TaskId(0, 1), TaskId(0, 2)
 BEHIND, AT_END, RESTORING = MarkState

@@ -4,7 +4,7 @@ import pytest
 
 from streams import StreamsBuilder, Topic, UnlimitedWindows
 from streams.bounded import run_bounded
-from streams.runtime.topic_configs import changelog_config
+from streams.runtime.plan.topic_configs import changelog_config
 from streams.state import kinds
 from streams.testing import TopologyTestDriver
 

@@ -1,8 +1,8 @@
 """Uncommitted state is bounded over all tasks of a thread."""
 
 from streams import EmbeddedBroker, Streams, StreamsBuilder, Topic
-from streams.core.records import Block, TaskId, TopicPartition
-from streams.runtime.uncommitted import UncommittedState
+from streams.core.blocks.records import Block, TaskId, TopicPartition
+from streams.runtime.threads.uncommitted import UncommittedState
 
 words = Topic("words", key=int, value=int)
 

@@ -7,8 +7,8 @@ import pytest
 
 from streams import EmbeddedBroker, Producer, Streams, StreamsBuilder, Topic
 from streams.core.clock import VirtualClock
-from streams.core.threads import SystemSignal
-from streams.runtime.watchdog import Watchdog
+from streams.core.concurrency.threads import SystemSignal
+from streams.runtime.threads.watchdog import Watchdog
 from tests import waiting
 
 words = Topic("words", key=str, value=str)

@@ -13,7 +13,7 @@ from random import Random
 
 from attrs import define, field
 
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.group import (
     Assign,
     ConsumerMembership,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from streams.core.serdes import BYTES, LONG, STRING
+from streams.core.serdes.serdes import BYTES, LONG, STRING
 from streams.state import MemoryBudget, StoreSpec, kinds, open_store
 
 MIB = 1 << 20

@@ -15,9 +15,9 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streams.core.blocks.records import Block, Window
 from streams.core.errors import StoreError
-from streams.core.records import Block, Window
-from streams.core.serdes import JSON, LONG, STRING, PinnedSerde
+from streams.core.serdes.serdes import JSON, LONG, STRING, PinnedSerde
 from streams.state import MemoryBudget, Store, StoreSpec, kinds, open_store
 
 ENGINES = ["in_memory", "rocksdb"]

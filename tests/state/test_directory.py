@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from streams.core.blocks.records import TaskId
 from streams.core.errors import ConfigError, ForeignFormatError, StateLockedError
-from streams.core.records import TaskId
 from streams.state import StateDirectory
 
 

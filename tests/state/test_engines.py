@@ -6,13 +6,13 @@ import pytest
 from attrs import evolve
 
 from streams.core.errors import StoreError
-from streams.core.serdes import LONG, STRING
+from streams.core.serdes.serdes import LONG, STRING
 from streams.state import MemoryBudget, SpillingEngine, StoreSpec, kinds, open_store
-from streams.state.engines import Engine, EngineBatch, next_prefix
-from streams.state.memory import MemoryEngine
-from streams.state.rocksdb import RocksEngine, RocksMemory
-from streams.state.spilling import SMALL_BYTES
-from streams.state.staging import StagedEngine
+from streams.state.engine.engines import Engine, EngineBatch, next_prefix
+from streams.state.engine.memory import MemoryEngine
+from streams.state.engine.rocksdb import RocksEngine, RocksMemory
+from streams.state.engine.spilling import SMALL_BYTES
+from streams.state.engine.staging import StagedEngine
 from tests import programs
 
 KV = StoreSpec("counts", kinds.KEY_VALUE, STRING, LONG)
@@ -174,7 +174,7 @@ def test_damaged_directory_is_a_store_error_that_says_what_to_do(tmp_path: Path)
 WRITER = """
 import os, signal, sys
 from pathlib import Path
-from streams.core.serdes import LONG, STRING
+from streams.core.serdes.serdes import LONG, STRING
 from streams.state import MemoryBudget, kinds, StoreSpec, open_store
 store = open_store(
     StoreSpec("counts", kinds.KEY_VALUE, STRING, LONG), Path(sys.argv[1]),

@@ -9,9 +9,9 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streams.core.blocks.records import Block
 from streams.core.errors import StoreError
-from streams.core.records import Block
-from streams.core.serdes import LONG, STRING
+from streams.core.serdes.serdes import LONG, STRING
 from streams.state import (
     EXPIRING_KEY_VALUE,
     EXPIRING_TIMESTAMPED_KEY_VALUE,

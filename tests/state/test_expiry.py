@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from attrs import define, evolve, field
 
-from streams.core.serdes import LONG
+from streams.core.serdes.serdes import LONG
 from streams.state import StoreSpec, kinds, open_store
-from streams.state.chains import Chain, ChainCache, TimeIndex
-from streams.state.engines import Engine, EngineBatch
-from streams.state.memory import MemoryEngine
-from streams.state.rocksdb import RocksEngine
+from streams.state.engine.engines import Engine, EngineBatch
+from streams.state.engine.memory import MemoryEngine
+from streams.state.engine.rocksdb import RocksEngine
+from streams.state.views.chains import Chain, ChainCache, TimeIndex
 
 SEGMENT_MS = 60_000
 WINDOWS = StoreSpec(

@@ -8,12 +8,12 @@ import pytest
 from attrs import evolve, frozen
 
 from streams import session_windowed, time_windowed
-from streams.core.serdes import BYTES, DOUBLE, LONG, STRING, PinnedSerde, Serde, serde_for
+from streams.core.serdes.serdes import BYTES, DOUBLE, LONG, STRING, PinnedSerde, Serde, serde_for
 from streams.state import Content, StoreFormat, StoreSpec, kinds, open_store
-from streams.state.engines import EngineBatch
+from streams.state.engine.engines import EngineBatch
+from streams.state.engine.memory import MemoryEngine
 from streams.state.formats import serde_format
 from streams.state.lifecycle import FORMAT
-from streams.state.memory import MemoryEngine
 
 KV = StoreSpec("kv", kinds.KEY_VALUE, STRING, LONG)
 WINDOWS = StoreSpec("w", kinds.WINDOW, STRING, LONG, retention_ms=600_000, window_size_ms=60_000)

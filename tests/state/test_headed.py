@@ -35,12 +35,12 @@ from streams import (
     timestamped_key_value_store_with_headers,
     timestamped_window_store_with_headers,
 )
-from streams.core.records import Block, TopicPartition
-from streams.core.serdes import LONG, STRING
+from streams.core.blocks.records import Block, TopicPartition
+from streams.core.serdes.serdes import LONG, STRING
 from streams.protocol.wire import EncodedBlock
 from streams.replay import go_live, replay
 from streams.state import StoreSpec, kinds, open_store
-from streams.state.headers import headed, headers_bytes, read_headers
+from streams.state.views.headers import headed, headers_bytes, read_headers
 from streams.testing import TopologyTestDriver, simulate
 from tests.waiting import until
 

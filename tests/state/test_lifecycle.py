@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from attrs import evolve
 
+from streams.core.blocks.records import Block, Window, Windowed
 from streams.core.errors import SerializationError, StoreClosedError, StoreError
-from streams.core.records import Block, Window, Windowed
-from streams.core.serdes import JSON, LONG, STRING, PinnedSerde, serde_for
+from streams.core.serdes.serdes import JSON, LONG, STRING, PinnedSerde, serde_for
 from streams.state import StoreSpec, ValueAndTimestamp, kinds, open_store
 from streams.state.lifecycle import FORMAT
 

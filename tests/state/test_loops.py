@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.state import loops, plain_loops
-from streams.state.windowed_keys import SESSION_SUFFIX, WINDOW_SUFFIX
+from streams.state.views.windowed_keys import SESSION_SUFFIX, WINDOW_SUFFIX
 
 times = st.integers(-1, 2**63 - 1)
 second_bytes = st.sampled_from([(4, st.integers(0, 2**31 - 1)), (8, times)])

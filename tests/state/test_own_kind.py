@@ -21,7 +21,7 @@ from streams import (
     session_store,
 )
 from streams.cli import main
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.replay import replay
 from streams.testing import TopologyTestDriver, simulate
 from tests.waiting import until

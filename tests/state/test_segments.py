@@ -4,7 +4,7 @@ from attrs import asdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.state.segments import TimeBounds
+from streams.state.views.segments import TimeBounds
 
 lengths = st.integers(1, 100)
 

@@ -15,9 +15,9 @@ from attrs import define, evolve, field
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from streams.core.blocks.records import Block, Window, Windowed
 from streams.core.errors import StoreError
-from streams.core.records import Block, Window, Windowed
-from streams.core.serdes import JSON, LONG, STRING, Serde
+from streams.core.serdes.serdes import JSON, LONG, STRING, Serde
 from streams.state import (
     NOT_PUT,
     VALID_TO_UNDEFINED,

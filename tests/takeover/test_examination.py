@@ -11,11 +11,11 @@ from attrs import define, field
 from streams import EmbeddedBroker, InputError, Producer, State, Streams, StreamsBuilder, Topic, TopicPartition
 from streams.clients import Admin
 from streams.comparison import Level
-from streams.core.config import StreamsConfig
-from streams.core.records import Block
+from streams.core.blocks.records import Block
+from streams.core.settings.config import StreamsConfig
 from streams.dsl import build_topology
 from streams.protocol.group_messages import OffsetAndMetadata
-from streams.runtime.offset_metadata import OffsetMetadata, OwnMetadata
+from streams.runtime.tasks.offset_metadata import OffsetMetadata, OwnMetadata
 from streams.takeover import Candidate, ClusterReader, Examination, PositionMark, as_json, as_text
 from tests.waiting import until
 

@@ -6,8 +6,8 @@ import pytest
 
 from streams import TopicPartition
 from streams.comparison import Level
-from streams.core.records import Block
-from streams.core.serdes import LONG, STRING, Serde
+from streams.core.blocks.records import Block
+from streams.core.serdes.serdes import LONG, STRING, Serde
 from streams.state import KEY_VALUE, SESSION, TIMESTAMPED_KEY_VALUE_WITH_HEADERS, WINDOW, StoreSpec
 from streams.takeover.checks import of_readings
 from streams.takeover.readings import EntryReader

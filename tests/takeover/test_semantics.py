@@ -8,7 +8,7 @@ import pytest
 
 from streams import StreamsBuilder, Suppressed, TimeWindows, Topic
 from streams.comparison import Level
-from streams.core.config import StreamsConfig
+from streams.core.settings.config import StreamsConfig
 from streams.dsl import build_topology
 from streams.takeover.semantics import of_semantics
 

@@ -13,10 +13,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from streams import ConfigError, Consumer, EmbeddedBroker, Producer, Streams, StreamsBuilder, Topic
+from streams.core.blocks.records import TaskId, TopicPartition
 from streams.core.clock import VirtualClock
 from streams.core.metrics import Metrics, table
-from streams.core.records import TaskId, TopicPartition
-from streams.runtime.sampling import TaskSampling
+from streams.runtime.tasks.sampling import TaskSampling
 from streams.telemetry import otel
 from streams.telemetry.otel import MetricExport, TraceExport
 from streams.testing import TopologyTestDriver

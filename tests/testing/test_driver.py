@@ -16,7 +16,7 @@ from streams import (
     UnknownTopicError,
     punctuate,
 )
-from streams.core.partitioning import partition_for
+from streams.core.blocks.partitioning import partition_for
 from streams.testing import TopologyTestDriver
 
 words = Topic("words", key=str, value=str)

@@ -31,11 +31,11 @@ from streams import (
     build_topology,
     key_value_store,
 )
+from streams.core.blocks.partitioning import partition_for
 from streams.core.clock import SystemClock
-from streams.core.partitioning import partition_for
 from streams.protocol.streams_group_messages import CopartitionGroup
-from streams.runtime.group_topology import group_topology
-from streams.runtime.plan import ApplicationPlan
+from streams.runtime.plan.group_topology import group_topology
+from streams.runtime.plan.plan import ApplicationPlan
 from streams.testing import TopologyTestDriver
 from streams.testing.simulation import simulate
 from streams.topology.subtopologies import resolve_partitions, sub_topologies

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from streams import CountWindows, StreamsBuilder, TimeWindows, Topic, build_topology
-from streams.core.config import StreamsConfig
+from streams.core.settings.config import StreamsConfig
 from streams.topology.describe import describe
 
 lines = Topic("lines", value=str)

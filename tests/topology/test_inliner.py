@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams import JoinWindows, ProcessingError, SessionWindows, SlidingWindows, StreamsBuilder, TimeWindows, Topic
-from streams.core.config import StreamsConfig
 from streams.core.inlining import inlined
+from streams.core.settings.config import StreamsConfig
 from streams.dsl.builder import build_topology
-from streams.runtime.plan import ApplicationPlan
-from streams.runtime.preview import programs
+from streams.runtime.plan.plan import ApplicationPlan
+from streams.runtime.plan.preview import programs
 from streams.testing import TopologyTestDriver
 from streams.topology.bindings import Capture, Inlined
 from streams.topology.inliner import Inliner, name_of

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from streams import JoinWindows, StreamsBuilder, TaskId, Topic, TopicPartition, TopologyError, build_topology
-from streams.core.config import StreamsConfig
+from streams.core.settings.config import StreamsConfig
 from streams.topology.subtopologies import SamePartitionGrouper, resolve_partitions, stages, sub_topologies
 
 left = Topic("left", key=str, value=int)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams import EmbeddedBroker, InvalidStateStoreError, Topic
-from streams.core import http_servers
+from streams.core.http import http_servers
 from streams.web import server as server_module
 from tests.waiting import WATCHDOG_S
 from tests.web.conftest import processed, running, send, until, words

@@ -28,7 +28,7 @@ from streams import (
     WindowKeyQuery,
     WindowRangeQuery,
 )
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.runtime import FailureReason
 from tests.waiting import WATCHDOG_S
 from tests.web.conftest import FAST, processed, send, until

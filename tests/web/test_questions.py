@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from streams import Producer, State, Streams, StreamsBuilder, TimeWindows, Topic
-from streams.core.partitioning import partition_for
+from streams.core.blocks.partitioning import partition_for
 from streams.runtime import others_of
 from streams.web import app as app_of
 from streams.web.questions import MAX_QUESTION_BYTES, MAX_RECORDS, MAX_SECONDS

@@ -6,7 +6,7 @@ from threading import Event
 import pytest
 from starlette.requests import Request
 
-from streams.core.threads import SystemThreads
+from streams.core.concurrency.threads import SystemThreads
 from streams.web.answers import Refused
 from streams.web.single import IsOver, Single
 from tests.waiting import WATCHDOG_S

@@ -5,8 +5,8 @@ from datetime import timedelta
 from typing import Any
 
 from streams import Streams
-from streams.cli.top import screen
-from streams.core.partitioning import partition_for
+from streams.cli.commands.top import screen
+from streams.core.blocks.partitioning import partition_for
 from streams.web.peers import Peers
 from streams.web.status import Status
 from streams.why import Question, Trace

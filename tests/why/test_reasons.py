@@ -21,8 +21,8 @@ from streams import (
     time_windowed,
     timestamped_key_value_store,
 )
+from streams.core.blocks.partitioning import partition_for
 from streams.core.errors import InputError
-from streams.core.partitioning import partition_for
 from streams.testing import TopologyTestDriver
 from streams.why import REASONS, End, Story
 

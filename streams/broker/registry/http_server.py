@@ -17,8 +17,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from streams.broker.registry.routes import SchemaText, answer
 from streams.broker.registry.subjects import SchemaLog, SchemaRegistry
-from streams.core.address import WILDCARDS, Address, is_loopback, parse_address
 from streams.core.errors import ConfigError, StreamsError
+from streams.core.http.address import WILDCARDS, Address, is_loopback, parse_address
 from streams.registry import RegistryError, invalid_schema
 
 log = logging.getLogger(__name__)

@@ -6,8 +6,8 @@ from typing import Protocol
 from attrs import frozen
 
 from streams.broker.registry.schema_records import TOPIC, Record
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.clock import Clock
-from streams.core.records import Block, TopicPartition
 
 PARTITION = TopicPartition(TOPIC, 0)
 #: The newest record of each key stays.

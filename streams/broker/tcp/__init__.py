@@ -5,9 +5,9 @@
 credentials.  The broker is the same one that clients in this process use.
 """
 
-from streams.broker.limits import Limits
+from streams.broker.logs.limits import Limits
 from streams.broker.tcp.server import BrokerServer, ServerTls
 from streams.broker.tcp.users import Users
-from streams.core.address import Address, parse_address
+from streams.core.http.address import Address, parse_address
 
 __all__ = ["Address", "BrokerServer", "Limits", "ServerTls", "Users", "parse_address"]

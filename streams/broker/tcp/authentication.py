@@ -15,12 +15,12 @@ from typing import Final, Protocol
 
 from attrs import define, field
 
-from streams.broker.limits import TOKEN_ATTRIBUTES, TOKEN_BYTES
+from streams.broker.logs.limits import TOKEN_ATTRIBUTES, TOKEN_BYTES
 from streams.broker.tcp.users import SCRAM_HASHES, ScramKeys, Users
-from streams.core.client_settings import OAUTHBEARER
 from streams.core.clock import SystemClock
 from streams.core.errors import BrokerError
-from streams.core.oauth import TokenCheck
+from streams.core.http.oauth import TokenCheck
+from streams.core.settings.client_settings import OAUTHBEARER
 from streams.protocol.admin_messages import (
     SaslAuthenticate,
     SaslAuthenticateResponse,

@@ -12,7 +12,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from streams.broker.features import VERSIONS
-from streams.broker.limits import (
+from streams.broker.logs.limits import (
     ANSWER_BYTES,
     FETCH_BYTES,
     REQUESTS_AT_ONCE,
@@ -22,8 +22,8 @@ from streams.broker.limits import (
 from streams.broker.service import Broker
 from streams.broker.tcp.authentication import Authentication, AuthenticationFailed
 from streams.broker.tcp.requests import Exchange, read_request
-from streams.core.address import Address
 from streams.core.errors import BrokerError
+from streams.core.http.address import Address
 from streams.protocol.admin_messages import (
     ApiVersions,
     SaslAuthenticate,

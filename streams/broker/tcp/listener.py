@@ -16,13 +16,13 @@ from typing import Any, Final
 
 from attrs import define, field
 
-from streams.broker.descriptors import is_for_clients
 from streams.broker.driver import Driver
-from streams.broker.limits import Limits
+from streams.broker.logs.descriptors import is_for_clients
+from streams.broker.logs.limits import Limits
 from streams.broker.tcp.connection import ClientConnection
 from streams.broker.tcp.users import Users
-from streams.core.address import WILDCARDS, Address
 from streams.core.errors import BrokerError
+from streams.core.http.address import WILDCARDS, Address
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from attrs import define, evolve, field
 
 from streams.broker.features import VERSIONS
 from streams.broker.fetches import WaitingFetch
-from streams.broker.limits import FETCH_MIN_BYTES, REQUEST_ITEMS
+from streams.broker.logs.limits import FETCH_MIN_BYTES, REQUEST_ITEMS
 from streams.broker.service import Broker
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import Fetch, ProduceResponse

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Self
 from attrs import field, frozen
 
 from streams.broker.driver import Driver
-from streams.broker.limits import Limits
+from streams.broker.logs.limits import Limits
 from streams.broker.tcp.users import Users
-from streams.core.address import Address, is_loopback
+from streams.core.concurrency.threads import SystemThreads, Worker
 from streams.core.errors import BrokerError, ConfigError
-from streams.core.threads import SystemThreads, Worker
+from streams.core.http.address import Address, is_loopback
 
 if TYPE_CHECKING:
     from ssl import SSLContext

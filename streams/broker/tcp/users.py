@@ -15,9 +15,9 @@ from typing import Final, Self
 
 from attrs import define, field, frozen
 
-from streams.core.client_settings import OAUTHBEARER
 from streams.core.errors import ConfigError
-from streams.core.oauth import TokenCheck
+from streams.core.http.oauth import TokenCheck
+from streams.core.settings.client_settings import OAUTHBEARER
 
 #: Hash function by SCRAM mechanism.
 SCRAM_HASHES: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}

@@ -5,6 +5,6 @@ broker, ``sockets`` does its I/O, ``security`` authenticates.
 """
 
 from streams.clients.tcp.cluster import TcpCluster, cluster_of
-from streams.core.client_settings import Security
+from streams.core.settings.client_settings import Security
 
 __all__ = ["Security", "TcpCluster", "cluster_of"]

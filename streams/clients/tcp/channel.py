@@ -13,8 +13,8 @@ from typing import NamedTuple, Protocol, TypeAlias
 from attrs import define, field, frozen
 
 from streams.clients.errors import DisconnectedError
-from streams.core.address import Address
 from streams.core.errors import RecordTooLargeError, StreamsError
+from streams.core.http.address import Address
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import Produce, Produced, ProduceResponse
 from streams.protocol.request import Request, Response

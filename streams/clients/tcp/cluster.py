@@ -13,13 +13,13 @@ from streams.clients.tcp.channel import ChannelConfig
 from streams.clients.tcp.connection import ClusterConnection, ConnectionConfig
 from streams.clients.tcp.credentials import Credentials, key_password_of
 from streams.clients.tcp.security import tls_context
-from streams.core.address import Address, parse_address
-from streams.core.client_settings import ClientSettings, ConnectionSettings, Security
 from streams.core.clock import Clock, SystemClock
-from streams.core.config import StreamsConfig
 from streams.core.errors import ConfigError
-from streams.core.setting import changed
-from streams.core.settings import ConnectionOptions
+from streams.core.http.address import Address, parse_address
+from streams.core.settings.client_settings import ClientSettings, ConnectionSettings, Security
+from streams.core.settings.config import StreamsConfig
+from streams.core.settings.setting import changed
+from streams.core.settings.settings import ConnectionOptions
 from streams.protocol.admin_messages import (
     ChangedConfigs,
     ConfigChange,

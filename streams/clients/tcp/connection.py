@@ -21,10 +21,10 @@ from attrs import define, field, frozen
 from streams.clients.errors import AuthenticationError, DisconnectedError, UnreachableError, codes_of
 from streams.clients.network import SEVERAL_BROKERS, Backoff
 from streams.clients.tcp.channel import Channel, ChannelConfig, Item, Links, Outcome
-from streams.core.address import Address, parse_address
 from streams.core.clock import Clock
+from streams.core.concurrency.forks import DISOWNED, stays_in_process
 from streams.core.errors import ClientClosedError, StreamsError
-from streams.core.forks import DISOWNED, stays_in_process
+from streams.core.http.address import Address, parse_address
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import JoinGroup, SyncGroup
 from streams.protocol.messages import CreatePartitions, CreateTopics, DeleteTopics, Fetch, Metadata, MetadataResponse

@@ -17,10 +17,10 @@ from attrs import define, evolve, field, frozen
 
 from streams.clients.errors import AuthenticationError
 from streams.clients.tcp.security import Exchange, bearer_exchange, sasl_exchange
-from streams.core.client_settings import Security
 from streams.core.clock import Clock
 from streams.core.errors import ConfigError
-from streams.core.oauth import OAuthToken, TokenProvider
+from streams.core.http.oauth import OAuthToken, TokenProvider
+from streams.core.settings.client_settings import Security
 
 if TYPE_CHECKING:
     from urllib.error import HTTPError

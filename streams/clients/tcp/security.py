@@ -11,9 +11,9 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Final
 
 from streams.clients.errors import AuthenticationError
-from streams.core.client_settings import Security
 from streams.core.errors import ConfigError
-from streams.core.oauth import OAuthToken
+from streams.core.http.oauth import OAuthToken
+from streams.core.settings.client_settings import Security
 
 if TYPE_CHECKING:
     from ssl import SSLContext

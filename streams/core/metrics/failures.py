@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from attrs import define, evolve, field, frozen
 
-from streams.core.records import TaskId
+from streams.core.blocks.records import TaskId
 from streams.core.user_code import place_in_user_code
 
 #: Maximum number of failures that are kept.

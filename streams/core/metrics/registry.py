@@ -11,7 +11,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 from attrs import define, field, frozen
 
+from streams.core.blocks.records import TaskId
 from streams.core.clock import Clock, SystemClock
+from streams.core.concurrency.threads import copied
 from streams.core.metrics.declared import (
     ATTRIBUTES,
     MetricSpec,
@@ -34,8 +36,6 @@ from streams.core.metrics.table import (
     PROCESSED,
     SENSORS,
 )
-from streams.core.records import TaskId
-from streams.core.threads import copied
 
 Value: TypeAlias = int | float | str
 

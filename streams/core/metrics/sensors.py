@@ -10,8 +10,8 @@ from typing import Protocol
 
 from attrs import define, field
 
+from streams.core.concurrency.threads import copied
 from streams.core.metrics.declared import Stat
-from streams.core.threads import copied
 
 #: Percentiles keep this many leading binary digits of an amount, so that they are exact to 1/16.
 _DIGITS = 4

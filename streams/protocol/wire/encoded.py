@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import Any, Final, Self
 
-from streams.core.records import Block
+from streams.core.blocks.records import Block
 from streams.protocol import batch
 from streams.protocol.batch import BatchHeader, CorruptBatchError, IncompleteBatchError, InvalidBatchError
 from streams.protocol.compression import MAX_BYTES, codec_number

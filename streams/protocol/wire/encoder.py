@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from attrs import define, field
 
-from streams.core.varints import uvarint
+from streams.core.serdes.varints import uvarint
 from streams.protocol.wire.errors import EncodingError
 from streams.protocol.wire.fields import UNKNOWN_TAGS, Array, Bytes, Field, Fields, Fixed, Message, Struct, Text, Type
 from streams.protocol.wire.source import FieldPlace, FunctionSource

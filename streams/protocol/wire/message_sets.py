@@ -11,7 +11,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from streams.core.records import NO_TIMESTAMP, Block
+from streams.core.blocks.records import NO_TIMESTAMP, Block
 from streams.protocol import compression
 from streams.protocol.batch import COMPRESSION_MASK, LOG_APPEND_TIME, CorruptBatchError
 from streams.protocol.compression import CODECS, CompressionError

@@ -22,7 +22,7 @@ from attrs import evolve, field, frozen
 from msgspec import Meta
 
 from streams.core.clock import Clock
-from streams.core.config import StreamsConfig
+from streams.core.settings.config import StreamsConfig
 from streams.dsl import TopologySource, build_topology
 from streams.replay.calls.structs import is_struct, reduced_struct
 from streams.replay.errors import ReplayError

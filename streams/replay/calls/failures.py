@@ -10,8 +10,8 @@ import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Any
 
+from streams.core.blocks.records import TopicPartition
 from streams.core.errors import ConfigError, InputError, StreamsError, TopologyError, WallClockError
-from streams.core.records import TopicPartition
 from streams.core.user_code import place_in_user_code
 from streams.replay.errors import ReplayError, ReplayTaskError, SnapshotError
 

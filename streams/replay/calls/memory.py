@@ -2,7 +2,7 @@
 
 from attrs import frozen
 
-from streams.core.config import StreamsConfig
+from streams.core.settings.config import StreamsConfig
 
 _MIB = 1 << 20
 #: A process with Python, the project and pyarrow, and the batches that it reads and writes; measured

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import evolve, frozen
 
-from streams.core.records import Block, TopicPartition
+from streams.core.blocks.records import Block, TopicPartition
 from streams.replay.calls.state import Outputs, task_of
 from streams.replay.errors import ReplayError
 from streams.replay.storage.places import Place

@@ -10,8 +10,8 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from streams.core.records import TaskId, TopicPartition
-from streams.dsl.operators import AsyncMap, LookUp
+from streams.core.blocks.records import TaskId, TopicPartition
+from streams.dsl.processing import AsyncMap, LookUp
 from streams.replay.calls.application import Application
 from streams.replay.calls.state import Outputs, ReplayState
 from streams.replay.calls.work import (

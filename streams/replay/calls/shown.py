@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
+from streams.core.blocks.records import Windowed
 from streams.core.errors import SerializationError, StreamsError
-from streams.core.records import Windowed
-from streams.core.serdes import PinnedSerde, Serde
+from streams.core.serdes.serdes import PinnedSerde, Serde
 from streams.replay.times import time_text
 from streams.state import (
     KEY_TYPE,

@@ -13,8 +13,8 @@ from typing import Any
 
 from attrs import define, field
 
+from streams.core.blocks.records import TaskId, TopicPartition
 from streams.core.metrics import Tally
-from streams.core.records import TaskId, TopicPartition
 from streams.replay.calls.work import StageReport, StoreRef
 from streams.replay.errors import ReplayError
 from streams.replay.storage.extents import Extents

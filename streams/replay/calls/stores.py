@@ -11,9 +11,9 @@ from typing import Any
 
 from attrs import define, evolve
 
-from streams.core.config import StreamsConfig
+from streams.core.blocks.records import Block, TaskId, TopicPartition
 from streams.core.migrations import FIRST_VERSION, VERSION_HEADER
-from streams.core.records import Block, TaskId, TopicPartition
+from streams.core.settings.config import StreamsConfig
 from streams.replay.calls.work import StoreRef
 from streams.replay.storage.places import Place
 from streams.replay.storage.seals import is_elsewhere

@@ -14,9 +14,9 @@ from uuid import uuid4
 
 from attrs import define, evolve, field, frozen
 
+from streams.core.blocks.records import TaskId, TopicPartition
 from streams.core.clock import Clock, SystemClock
 from streams.core.metrics import Tally
-from streams.core.records import TaskId, TopicPartition
 from streams.replay.calls.application import Application
 from streams.replay.storage.lanes import extents_of
 from streams.replay.storage.places import Place

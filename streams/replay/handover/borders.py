@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from attrs import define, field
 
-from streams.core.records import Block, Headers
+from streams.core.blocks.records import Block, Headers
 from streams.replay.handover.corrections import picked, record_digest
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from streams.core.records import TaskId
+from streams.core.blocks.records import TaskId
 from streams.replay.calls.outputs import counts
 from streams.replay.calls.shown import described_spec, reader, store_key_reader, value_text
 from streams.replay.calls.work import StoreRef

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from attrs import define, field
 
-from streams.core.records import Block, Headers, TopicPartition
+from streams.core.blocks.records import Block, Headers, TopicPartition
 from streams.replay.errors import ReplayError
 
 

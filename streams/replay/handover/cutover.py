@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streams.clients import EARLIEST, LATEST, Admin
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.protocol.transport import Cluster
 from streams.replay.errors import HandOverError, ReplayError

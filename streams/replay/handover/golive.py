@@ -15,10 +15,10 @@ from attrs import evolve, frozen
 
 from streams.broker import EmbeddedBroker
 from streams.clients import Admin, Producer
+from streams.core.blocks.partitioning import partition_for
+from streams.core.blocks.records import Block, Headers, TopicPartition
 from streams.core.errors import ConfigError
 from streams.core.migrations import VERSION_HEADER
-from streams.core.partitioning import partition_for
-from streams.core.records import Block, Headers, TopicPartition
 from streams.core.topic import Topic
 from streams.core.user_code import refuse_unawaited
 from streams.protocol.group_messages import OffsetAndMetadata

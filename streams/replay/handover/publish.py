@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from attrs import define, evolve, field
 
 from streams.clients import Admin, GroupMetadata, Producer
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.errors import ConfigError
-from streams.core.records import Block, TopicPartition
 from streams.core.topic import TopicLike, topic_names
 from streams.core.user_code import refuse_unawaited
 from streams.protocol.messages import TopicSpec

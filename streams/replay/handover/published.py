@@ -13,7 +13,7 @@ from itertools import repeat
 from attrs import astuple, define, evolve, field, frozen
 
 from streams.clients import Admin
-from streams.core.records import Block, TopicPartition
+from streams.core.blocks.records import Block, TopicPartition
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.replay.errors import ReplayError
 from streams.replay.handover.snapshot import Snapshot

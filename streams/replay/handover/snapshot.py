@@ -13,9 +13,9 @@ from typing import Any
 
 from attrs import astuple, evolve, field, frozen
 
+from streams.core.blocks.records import NO_TIMESTAMP, Block, TaskId, TopicPartition
 from streams.core.clock import SystemClock
-from streams.core.config import StreamsConfig
-from streams.core.records import NO_TIMESTAMP, Block, TaskId, TopicPartition
+from streams.core.settings.config import StreamsConfig
 from streams.replay.calls.application import fingerprint
 from streams.replay.calls.plan import ReplayPlan
 from streams.replay.calls.state import (

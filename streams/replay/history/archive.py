@@ -17,8 +17,8 @@ from attrs import field, frozen
 
 from streams.broker import OfflineTopics
 from streams.clients import Admin, Consumer
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.errors import ConfigError, OffsetOutOfRangeError, UnknownTopicError
-from streams.core.records import Block, TopicPartition
 from streams.core.topic import TopicLike, topic_name
 from streams.core.user_code import refuse_unawaited
 from streams.protocol.transport import Cluster

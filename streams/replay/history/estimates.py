@@ -15,9 +15,9 @@ from typing import Any
 
 from attrs import define, field, frozen
 
+from streams.core.blocks.records import NO_TIMESTAMP, Block
 from streams.core.clock import VirtualClock
 from streams.core.errors import InputError
-from streams.core.records import NO_TIMESTAMP, Block
 from streams.core.topic import Topic
 from streams.files import FileSource, Kind, OnBadRow, input_kind, kind_of, open_input
 from streams.replay.errors import ReplayError

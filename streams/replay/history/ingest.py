@@ -12,9 +12,9 @@ from typing import Any
 
 from attrs import field, frozen
 
+from streams.core.blocks.records import NO_TIMESTAMP
 from streams.core.clock import VirtualClock
 from streams.core.errors import InputError
-from streams.core.records import NO_TIMESTAMP
 from streams.core.topic import Topic
 from streams.files import FileSource, Part, Records, count_rows, input_kind, open_input
 from streams.replay.calls.application import Application

@@ -12,7 +12,7 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from streams.core.records import NO_TIMESTAMP
+from streams.core.blocks.records import NO_TIMESTAMP
 from streams.replay.history.growth import History
 from streams.replay.storage.extents import Extents
 from streams.replay.storage.places import Place

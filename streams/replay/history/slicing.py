@@ -13,8 +13,8 @@ from typing import Any
 
 from attrs import frozen
 
+from streams.core.blocks.records import TopicPartition
 from streams.core.errors import ConfigError, InputError
-from streams.core.records import TopicPartition
 from streams.core.topic import topic_name
 from streams.replay.errors import ReplayError
 from streams.replay.storage.extents import Extents

@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.replay.calls.work import CallMeter
 from streams.replay.history.ingest import IngestReport, safe_name
 from streams.replay.storage.extents import Extents, FileNames, PartitionExtents, by_partition

@@ -10,8 +10,8 @@ from typing import Any
 
 from attrs import define, evolve, field
 
+from streams.core.blocks.records import NO_TIMESTAMP, TaskId
 from streams.core.clock import VirtualClock
-from streams.core.records import NO_TIMESTAMP, TaskId
 from streams.replay.calls.work import (
     CallMeter,
     ChainReport,

@@ -12,8 +12,8 @@ from uuid import uuid4
 
 from attrs import define, field, frozen
 
+from streams.core.blocks.records import TopicPartition
 from streams.core.errors import InputError
-from streams.core.records import TopicPartition
 from streams.files import ArrowRecords, PartitionColumn, column_problems, file_schema, is_hidden
 from streams.replay.calls.columns import output_topic
 from streams.replay.calls.outputs import OutputPart, lanes_of, output_partitions

@@ -13,9 +13,9 @@ from typing import Any
 
 from attrs import define, evolve, field
 
+from streams.core.blocks.records import NO_TIMESTAMP, Block, TaskId, TopicPartition
 from streams.core.clock import VirtualClock
 from streams.core.metrics import Metrics
-from streams.core.records import NO_TIMESTAMP, Block, TaskId, TopicPartition
 from streams.replay.calls.stores import (
     MAX_UNCOMMITTED_BYTES,
     SliceChanges,
@@ -60,8 +60,8 @@ from streams.runtime import (
     TaskState,
     TaskWatch,
     WhenCertain,
-    collector,
 )
+from streams.runtime.instance import collector
 from streams.state import MemoryBudget, RecordCache
 
 #: A queue is refilled when it has no more than this number of records.

@@ -12,8 +12,8 @@ from typing import Any
 
 from attrs import asdict, field, frozen
 
+from streams.core.blocks.records import NO_TIMESTAMP, TaskId
 from streams.core.clock import VirtualClock
-from streams.core.records import NO_TIMESTAMP, TaskId
 from streams.replay.calls.memory import PROCESS_BYTES, CallMemory, mebibytes
 from streams.replay.calls.plan import ReplayPlan
 from streams.replay.history.archive import read_archive

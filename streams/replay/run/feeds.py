@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from attrs import define, field
 
-from streams.core.records import Block, TopicPartition
+from streams.core.blocks.records import Block, TopicPartition
 from streams.replay.calls.work import InputWork, LanesWork, StageWork, TaskWork
 from streams.replay.storage.lanes import MergedLanes
 from streams.replay.storage.segments import ExtentReader

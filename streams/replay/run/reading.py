@@ -5,10 +5,10 @@ from typing import Any
 
 from attrs import define, evolve, field
 
-from streams.core.config import StreamsConfig
+from streams.core.blocks.records import NO_TIMESTAMP, TaskId, TopicPartition
 from streams.core.errors import ConfigError, InputError
-from streams.core.records import NO_TIMESTAMP, TaskId, TopicPartition
-from streams.core.timestamps import FromValue
+from streams.core.event_time.timestamps import FromValue
+from streams.core.settings.config import StreamsConfig
 from streams.replay.calls.application import Application
 from streams.replay.calls.state import MANIFEST, read_manifest, write_manifest
 from streams.replay.calls.work import Steps

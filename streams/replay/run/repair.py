@@ -14,7 +14,7 @@ from typing import Any
 
 from attrs import frozen
 
-from streams.core.records import NO_TIMESTAMP, TaskId, TopicPartition
+from streams.core.blocks.records import NO_TIMESTAMP, TaskId, TopicPartition
 from streams.replay.calls.state import Outputs, ReplayState, outputs_from_json, outputs_to_json, task_of
 from streams.replay.storage.places import Place
 from streams.replay.storage.segments import Extent, ExtentReader

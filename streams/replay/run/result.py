@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 from attrs import field, frozen
 
-from streams.core.config import StreamsConfig
+from streams.core.blocks.records import Block, Record
 from streams.core.errors import InputError, StreamsError
-from streams.core.html import ROWS, table
+from streams.core.http.html import ROWS, table
 from streams.core.metrics import Dropped, Misplaced, Tally, dropped, dropped_by_node, misplaced
-from streams.core.records import Block, Record
+from streams.core.settings.config import StreamsConfig
 from streams.core.topic import Topic, TopicLike, topic_name
 from streams.replay.calls.columns import output_topic
 from streams.replay.calls.failures import explained_failure

@@ -13,10 +13,10 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
+from streams.core.blocks.records import NO_TIMESTAMP, TaskId, TopicPartition
 from streams.core.clock import VirtualClock
-from streams.core.config import StreamsConfig
 from streams.core.metrics import Tally
-from streams.core.records import NO_TIMESTAMP, TaskId, TopicPartition
+from streams.core.settings.config import StreamsConfig
 from streams.dsl import TopologySource, build_topology
 from streams.replay.calls.application import Application, fingerprint, source_digest
 from streams.replay.calls.outputs import check_kept

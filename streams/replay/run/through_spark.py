@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from attrs import evolve, field, frozen
 
+from streams.core.blocks.records import TopicPartition
 from streams.core.errors import InputError
-from streams.core.records import TopicPartition
 from streams.core.topic import Topic
 from streams.replay.calls.application import Application
 from streams.replay.calls.work import StageReport

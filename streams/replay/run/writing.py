@@ -10,8 +10,8 @@ from typing import Any
 
 from attrs import define, field, frozen
 
+from streams.core.blocks.records import NO_TIMESTAMP
 from streams.core.clock import VirtualClock
-from streams.core.records import NO_TIMESTAMP
 from streams.files import ArrowRecords, PartitionColumn, file_schema, folders_of
 from streams.replay.calls.application import Application
 from streams.replay.calls.columns import output_topic

@@ -16,8 +16,8 @@ from uuid import uuid4
 
 from attrs import define, field
 
+from streams.core.blocks.records import NO_TIMESTAMP
 from streams.core.clock import VirtualClock
-from streams.core.records import NO_TIMESTAMP
 from streams.files import PartitionColumn
 from streams.replay.calls.failures import TaskFailure, failure_text
 from streams.replay.calls.memory import CallMemory

@@ -14,9 +14,9 @@ from uuid import uuid4
 import msgspec
 from attrs import evolve
 
+from streams.core.blocks.records import NO_TIMESTAMP, Block, Headers, TopicPartition
 from streams.core.clock import VirtualClock
 from streams.core.errors import InputError
-from streams.core.records import NO_TIMESTAMP, Block, Headers, TopicPartition
 from streams.files import open_table, table_columns
 from streams.replay.errors import ReplayError
 from streams.replay.history.inputs import Table, declared_topic

@@ -18,9 +18,9 @@ from uuid import uuid4
 
 from attrs import evolve
 
+from streams.core.blocks.records import Block, Headers, TopicPartition
 from streams.core.clock import SystemClock
 from streams.core.errors import InputError
-from streams.core.records import Block, Headers, TopicPartition
 from streams.files import FORMATS, FileSource, LakeTable, Part, kind_of
 from streams.replay.calls.failures import packed
 from streams.replay.errors import ReplayError

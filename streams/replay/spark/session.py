@@ -21,8 +21,8 @@ from urllib.request import getproxies
 
 from attrs import define
 
-from streams.core.address import is_loopback
 from streams.core.errors import ConfigError
+from streams.core.http.address import is_loopback
 from streams.replay.errors import ReplayError
 from streams.replay.spark.shipping import write_package
 

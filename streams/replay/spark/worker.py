@@ -17,8 +17,8 @@ from uuid import uuid4
 
 from attrs import frozen
 
+from streams.core.blocks.records import NO_TIMESTAMP
 from streams.core.clock import VirtualClock
-from streams.core.records import NO_TIMESTAMP
 from streams.files import ArrowRecords
 from streams.replay.calls.application import Application
 from streams.replay.calls.columns import output_topic

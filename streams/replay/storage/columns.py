@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Any
 
-from streams.core.records import NO_LANE, Block, Headers, Lanes
+from streams.core.blocks.records import NO_LANE, Block, Headers, Lanes
 from streams.files import headers_type
 
 

@@ -10,7 +10,7 @@ from typing import Any, overload
 
 from attrs import define, field, frozen
 
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.replay.storage.ranges import packed, unpacked
 from streams.replay.storage.segments import Extent
 

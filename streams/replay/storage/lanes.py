@@ -10,7 +10,7 @@ from typing import Any
 
 from attrs import define
 
-from streams.core.records import NO_TIMESTAMP, Block
+from streams.core.blocks.records import NO_TIMESTAMP, Block
 from streams.replay.storage.columns import block_of, places_in
 from streams.replay.storage.ranges import LaneRanges
 from streams.replay.storage.segments import Extent, ExtentReader

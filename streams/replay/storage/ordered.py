@@ -12,7 +12,7 @@ from typing import Any
 
 from attrs import define, field
 
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.files import Records, headers_array
 from streams.replay.storage.places import Place
 from streams.replay.storage.segments import Extent, ExtentReader, GroupWriter

@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import define, field
 
-from streams.core.records import Block, Headers, places_of
+from streams.core.blocks.records import Block, Headers, places_of
 from streams.files import headers_array
 from streams.replay.storage.columns import places_array
 from streams.replay.storage.ranges import LaneRanges

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from attrs import define, evolve, field
 
-from streams.core.records import NO_TIMESTAMP, Block, Headers, TopicPartition, places_of
+from streams.core.blocks.records import NO_TIMESTAMP, Block, Headers, TopicPartition, places_of
 from streams.files import headers_array
 from streams.replay.errors import ReplayError
 from streams.replay.storage.columns import block_of, places_array, schema

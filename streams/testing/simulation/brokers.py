@@ -11,7 +11,7 @@ from random import Random
 from attrs import define, field
 
 from streams.broker import AssignableTopics, Broker, BrokerConfig, FetchSessions, Storages, Topics
-from streams.core.records import Block, TopicPartition
+from streams.core.blocks.records import Block, TopicPartition
 from streams.group import Coordinator, CoordinatorConfig
 from streams.protocol.request import Request, Response
 from streams.testing.simulation.report import InvariantViolationError

@@ -13,7 +13,7 @@ from zlib import crc32
 from attrs import define, evolve, field
 
 from streams.broker import refusal
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.protocol.admin_messages import ApiVersionsResponse
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (

@@ -7,8 +7,8 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from streams.core.config import SET_ON_BROKER, SETTINGS
-from streams.core.setting import pairs_of
+from streams.core.settings.config import SET_ON_BROKER, SETTINGS
+from streams.core.settings.setting import pairs_of
 from streams.core.topic import Topic
 from streams.dsl import TopologySource
 from streams.group import CoordinatorConfig

@@ -10,9 +10,9 @@ from typing import Any
 
 from attrs import define, field
 
+from streams.core.blocks.records import TaskId
+from streams.core.concurrency.threads import ThreadKilled
 from streams.core.errors import StateLockedError
-from streams.core.records import TaskId
-from streams.core.threads import ThreadKilled
 from streams.runtime import CHANGELOG_POSITION
 from streams.state import EngineBatch, MemoryEngine, StoreSpec, open_store
 from streams.testing.simulation.scheduler import SimProcess

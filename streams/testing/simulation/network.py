@@ -16,8 +16,8 @@ from attrs import define, field
 from streams.clients import Backoff
 from streams.clients.tcp.channel import Channel, ChannelConfig, Item
 from streams.clients.tcp.connection import ClusterConnection, ConnectionConfig
-from streams.core.address import parse_address
-from streams.core.threads import ThreadKilled
+from streams.core.concurrency.threads import ThreadKilled
+from streams.core.http.address import parse_address
 from streams.protocol.messages import Produce
 from streams.protocol.request import Request, Response
 from streams.protocol.wire.framing import MAX_FRAME_BYTES

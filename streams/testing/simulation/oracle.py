@@ -5,10 +5,10 @@ from functools import partial
 from typing import cast
 
 from streams.bounded import RowReader, run_bounded
+from streams.core.blocks.partitioning import partitions_for
+from streams.core.blocks.records import Block
 from streams.core.errors import ConfigError
-from streams.core.partitioning import partitions_for
-from streams.core.records import Block
-from streams.core.settings import Settings
+from streams.core.settings.settings import Settings
 from streams.testing.simulation.conditions import Row, Scenario
 from streams.testing.simulation.outcome import KeyRows, OutputPlace
 

@@ -5,7 +5,7 @@ from itertools import zip_longest
 
 from attrs import define, field, frozen
 
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.testing.simulation.brokers import SimBroker
 from streams.testing.simulation.processes import Machine
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from attrs import define, field
 
-from streams.core.calls import SteppedLoop
-from streams.core.config import StreamsConfig
+from streams.core.blocks.records import TopicPartition
+from streams.core.concurrency.calls import SteppedLoop
 from streams.core.errors import BrokerError, ClientClosedError, StreamsError
 from streams.core.metrics import Metrics
-from streams.core.records import TopicPartition
+from streams.core.settings.config import StreamsConfig
 from streams.dsl import TopologySource, build_topology
 from streams.protocol.wire.framing import MAX_FRAME_BYTES
 from streams.runtime import Environment, ExceptionResponse, Instance, InstanceListeners, State, Task

@@ -13,7 +13,7 @@ import greenlet
 from attrs import define, field
 
 from streams.core.clock import VirtualClock
-from streams.core.threads import Signal, ThreadKilled, Worker
+from streams.core.concurrency.threads import Signal, ThreadKilled, Worker
 
 
 @define(eq=False)

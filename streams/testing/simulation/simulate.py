@@ -10,11 +10,11 @@ from typing import Any, Unpack
 from attrs import evolve, frozen
 
 from streams.core.arguments import InputRow, checked_count, checked_row, checked_time
-from streams.core.config import StreamsConfig, setting_name
+from streams.core.blocks.records import NO_TIMESTAMP, TopicPartition
 from streams.core.errors import ConfigError, TopologyError
-from streams.core.records import NO_TIMESTAMP, TopicPartition
-from streams.core.settings import Settings
-from streams.core.timestamps import FromValue
+from streams.core.event_time.timestamps import FromValue
+from streams.core.settings.config import StreamsConfig, setting_name
+from streams.core.settings.settings import Settings
 from streams.core.topic import Topic, TopicLike, meant, topic_names, typed_topic
 from streams.dsl import TopologySource, build_topology
 from streams.runtime import out_of_step, steps, tuned_collector

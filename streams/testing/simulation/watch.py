@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from attrs import define, field
 
-from streams.core.records import TaskId, TopicPartition
+from streams.core.blocks.records import TaskId, TopicPartition
 from streams.group import GroupState, decode_assignment, decode_subscription
 from streams.group.states import Group
 from streams.group.streams_group import StreamsGroup, StreamsTask

@@ -11,8 +11,8 @@ from random import Random
 from typing import Any
 
 from streams.broker import Broker
-from streams.core.config import StreamsConfig
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
+from streams.core.settings.config import StreamsConfig
 from streams.dsl import build_topology
 from streams.group import CoordinatorConfig
 from streams.protocol.request import Request

@@ -11,7 +11,7 @@ from attrs import define, field, frozen
 
 from streams.connect import Guarantee, SinkBlock, SinkConnector, SinkFencedError
 from streams.core.clock import SystemClock
-from streams.core.threads import SystemThreads
+from streams.core.concurrency.threads import SystemThreads
 from streams.core.topic import Topic
 
 

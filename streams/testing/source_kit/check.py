@@ -12,8 +12,8 @@ from attrs import define, field, frozen
 from streams.broker import EmbeddedBroker
 from streams.clients import Consumer, TcpCluster
 from streams.connect import SourceConnector, SourceWorker
+from streams.core.blocks.records import TopicPartition
 from streams.core.errors import ConfigError, StreamsError
-from streams.core.records import TopicPartition
 from streams.core.topic import Topic
 from streams.protocol.transport import Cluster
 from streams.testing.source_kit.faults import FaultyCluster, FaultySource, SourceFault, SourceStep

@@ -9,7 +9,7 @@ from typing import Any
 from attrs import define, field, frozen
 
 from streams.connect import Position, SourceBlock, SourceConnector
-from streams.core.threads import SystemThreads
+from streams.core.concurrency.threads import SystemThreads
 from streams.core.topic import Topic
 from streams.protocol.messages import EndTxn
 from streams.protocol.request import Request

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from streams import Admin, State, Streams
-from streams.core.threads import SystemThreads, Worker
+from streams.core.concurrency.threads import SystemThreads, Worker
 from streams.runtime import tuned_collector
 from tests.bench.peers.meter import Meter
 from tests.bench.peers.queries import QUERIES, records_in, records_processed

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from streams.broker import EmbeddedBroker
-from streams.core.records import Block, TopicPartition
+from streams.core.blocks.records import Block, TopicPartition
 from streams.protocol import batch
 from streams.protocol.wire import Fields, encode_request, read_response
 from tests.waiting import WATCHDOG_S

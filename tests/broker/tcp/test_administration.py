@@ -2,7 +2,7 @@
 
 import pytest
 
-from streams.core.records import Block, TopicPartition
+from streams.core.blocks.records import Block, TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import OffsetAndMetadata, OffsetCommit
 from streams.protocol.wire.apis import APIS
@@ -392,7 +392,7 @@ def test_offsets_of_members_of_another_kind_are_kept(client, broker):
 
 
 def test_a_repeated_batch_is_there_once(client):
-    from streams.core.records import ProducerStamp
+    from streams.core.blocks.records import ProducerStamp
     from streams.protocol import batch
 
     producer = client.call(INIT_PRODUCER_ID, 1, transactional_id=None, transaction_timeout_ms=0)
@@ -404,7 +404,7 @@ def test_a_repeated_batch_is_there_once(client):
 
 
 def test_a_producer_s_batch_without_sequence_is_refused(client):
-    from streams.core.records import ProducerStamp
+    from streams.core.blocks.records import ProducerStamp
     from streams.protocol import batch
 
     data = batch.encode(Block([None], [b"a"], [0], producer=ProducerStamp(1, 0, -1)), 0)

@@ -14,10 +14,10 @@ import time
 
 import pytest
 
-from streams.broker.limits import FETCH_BYTES, REQUEST_ITEMS, REQUESTS_AT_ONCE, SCARCE_FETCH_BYTES, UNSENT_BYTES
+from streams.broker.logs.limits import FETCH_BYTES, REQUEST_ITEMS, REQUESTS_AT_ONCE, SCARCE_FETCH_BYTES, UNSENT_BYTES
 from streams.broker.tcp import Address, Limits, connection
 from streams.broker.tcp.listener import Listener
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from tests import programs, waiting
 from tests.broker.tcp.by_hand import API_VERSIONS, METADATA, Client, row_of, values_in

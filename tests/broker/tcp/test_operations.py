@@ -2,7 +2,7 @@
 
 import pytest
 
-from streams.core.records import Block, ProducerStamp
+from streams.core.blocks.records import Block, ProducerStamp
 from streams.protocol import batch
 from streams.protocol.error_codes import ErrorCode
 from tests.broker.tcp.by_hand import Client, values_in

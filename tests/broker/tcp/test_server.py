@@ -16,12 +16,12 @@ import google_crc32c
 import pytest
 
 from streams import Consumer, EmbeddedBroker, Producer
-from streams.broker.limits import MAX_WAIT_MS
+from streams.broker.logs.limits import MAX_WAIT_MS
 from streams.broker.tcp import Address, Limits
 from streams.broker.tcp.listener import Listener
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.clock import VirtualClock
 from streams.core.errors import BrokerError, ConfigError
-from streams.core.records import Block, TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.wire import encode_request
 from tests import programs, waiting

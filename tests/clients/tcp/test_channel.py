@@ -8,9 +8,9 @@ from attrs import define, evolve, field
 from streams.clients.network import Backoff, Network
 from streams.clients.tcp.channel import Channel, ChannelConfig, Item
 from streams.clients.tcp.connection import ClusterConnection, ConnectionConfig
-from streams.core.address import Address
 from streams.core.clock import VirtualClock
 from streams.core.errors import StreamsError
+from streams.core.http.address import Address
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import Heartbeat, HeartbeatResponse, JoinGroup, SyncGroup
 from streams.protocol.messages import Fetch, Metadata, MetadataResponse

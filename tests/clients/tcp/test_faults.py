@@ -15,8 +15,8 @@ from streams.broker.tcp import Users
 from streams.clients import Admin, Consumer, Producer
 from streams.clients.errors import AuthenticationError, DisconnectedError
 from streams.clients.tcp import Security, TcpCluster
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.errors import BrokerError, ConfigError, UnreadableBatchError
-from streams.core.records import Block, TopicPartition
 from streams.protocol import batch
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import TopicMetadata

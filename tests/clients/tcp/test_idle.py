@@ -5,7 +5,7 @@ import logging
 from streams.broker import EmbeddedBroker
 from streams.broker.tcp import Limits
 from streams.clients import Consumer
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 
 
 def test_the_end_of_an_idle_connection_is_no_warning(caplog):

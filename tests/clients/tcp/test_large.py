@@ -10,9 +10,9 @@ import pytest
 from streams.broker import EmbeddedBroker
 from streams.broker.tcp import Limits
 from streams.clients import Producer
-from streams.clients.sender import _REQUEST_BYTES
+from streams.clients.producer.sender import _REQUEST_BYTES
 from streams.clients.tcp import TcpCluster
-from streams.core.chunking import chunks_by_size
+from streams.core.blocks.chunking import chunks_by_size
 from streams.core.errors import RecordTooLargeError
 from tests.waiting import WATCHDOG_MS
 

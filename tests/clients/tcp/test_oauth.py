@@ -15,10 +15,10 @@ from streams.clients.errors import AuthenticationError
 from streams.clients.tcp import TcpCluster
 from streams.clients.tcp.credentials import Credentials
 from streams.clients.tcp.security import bearer_exchange
+from streams.core.blocks.records import TopicPartition
 from streams.core.clock import SystemClock, VirtualClock
 from streams.core.errors import BrokerError, ConfigError
-from streams.core.oauth import claims_of
-from streams.core.records import TopicPartition
+from streams.core.http.oauth import claims_of
 from streams.protocol.admin_messages import SaslAuthenticate, SaslHandshake
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import TopicSpec

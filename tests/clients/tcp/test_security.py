@@ -11,9 +11,9 @@ from streams.clients import Admin, Consumer, Producer
 from streams.clients.errors import AuthenticationError, DisconnectedError
 from streams.clients.tcp import Security, TcpCluster
 from streams.clients.tcp.security import sasl_exchange
+from streams.core.blocks.records import TopicPartition
 from streams.core.clock import SystemClock
 from streams.core.errors import BrokerError, ConfigError
-from streams.core.records import TopicPartition
 from streams.protocol.messages import TopicSpec
 from tests.kafka.secured import USERS, Certificates, SecuredNode
 from tests.waiting import WATCHDOG_MS, WATCHDOG_S, until, until_raised

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from streams.core.blocks.records import TaskId
 from streams.core.clock import VirtualClock
 from streams.core.metrics import DropReason, MetricPlace, Metrics, RecordingLevel, table
-from streams.core.records import TaskId
 
 A, B = TaskId(0, 0), TaskId(0, 1)
 

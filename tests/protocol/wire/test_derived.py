@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import streams
 from streams.broker import EmbeddedBroker
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.protocol.admin_messages import ApiVersions, SaslAuthenticate, SaslHandshake
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.request import ClientInformation, RequestFor, Response, response_type

@@ -14,7 +14,7 @@ from kio.records.schema import NewRecordBatch, Record, RecordHeader
 from kio.records.writers import write_new_batch
 from kio.static.primitive import TZAwareMicros, i8, i16, i32, i64
 
-from streams.core.records import Block, ProducerStamp
+from streams.core.blocks.records import Block, ProducerStamp
 from streams.protocol import batch
 from streams.protocol.batch import CorruptBatchError, InvalidBatchError
 from streams.protocol.compression import CODECS, codec_number, compress

@@ -3,8 +3,8 @@
 import pytest
 from attrs import evolve
 
-from streams.core.address import Address
-from streams.core.records import Block, ProducerStamp, TopicPartition
+from streams.core.blocks.records import Block, ProducerStamp, TopicPartition
+from streams.core.http.address import Address
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
     ConsumerGroupDescribe,

@@ -8,9 +8,9 @@ from random import Random
 from attrs import define, field
 
 from streams.clients import Consumer, RebalanceListener, SubscriptionPattern
-from streams.clients.topic_subscription import Topics
+from streams.clients.consumer.topic_subscription import Topics
+from streams.core.blocks.records import TopicPartition
 from streams.core.errors import BrokerError
-from streams.core.records import TopicPartition
 from streams.group import CoordinatorConfig, GroupState
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import OffsetCommit, OffsetCommitResponse

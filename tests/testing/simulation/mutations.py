@@ -7,34 +7,37 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from streams.broker.producers import ProducerLedger
+from streams.broker.logs.producers import ProducerLedger
 from streams.broker.transactions import TransactionCoordinator
-from streams.clients import fetcher
-from streams.clients.accumulator import Accumulator
+from streams.clients.consumer import fetcher
+from streams.clients.consumer.fetch_session import Asked, FetchSession
 from streams.clients.errors import DisconnectedError, RequestTimeoutError
-from streams.clients.fetch_session import Asked, FetchSession
 from streams.clients.network import Backoff, Network
-from streams.clients.sender import Sender
+from streams.clients.producer.accumulator import Accumulator
+from streams.clients.producer.sender import Sender
+from streams.clients.producer.transactor import Transactor
 from streams.clients.tcp.channel import Channel
-from streams.clients.transactor import Transactor
-from streams.dsl.operators import asof_join, early, own_windows
-from streams.dsl.operators.in_flight import RecordsInFlight
+from streams.dsl.processing import early_processor as early
+from streams.dsl.processing import own_window_processor as own_windows
+from streams.dsl.processing.in_flight import RecordsInFlight
+from streams.dsl.processing.joins import asof_join_processor as asof_join
 from streams.group.coordinator import Coordinator
 from streams.group.member import Member, MemberState
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import JoinGroup, SyncGroup
 from streams.protocol.messages import AddPartitionsToTxnResponse, EndTxn, EndTxnResponse, Produced, ProduceResponse
-from streams.runtime import assignment, restore
-from streams.runtime.calls import TaskCalls
-from streams.runtime.committing import Committer
-from streams.runtime.idle import IdleClose, IdleGroup
-from streams.runtime.queues import TaskQueues
-from streams.runtime.sharing import Sharing
-from streams.runtime.task import Task
-from streams.runtime.task_set import TaskSet
-from streams.runtime.thread import StreamThread
+from streams.runtime.assignment import assignment
+from streams.runtime.plan.sharing import Sharing
+from streams.runtime.stores import restore
+from streams.runtime.tasks.calls import TaskCalls
+from streams.runtime.tasks.idle import IdleClose, IdleGroup
+from streams.runtime.tasks.queues import TaskQueues
+from streams.runtime.tasks.task import Task
+from streams.runtime.threads.committing import Committer
+from streams.runtime.threads.task_set import TaskSet
+from streams.runtime.threads.thread import StreamThread
 from streams.state import Store
-from streams.state.expiring import ExpiringLayout
+from streams.state.views.expiring import ExpiringLayout
 
 
 @contextmanager

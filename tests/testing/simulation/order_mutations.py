@@ -10,15 +10,15 @@ from functools import wraps
 from itertools import accumulate
 from typing import Any
 
-from streams.clients.accumulator import Parcel
-from streams.core.records import Lanes
-from streams.runtime.backpressure import Backpressure, _Output
-from streams.runtime.committing import Committer
-from streams.runtime.lane_queue import PartitionLanes
-from streams.runtime.outbox import Outbox
-from streams.runtime.progress import Hold, ProgressBoard, _Entry
-from streams.runtime.task import Task
-from streams.runtime.thread import StreamThread
+from streams.clients.producer.accumulator import Parcel
+from streams.core.blocks.records import Lanes
+from streams.runtime.in_step.backpressure import Backpressure, _Output
+from streams.runtime.tasks.lane_queue import PartitionLanes
+from streams.runtime.tasks.outbox import Outbox
+from streams.runtime.tasks.progress import Hold, ProgressBoard, _Entry
+from streams.runtime.tasks.task import Task
+from streams.runtime.threads.committing import Committer
+from streams.runtime.threads.thread import StreamThread
 from tests.runtime import test_progress
 from tests.testing.simulation import mutations
 

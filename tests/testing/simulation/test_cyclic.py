@@ -2,7 +2,7 @@
 
 import pytest
 
-from streams.dsl.operators import foreign_key
+from streams.dsl.processing.joins import foreign_key_processor as foreign_key
 from tests.testing.simulation.cyclic import differences, from_files, topology_of
 
 #: Worlds of several topologies, with both guarantees.

@@ -15,7 +15,7 @@ import pytest
 from attrs import evolve
 
 from streams import ConfigError, Processor, Producer, StreamsBuilder, TimeWindows, TopologyError
-from streams.core.virtual_loop import VirtualLoop
+from streams.core.concurrency.virtual_loop import VirtualLoop
 from streams.testing import SimulationError, simulate
 from streams.testing.simulation.conditions import Arrival, Conditions, Scenario, in_order_of_topics
 from streams.testing.simulation.outcome import OutputPlace

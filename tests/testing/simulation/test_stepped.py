@@ -5,7 +5,7 @@ import gc
 import pytest
 
 from streams import ConfigError, StreamsBuilder
-from streams.runtime.lane_queue import PartitionLanes
+from streams.runtime.tasks.lane_queue import PartitionLanes
 from streams.testing import SimulationError, simulate
 from tests.testing.simulation import order_mutations
 from tests.testing.simulation.stepped import GUARANTEES, differences, from_files, topology_of

@@ -19,7 +19,7 @@ from streams import (
     key_value_store,
     time_windowed,
 )
-from streams.core.settings import Settings
+from streams.core.settings.settings import Settings
 from streams.testing import SimulationReport, simulate
 
 SECOND = timedelta(seconds=1)

@@ -11,8 +11,8 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from attrs import Factory, evolve, field, frozen
 
+from streams.core.blocks.records import TopicPartition
 from streams.core.errors import BrokerError
-from streams.core.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode, error_code
 from streams.protocol.request import ClientInformation, Request
 from streams.protocol.wire.errors import UnsupportedVersionError

@@ -21,7 +21,7 @@ from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 import attrs
 
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode, error_code
 from streams.protocol.request import response_type
 from streams.protocol.wire.fields import Api, Array, Field, Fields, Fixed, Struct, Text, Type

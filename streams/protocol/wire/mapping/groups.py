@@ -5,7 +5,7 @@ from typing import Any
 
 from attrs import evolve
 
-from streams.core.records import TopicPartition
+from streams.core.blocks.records import TopicPartition
 from streams.protocol.admin_messages import NO_OPERATIONS
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (

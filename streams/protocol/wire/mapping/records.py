@@ -7,8 +7,8 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.errors import BrokerError
-from streams.core.records import Block, TopicPartition
 from streams.protocol.batch import COMPRESSION_MASK, LOG_APPEND_TIME, CorruptBatchError
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import (

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from attrs import evolve
 
-from streams.core.address import Address
+from streams.core.http.address import Address
 from streams.protocol.admin_messages import (
     NO_OPERATIONS,
     ConfigSource,

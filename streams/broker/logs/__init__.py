@@ -1,0 +1,1 @@
+"""The log of a partition: storage, recovery, retention and compaction."""

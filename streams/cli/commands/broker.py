@@ -1,0 +1,179 @@
+"""``streams broker``: run the embedded broker as a server for any Kafka client."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streams.cli.mistakes import FAILED, UsageError
+from streams.cli.options import Commands, add_settings, number_of, partition_count, texts_of
+from streams.cli.serving import announce
+
+if TYPE_CHECKING:
+    from streams.broker import ServerTls
+    from streams.broker.registry import RegistryServer
+
+LISTEN = "127.0.0.1:9092"
+
+
+def add_parser(commands: Commands) -> None:
+    """Add ``streams broker`` and its arguments to the program."""
+    parser = commands.add_parser(
+        "broker",
+        help="serve a broker that speaks Kafka's protocol",
+        description="Serve a broker that speaks Kafka's protocol, until SIGINT or SIGTERM.",
+    )
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        default=LISTEN,
+        help=f"where to listen; port 0 is a free one (default {LISTEN})",
+    )
+    parser.add_argument("--advertise", metavar="HOST:PORT", help="address given to clients (default: where it listens)")
+    parser.add_argument(
+        "--registry", metavar="HOST:PORT", help="also serve a schema registry there, such as 127.0.0.1:8081"
+    )
+    parser.add_argument("--data", metavar="DIR", help="folder that keeps everything (default: memory)")
+    parser.add_argument(
+        "--fsync",
+        choices=("never", "commit", "always"),
+        default="never",
+        help="when files are synced to disk: never (a power failure may lose records, a killed broker loses none), "
+        "with every commit of offsets, always (default never)",
+    )
+    parser.add_argument(
+        "--maintenance-interval",
+        metavar="MS",
+        type=number_of("milliseconds", 1),
+        default=300_000,
+        help="milliseconds between two passes of retention and compaction (default 300000)",
+    )
+    parser.add_argument(
+        "--repair",
+        choices=("show", "perform"),
+        nargs="?",
+        const="show",
+        help="do not serve: show which records of damaged logs in --data are lost; 'perform' rewrites these logs "
+        "without them, and keeps the damaged files as .damaged",
+    )
+    parser.add_argument("--tls-cert", metavar="FILE", help="certificate chain (PEM); enables TLS")
+    parser.add_argument("--tls-key", metavar="FILE", help="its key (PEM), unless it is in the same file")
+    parser.add_argument("--tls-key-password-file", metavar="FILE", help="file of the password of an encrypted key")
+    parser.add_argument(
+        "--tls-client-ca",
+        metavar="FILE",
+        help="authorities (PEM) of clients, which then need a certificate that one of them has issued",
+    )
+    parser.add_argument(
+        "--users", metavar="FILE", help="lines of NAME:PASSWORD: clients have to authenticate (SASL PLAIN, SCRAM)"
+    )
+    parser.add_argument("--rack", metavar="NAME", help="rack or zone that clients are told (default: none)")
+    parser.add_argument(
+        "--partitions",
+        metavar="N",
+        type=partition_count,
+        default=1,
+        help="partition count of topics created without one (default 1)",
+    )
+    parser.add_argument("--no-auto-create", action="store_true", help="do not create topics that clients request")
+    add_settings(parser, "a setting of groups with Kafka's name, such as group.initial.rebalance.delay.ms=3000")
+    parser.set_defaults(execute=execute)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Serve the embedded broker until SIGINT or SIGTERM."""
+    from streams import EmbeddedBroker
+    from streams.broker.logs import descriptors
+    from streams.group import CoordinatorConfig
+    from streams.runtime.instance import collector
+
+    tls = _tls_of(options)
+    groups = CoordinatorConfig.of(texts_of(options))
+    if options.repair:
+        return _repair(options)
+    # Idle clients must not exhaust the file descriptors; only a program may change the limits of its process.
+    descriptors.raise_limit()
+    with EmbeddedBroker(
+        options.data,
+        default_partitions=options.partitions,
+        auto_create_topics=not options.no_auto_create,
+        fsync=options.fsync,
+        maintenance_interval_ms=options.maintenance_interval,
+        serves_damaged=True,
+        rack=options.rack,
+        group_config=groups,
+    ) as broker:
+        server = broker.serve(
+            options.listen,
+            advertise=options.advertise,
+            tls=tls,
+            users=options.users,
+        )
+        registry = broker.serve_registry(options.registry) if options.registry else None
+        # Batches in memory are many objects without reference cycles, which the garbage collector would scan.
+        collector.tune()
+        try:
+            announce(server, f"data in {options.data}" if options.data else "in memory", has_users=bool(options.users))
+            if registry is not None:
+                _announce_registry(registry)
+            server.wait()
+        except KeyboardInterrupt:
+            # SIGINT or SIGTERM is the normal end.
+            print("streams: broker stops", file=sys.stderr)
+        finally:
+            collector.restore()
+    return 0
+
+
+def _tls_of(options: argparse.Namespace) -> "ServerTls | None":
+    """Return the TLS files of the listener, or None without TLS.
+
+    Raises:
+        UsageError: the certificate is missing, or the file of the password cannot be read.
+    """
+    from streams.broker import ServerTls
+
+    if not options.tls_cert:
+        others = ("tls_key", "tls_key_password_file", "tls_client_ca")
+        if given := [name for name in others if getattr(options, name)]:
+            raise UsageError(f"--{given[0].replace('_', '-')} without --tls-cert: give the certificate too")
+        return None
+    password = ""
+    if path := options.tls_key_password_file:
+        try:
+            password = Path(path).read_text(encoding="utf-8").partition("\n")[0]
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--tls-key-password-file {path}: cannot be read; give a file of text") from error
+    return ServerTls(options.tls_cert, options.tls_key, password, options.tls_client_ca)
+
+
+def _repair(options: argparse.Namespace) -> int:
+    """Print the records lost in damaged logs, and repair the logs if requested; return 1 if damage remains."""
+    from streams.broker import repair_data
+
+    if options.data is None:
+        raise UsageError("--repair without --data: give the folder of the broker")
+    is_trial = options.repair == "show"
+    count = records = 0
+    for loss in repair_data(Path(options.data), is_trial=is_trial):
+        print(loss)
+        count = count + 1
+        records = records + loss.records
+    if not count:
+        print(f"streams: no log in {options.data} is damaged", file=sys.stderr)
+        return 0
+    if is_trial:
+        print(
+            f"streams: {count} damages, {records} offsets would be lost; nothing was changed. --repair perform "
+            "rewrites the logs without them and keeps the damaged files as .damaged",
+            file=sys.stderr,
+        )
+        return FAILED
+    print(f"streams: {count} damages repaired, {records} offsets lost", file=sys.stderr)
+    return 0
+
+
+def _announce_registry(registry: "RegistryServer") -> None:
+    print(f"streams: schema registry at {registry.url}", file=sys.stderr, flush=True)
+    if not registry.is_loopback:
+        print(f"streams: anybody who reaches {registry.url} may change schemas", file=sys.stderr)

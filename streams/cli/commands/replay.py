@@ -1,0 +1,349 @@
+"""``streams replay``: run a topology over history, on Spark or in local processes."""
+
+import argparse
+import json
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attrs import frozen
+
+from streams.cli.late import add_limit, limit_of, say_drops, status_of
+from streams.cli.mistakes import UsageError
+from streams.cli.options import (
+    Commands,
+    add_common,
+    add_history,
+    add_repeatable,
+    history_of,
+    number_of,
+    pairs,
+    settings_of,
+)
+
+if TYPE_CHECKING:
+    from streams.replay import ReplayProgress, ReplayResult
+
+_EXAMPLES = """examples:
+  streams replay shop.py --input 'orders=history/*.jsonl.gz' --output totals=totals.parquet
+  streams replay shop.py --input orders=archive/orders --output totals=- --executor local
+  streams replay shop.py --input "orders=sql:SELECT * FROM shop.orders WHERE day = '2026-03-01'" --output totals=-
+  streams replay shop.py --input orders=archive/orders --slices 1d --snapshot shop.snapshot
+  streams run shop.py --from-snapshot shop.snapshot --state-dir shop.state
+"""
+
+
+def add_parser(commands: Commands) -> None:
+    """Add ``streams replay`` and its arguments to the program."""
+    from streams.files import WRITTEN, listed
+
+    parser = commands.add_parser(
+        "replay",
+        help="run a topology over history",
+        description="Run a topology over history, on Spark or in local processes; then go live with its state.",
+        epilog="An input is a file, a folder, a pattern, an archive, kafka://HOST:PORT/TOPIC, a table that Spark "
+        "knows: table:NAME or sql:SELECT ..., or delta:FOLDER or iceberg:NAME, with @ and a version or time; "
+        f"outputs are {listed(WRITTEN)}, parquet:FOLDER, delta:FOLDER, iceberg:NAME or table:NAME.\n\n{_EXAMPLES}",
+    )
+    add_common(parser)
+    add_history(parser, executor="spark")
+    add_repeatable(
+        parser,
+        "--output",
+        "TOPIC=PATH",
+        "file that a topic is written to, or -, parquet:FOLDER, delta:FOLDER, iceberg:NAME, or table:NAME of Spark",
+    )
+    add_repeatable(
+        parser,
+        "--partition-by",
+        "TOPIC=COLUMN[,COLUMN]",
+        "columns of a folder or table: day is the UTC day of the event time; fields are value.NAME",
+    )
+    add_repeatable(parser, "--overwrite", "TOPIC", "replace the rows of the partitions that the topic writes to")
+    add_repeatable(parser, "--conf", "NAME=VALUE", "a setting of the Spark session that is started")
+    parser.add_argument(
+        "--archives",
+        metavar="FILE#FOLDER[,...]",
+        help="archives that executors unpack where they run, such as an environment of venv-pack (spark.archives)",
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="continue a replay in its folder, skipping completed calls"
+    )
+    parser.add_argument(
+        "--repair",
+        action="store_true",
+        help="with --resume: sort rows that came late into the history, and compute again what they change",
+    )
+    parser.add_argument(
+        "--keep-states",
+        metavar="N",
+        type=number_of("states", 1),
+        help="with --resume: slices whose states are kept for --repair; each run has at least one (default 7)",
+    )
+    parser.add_argument("--state-from", metavar="DIR", help="snapshot to continue from")
+    parser.add_argument("--snapshot", metavar="DIR", help="folder for the final state and outputs, to go live from")
+    parser.add_argument(
+        "--directory",
+        metavar="DIR",
+        help="folder to work in (default: below --snapshot; else .streams/replay/ID with --resume, or a temporary one)",
+    )
+    add_limit(parser)
+    parser.add_argument(
+        "--report", metavar="FILE", help="write a report as JSON: records, slices, late rows, repair, dropped records"
+    )
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="print what would be read, run and written, and what would not fit, and end; nothing is replayed",
+    )
+    parser.add_argument("--json", action="store_true", help="with --explain: print it as JSON")
+    parser.set_defaults(execute=execute)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Run the replay."""
+    from streams.cli.progress import shown
+    from streams.cli.scripts import Script, built, source
+    from streams.cli.topics import declared_output, declared_source, source_topics
+    from streams.core.clock import SystemClock
+    from streams.core.settings.config import StreamsConfig
+    from streams.files import open_output
+    from streams.replay import LateRecordsError, replay
+    from streams.replay.run.commits import partition_columns
+
+    script = Script.parse(options.script)
+    settings = settings_of(options)
+    settings.setdefault("application_id", options.application_id or script.application_id)
+    config = StreamsConfig.of(**settings)
+    limit = limit_of(options)
+    inputs = dict(pairs(options.input, "--input", "TOPIC=PATH"))
+    outputs = dict(pairs(options.output, "--output", "TOPIC=PATH"))
+    _check(options)
+    made = source(script)
+    topology = built(script, made, config)
+    for name in inputs:
+        declared_source(topology, name)
+    for name in sorted(source_topics(topology) - inputs.keys()):
+        print(f"streams: topic {name!r} has no --input: it gets no records", file=sys.stderr)
+    tables = _tables(options, outputs)
+    if options.explain:
+        return _explain(made, inputs, settings, options)
+    writers = {
+        name: open_output(declared_output(topology, name, config), path)
+        for name, path in outputs.items()
+        if name not in tables
+    }
+    for name, table in tables.items():
+        declared_output(topology, name, config)
+        # Checked again by the write, but hours of replay may lie before it.
+        partition_columns(topology, name, table.options["partition_by"])
+    clock = SystemClock()
+    started_ms = clock.monotonic_ms()
+    with shown(config.application_id) as show:
+        try:
+            result = replay(
+                made,
+                inputs,
+                directory=_folder(options, config.application_id),
+                resume=options.resume,
+                repair=options.repair,
+                **({"keep_states": options.keep_states} if options.keep_states else {}),
+                state_from=options.state_from,
+                max_dropped=limit.text,
+                progress=show and (lambda progress: show(state_of(progress))),
+                conf=_conf(options) or None,
+                **history_of(options),
+                **settings,
+            )
+        except LateRecordsError as error:
+            result = error.result  # The snapshot is complete; only the exit status differs.
+        except KeyboardInterrupt:
+            print(f"streams: {_resume_hint(options)}", file=sys.stderr)
+            raise
+    with result:
+        written = {name: writer.write(result.read(name)) for name, writer in writers.items()}
+        written |= {name: result.write(name, table.target, **table.options) for name, table in tables.items()}
+        if options.snapshot:
+            result.save(options.snapshot)
+        _report(result, options)
+        _summarize(result, outputs, written, options.snapshot, clock.monotonic_ms() - started_ms)
+        return status_of(result.late, limit)
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Check the combination of options.
+
+    Raises:
+        UsageError: options contradict each other.
+    """
+    if not options.input:
+        raise UsageError("a replay needs --input TOPIC=PATH: the history of at least one topic")
+    if options.snapshot and options.final_flush:
+        raise UsageError(
+            "--snapshot and --final-flush exclude each other: windows that were flushed at the end cannot continue live"
+        )
+    if options.repair and not options.resume:
+        raise UsageError("--repair continues the replay of earlier runs; give --resume, too")
+    if options.repair and options.explain:
+        raise UsageError("--explain makes no plan of a repair; leave --repair out")
+    if options.json and not options.explain:
+        raise UsageError("--json needs --explain")
+    for option in ("master", "conf", "archives"):
+        if getattr(options, option) and options.executor != "spark":
+            raise UsageError(f"--{option} is Spark's: give --executor spark too")
+
+
+def _report(result: "ReplayResult", options: argparse.Namespace) -> None:
+    """Write the report if ``--report`` is given, and print the command that repairs late rows, if any."""
+    from streams.replay.storage.places import Place
+
+    if options.report:
+        Place(options.report).write(json.dumps(result.to_json(), indent=1).encode() + b"\n")
+    if result.late_rows:
+        print(f"streams: {_repair_text()}", file=sys.stderr)
+
+
+def _explain(made: Any, inputs: Mapping[str, str], settings: Mapping[str, Any], options: argparse.Namespace) -> int:
+    """Print the explanation of the replay, without running it."""
+    from streams.replay import explain
+
+    names = ("executor", "master", "partitions", "slices", "since", "order")
+    given = {name: value for name, value in history_of(options).items() if name in names}
+    directory = options.directory or (options.snapshot and Path(options.snapshot) / "work")
+    conf = _conf(options) or None
+    found = explain(made, inputs, directory=directory, resume=options.resume, conf=conf, **given, **settings)
+    print(json.dumps(found.to_json(), indent=2) if options.json else found)
+    return 0
+
+
+def _conf(options: argparse.Namespace) -> dict[str, str]:
+    """Return the settings of the Spark session.
+
+    Raises:
+        UsageError: archives are given twice.
+    """
+    conf = dict(pairs(options.conf, "--conf", "NAME=VALUE"))
+    if options.archives and conf.setdefault("spark.archives", options.archives) != options.archives:
+        raise UsageError("--archives and --conf spark.archives differ: give all archives in one, with commas")
+    return conf
+
+
+@frozen
+class TableOutput:
+    """A folder or table to which a topic is written, with the other arguments of ``ReplayResult.write``."""
+
+    target: str
+    options: Mapping[str, Any]
+
+
+def _tables(options: argparse.Namespace, outputs: Mapping[str, str]) -> dict[str, TableOutput]:
+    """Return the outputs that are folders or tables.
+
+    Raises:
+        UsageError: an option for such outputs names another topic.
+    """
+    from streams.replay.lake.log import LAKE_PREFIXES
+
+    columns = dict(pairs(options.partition_by, "--partition-by", "TOPIC=COLUMN[,COLUMN]"))
+    found = {
+        name: TableOutput(
+            target,
+            {
+                "partition_by": tuple(filter(None, columns.get(name, "").split(","))),
+                "mode": "overwrite" if name in options.overwrite else "append",
+            },
+        )
+        for name, target in outputs.items()
+        if target.startswith(("parquet:", "table:", *LAKE_PREFIXES))
+    }
+    for option, names in (("--partition-by", columns), ("--overwrite", options.overwrite)):
+        for name in names:
+            if name not in found:
+                raise UsageError(f"{option} {name}: no --output writes this topic to a folder or table")
+    return found
+
+
+def _folder(options: argparse.Namespace, application_id: str) -> str | None:
+    """Return the working folder, in which a resumed run finds the results of the earlier run."""
+    if options.directory:
+        return str(options.directory)
+    if options.snapshot:
+        folder = Path(options.snapshot) / "work"
+        if folder.exists() and not options.resume:
+            _discard(folder)
+        return str(folder)
+    return str(Path(".streams") / "replay" / application_id) if options.resume else None
+
+
+def _resume_hint(options: argparse.Namespace) -> str:
+    """Return the message to print after an interrupt: whether and how the replay can be resumed."""
+    if not (options.directory or options.snapshot or options.resume):
+        return "nothing is kept of a replay without --directory or --snapshot; give one to be able to resume it"
+    given = sys.argv[1:] if options.resume else [*sys.argv[1:], "--resume"]
+    return f"completed work is kept; to continue: {shlex.join(['streams', *given])}"
+
+
+def _repair_text() -> str:
+    """Return the message after late rows: the command that computes the affected results again."""
+    given = [*sys.argv[1:], *(["--resume"] if "--resume" not in sys.argv else []), "--repair"]
+    return f"to compute again what late rows change: {shlex.join(['streams', *given])}"
+
+
+def _discard(folder: Path) -> None:
+    """Delete only the working files of an earlier replay into the same snapshot folder."""
+    import shutil
+
+    shutil.rmtree(folder)
+
+
+def state_of(progress: "ReplayProgress") -> str:
+    """Return the progress of a replay as one line."""
+    rate = progress.records * 1000 // max(1, progress.elapsed_ms)
+    where = "reading inputs" if progress.stage < 0 else f"stage {progress.stage + 1} of {progress.stages}"
+    pieces = f"slice {progress.slice} of {progress.slices}, " if progress.slices > 1 else ""
+    left = max(0, progress.records_total - progress.records)
+    rest = f", {left:,} left, about {_duration_text(left // rate)}" if left and rate else ""
+    link = f", {progress.link}" if progress.link else ""
+    return (
+        f"{pieces}{where}, task {progress.tasks_done} of {progress.tasks}, "
+        f"{progress.records:,} records, {rate:,}/s{rest}{link}"
+    )
+
+
+def _duration_text(seconds: int) -> str:
+    """Return a duration, in its largest units.
+
+    >>> _duration_text(42), _duration_text(150), _duration_text(7_260)
+    ('42 s', '2 min', '2 h 1 min')
+    """
+    minutes = seconds // 60
+    if not minutes:
+        return f"{seconds} s"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _summarize(
+    result: "ReplayResult",
+    outputs: Mapping[str, str],
+    written: Mapping[str, int],
+    snapshot: str | None,
+    elapsed_ms: int,
+) -> None:
+    """Print the dropped records and, on a terminal, the written outputs."""
+    if result.repaired is not None:
+        print(f"streams: {result.repaired}", file=sys.stderr)
+    say_drops(result.drops())
+    if result.slices_skipped:
+        slices = "slice was" if result.slices_skipped == 1 else "slices were"
+        print(f"streams: {result.slices_skipped:,} {slices} done before and skipped", file=sys.stderr)
+    if not sys.stderr.isatty():
+        return
+    for name, count in written.items():
+        target = "standard output" if outputs[name] == "-" else outputs[name]
+        print(f"{name}: {count:,} records to {target}", file=sys.stderr)
+    if snapshot:
+        print(f"snapshot: {os.fspath(snapshot)}", file=sys.stderr)
+    print(f"done in {elapsed_ms / 1000:.1f} s", file=sys.stderr)

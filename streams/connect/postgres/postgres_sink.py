@@ -1,0 +1,376 @@
+"""A sink into a table of Postgres, exactly once (extra ``postgres``).
+
+A commit is one transaction: it moves the positions, which fences other workers, copies the rows into a temporary
+table, and from there inserts, updates and deletes.
+Of the other packages, this module imports only ``core``; psycopg is imported on use.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from streams.connect.errors import ConnectError, SinkFencedError
+from streams.connect.postgres.postgres_client import PostgresClient, psycopg_for, server_message
+from streams.connect.protocol import Guarantee, SinkBlock
+from streams.connect.table_columns import ColumnType, TableColumn, TableShape, lost_table, table_shape
+from streams.core.errors import ConfigError
+from streams.core.topic import Topic
+
+if TYPE_CHECKING:
+    from psycopg import Connection, Cursor
+    from psycopg.sql import Composable
+
+_TYPES: Final[Mapping[ColumnType, str]] = {
+    ColumnType.TEXT: "text",
+    ColumnType.INTEGER: "bigint",
+    ColumnType.FLOAT: "double precision",
+    ColumnType.BOOLEAN: "boolean",
+    ColumnType.BYTES: "bytea",
+    ColumnType.TIMESTAMP: "timestamptz",
+    ColumnType.DATE: "date",
+    ColumnType.TIME: "time",
+    ColumnType.DECIMAL: "numeric",
+    ColumnType.UUID: "uuid",
+    ColumnType.JSON: "jsonb",
+}
+#: Characters that COPY reads as something else in its text format.
+_SPECIAL: Final = re.compile(r"[\\\t\n\r]")
+_ESCAPES: Final = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
+#: Number of the lock under which tables are created.
+_CREATION: Final = 0x73747265616D73
+
+
+class PostgresSink:
+    """Writes a topic to a table of Postgres, exactly once: positions are stored in the transaction of the rows.
+
+    With ``mode="upsert"`` the table has one row per key: a record inserts or updates it, and a tombstone deletes it.
+    With ``mode="append"`` each record is a row, and the fields of a tombstone are null.
+
+    Args:
+        dsn: the connection string, such as ``postgresql://user@host/database``, or ``host=... dbname=...``.
+        table: the name of the table, which may have a schema: ``sales.orders``.
+        mode: "upsert" or "append".
+        key: the names of the key columns, by default those of the key's fields, or ``key``.
+        timestamp: the name of a column for event times; none by default.
+        create: whether to create the table from the types of the topic if it is missing.
+        positions_table: the table of the positions, which is created.
+        transaction_timeout_ms: after how long the server ends a transaction of a worker that was suspended, or gives
+            up waiting for a lock, in milliseconds.
+
+    Raises:
+        ConfigError: psycopg is not installed, or an argument is invalid.
+    """
+
+    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
+
+    def __init__(
+        self,
+        dsn: str,
+        table: str,
+        *,
+        mode: Literal["upsert", "append"] = "upsert",
+        key: str | list[str] = "",
+        timestamp: str = "",
+        create: bool = False,
+        positions_table: str = "streams_positions",
+        transaction_timeout_ms: int = 60_000,
+    ) -> None:
+        self._psycopg = psycopg_for("PostgresSink")
+        if mode not in ("upsert", "append"):
+            raise ConfigError(f"PostgresSink: mode is 'upsert' or 'append', not {mode!r}")
+        self._dsn = dsn
+        self._table_name = table
+        self._is_upsert = mode == "upsert"
+        self._key = key
+        self._timestamp = timestamp
+        self._creates = create
+        sql = self._psycopg.sql
+        self._table: Composable = sql.Identifier(*table.split("."))
+        self._positions: Composable = sql.Identifier(*positions_table.split("."))
+        self._timeout_ms = transaction_timeout_ms
+        self._connection: Connection[Any] | None = None
+        self._connector = ""
+        self._topic = ""
+        self._shape = TableShape((), (), (), None)
+        #: Position of each partition in the database, None for none.
+        self._stored: dict[int, int | None] = {}
+        self._blocks: list[SinkBlock[Any, Any]] = []
+
+    def __repr__(self) -> str:
+        return f"PostgresSink(table={self._table_name!r})"
+
+    # --- protocol ---------------------------------------------------------------------
+
+    def open(self, connector: str, topic: Topic[Any, Any], partitions: Sequence[int]) -> Mapping[int, int]:
+        """Connect, create or check the table, and return the stored positions.
+
+        Raises:
+            ConfigError: the table does not exist, or is lost, has no such columns, or no unique index of the key
+                columns.
+        """
+        self.abort()
+        self._connector = connector
+        self._topic = topic.name
+        self._shape = table_shape(topic, self._key, self._timestamp)
+        if self._is_upsert and not self._shape.keys:
+            raise ConfigError(f"{self!r}: topic {topic.name!r} has no keys: declare key=, or give mode='append'")
+        connection = self._connected()
+        with connection.transaction(), connection.cursor() as cursor:
+            self._create_positions(cursor)
+            self._refuse_lost(cursor)
+            if self._creates:
+                self._create_table(cursor)
+            self._check_table(cursor)
+            self._create_stages(cursor)
+            found = self._found(cursor, partitions)
+        self._stored = {partition: found.get(partition) for partition in partitions}
+        return found
+
+    def write(self, block: SinkBlock[Any, Any]) -> None:
+        """Buffer a block until the next commit, so that a suspended worker holds no lock."""
+        self._blocks.append(block)
+
+    def commit(self) -> None:
+        """Write the blocks and their positions in one transaction.
+
+        Raises:
+            SinkFencedError: another worker has changed a stored position.
+            ConnectError: the database rejects a row, or a record has no key.
+        """
+        connection = self._connected()
+        stored = dict(self._stored)
+        try:
+            with connection.transaction(), connection.cursor() as cursor:
+                for block in self._blocks:
+                    self._move(cursor, block.partition, stored[block.partition], block.next_offset)
+                    stored[block.partition] = block.next_offset
+                for index, block in enumerate(self._blocks):
+                    if index and self._is_upsert:
+                        self._execute(cursor, "TRUNCATE streams_rows, streams_deleted")
+                    self._write(cursor, block)
+        except (self._psycopg.DataError, self._psycopg.IntegrityError, self._psycopg.ProgrammingError) as error:
+            raise ConnectError(f"{self!r}: the database rejects the rows: {server_message(error)}") from error
+        self._stored = stored
+        self._blocks.clear()
+
+    def abort(self) -> None:
+        """Discard the blocks written since the last commit."""
+        self._blocks.clear()
+
+    def is_retriable(self, error: Exception) -> bool:
+        """Whether an error concerns the connection, a lock, or the server's resources."""
+        return self._client().is_retriable(error)
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # --- inside -----------------------------------------------------------------------
+
+    def _client(self) -> PostgresClient:
+        return PostgresClient(self._psycopg, repr(self), self._dsn)
+
+    def _connected(self) -> "Connection[Any]":
+        if self._connection is not None and not self._connection.closed:
+            return self._connection
+        connection = self._client().connect(self._connector)
+        for name in ("idle_in_transaction_session_timeout", "lock_timeout"):
+            connection.execute("SELECT set_config(%s, %s, false)", [name, str(self._timeout_ms)])
+        # Positions are only moved if they are what they were, which needs no stricter level.
+        connection.isolation_level = self._psycopg.IsolationLevel.READ_COMMITTED
+        self._connection = connection
+        return connection
+
+    def _create_positions(self, cursor: "Cursor[Any]") -> None:
+        if self._columns_of(cursor, self._positions):
+            return
+        self._wait_for_other_creators(cursor)
+        self._execute(
+            cursor,
+            "CREATE TABLE IF NOT EXISTS {table} (connector text, topic text, partition integer, "
+            "next_offset bigint NOT NULL, PRIMARY KEY (connector, topic, partition))",
+            table=self._positions,
+        )
+
+    def _refuse_lost(self, cursor: "Cursor[Any]") -> None:
+        query = "SELECT FROM {positions} WHERE connector = %s AND topic = %s AND next_offset > 0 LIMIT 1"
+        self._execute(cursor, query, [self._connector, self._topic], positions=self._positions)
+        if cursor.fetchone() is not None and not self._columns_of(cursor, self._table):
+            raise lost_table(self, self._connector, self._topic, self._positions.as_string(cursor))
+
+    def _wait_for_other_creators(self, cursor: "Cursor[Any]") -> None:
+        """Wait for other sinks that create tables: with concurrent CREATE ... IF NOT EXISTS, one would fail."""
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_CREATION])
+
+    def _create_table(self, cursor: "Cursor[Any]") -> None:
+        self._wait_for_other_creators(cursor)
+        sql = self._psycopg.sql
+        parts = [
+            sql.SQL("{} " + _TYPES[column.type]).format(sql.Identifier(column.name)) for column in self._shape.columns
+        ]
+        if self._is_upsert:
+            parts.append(sql.SQL("PRIMARY KEY ({})").format(self._names(self._shape.keys)))
+        query = "CREATE TABLE IF NOT EXISTS {table} ({parts})"
+        self._execute(cursor, query, table=self._table, parts=sql.SQL(", ").join(parts))
+
+    def _check_table(self, cursor: "Cursor[Any]") -> None:
+        known = self._columns_of(cursor, self._table)
+        if not known:
+            raise ConfigError(f"{self!r}: the table does not exist; create it, or give create=True")
+        missing = [f"{column.name} {_TYPES[column.type]}" for column in self._shape.columns if column.name not in known]
+        if missing:
+            raise ConfigError(
+                f"{self!r}: the table has no column {missing[0].split(' ')[0]!r}; ALTER TABLE {self._table_name} "
+                + ", ".join(f"ADD COLUMN {column}" for column in missing)
+            )
+        if self._is_upsert and not self._has_unique_index(cursor):
+            names = ", ".join(column.name for column in self._shape.keys)
+            raise ConfigError(
+                f"{self!r}: an upsert needs a unique index: CREATE UNIQUE INDEX ON {self._table_name} ({names})"
+            )
+
+    def _columns_of(self, cursor: "Cursor[Any]", table: "Composable") -> set[str]:
+        cursor.execute(
+            "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+            [table.as_string(cursor)],
+        )
+        return {name for (name,) in cursor.fetchall()}
+
+    def _has_unique_index(self, cursor: "Cursor[Any]") -> bool:
+        cursor.execute(
+            "SELECT array_agg(attname::text) FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = "
+            "ANY(indkey) WHERE indrelid = to_regclass(%s) AND indisunique AND indpred IS NULL GROUP BY indexrelid",
+            [self._table.as_string(cursor)],
+        )
+        wanted = {column.name for column in self._shape.keys}
+        return any(set(names) == wanted for (names,) in cursor.fetchall())
+
+    def _create_stages(self, cursor: "Cursor[Any]") -> None:
+        """Create the temporary tables: one with all columns for rows, and one for the keys to delete."""
+        if not self._is_upsert:
+            return
+        for stage, columns in (("streams_rows", self._shape.columns), ("streams_deleted", self._shape.keys)):
+            self._execute(cursor, f"DROP TABLE IF EXISTS pg_temp.{stage}")
+            self._execute(
+                cursor,
+                f"CREATE TEMP TABLE {stage} ON COMMIT DELETE ROWS AS SELECT {{columns}} FROM {{table}} WITH NO DATA",
+                columns=self._names(columns),
+                table=self._table,
+            )
+
+    def _found(self, cursor: "Cursor[Any]", partitions: Sequence[int]) -> dict[int, int]:
+        self._execute(
+            cursor,
+            "SELECT partition, next_offset FROM {positions} "
+            "WHERE connector = %s AND topic = %s AND partition = ANY(%s)",
+            [self._connector, self._topic, list(partitions)],
+            positions=self._positions,
+        )
+        return dict(cursor.fetchall())
+
+    def _move(self, cursor: "Cursor[Any]", partition: int, expected: int | None, to: int) -> None:
+        """Update a stored position if it has the expected value; waits for another worker that is updating it."""
+        place = [self._connector, self._topic, partition]
+        if expected is None:
+            query = "INSERT INTO {positions} VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING"
+            values = [*place, to]
+        else:
+            query = (
+                "UPDATE {positions} SET next_offset = %s "
+                "WHERE connector = %s AND topic = %s AND partition = %s AND next_offset = %s"
+            )
+            values = [to, *place, expected]
+        self._execute(cursor, query, values, positions=self._positions)
+        if cursor.rowcount != 1:
+            raise SinkFencedError(
+                f"{self!r}: the position of {self._connector!r} in {self._topic}-{partition} is no longer {expected}: "
+                "another worker has written there"
+            )
+
+    def _write(self, cursor: "Cursor[Any]", block: SinkBlock[Any, Any]) -> None:
+        columns = self._shape.rows(block)
+        shape = self._shape
+        if not self._is_upsert:
+            self._copy(cursor, self._table, shape.columns, columns, range(len(block)))
+            return
+        kept, deleted = shape.last_by_key(block, columns, repr(self))
+        if deleted:
+            stage = self._psycopg.sql.Identifier("streams_deleted")
+            self._copy(cursor, stage, shape.keys, columns[: len(shape.keys)], deleted)
+            same = self._pairs(shape.keys, "{0}.{1} = streams_deleted.{1}")
+            self._execute(
+                cursor, "DELETE FROM {table} USING streams_deleted WHERE {same}", table=self._table, same=same
+            )
+        if kept:
+            self._copy(cursor, self._psycopg.sql.Identifier("streams_rows"), shape.columns, columns, kept)
+            rest = [column for column in shape.columns if column not in shape.keys]
+            self._execute(
+                cursor,
+                "INSERT INTO {table} ({names}) SELECT {names} FROM streams_rows ON CONFLICT ({keys}) DO "
+                + ("UPDATE SET {changes}" if rest else "NOTHING"),
+                table=self._table,
+                names=self._names(shape.columns),
+                keys=self._names(shape.keys),
+                changes=self._pairs(rest, "{1} = excluded.{1}", ", "),
+            )
+
+    def _copy(
+        self,
+        cursor: "Cursor[Any]",
+        table: "Composable",
+        columns: Sequence[TableColumn],
+        values: Sequence[Sequence[Any]],
+        indexes: Sequence[int],
+    ) -> None:
+        """Insert rows by COPY in the text format, which works for every column type with a text input."""
+        is_all = isinstance(indexes, range)
+        texts = [
+            _texts(column.type, found if is_all else [found[index] for index in indexes])
+            for column, found in zip(columns, values, strict=True)
+        ]
+        if not indexes:
+            return
+        data = "\n".join(map("\t".join, zip(*texts, strict=True)))
+        query = self._psycopg.sql.SQL("COPY {} ({}) FROM STDIN").format(table, self._names(columns))
+        with cursor.copy(query) as copy:
+            copy.write(data + "\n")
+
+    def _execute(
+        self, cursor: "Cursor[Any]", query: Any, values: Sequence[Any] | None = None, **parts: "Composable"
+    ) -> None:
+        cursor.execute(self._psycopg.sql.SQL(query).format(**parts), values)
+
+    def _names(self, columns: Sequence[TableColumn]) -> "Composable":
+        sql = self._psycopg.sql
+        names: Composable = sql.SQL(", ").join(sql.Identifier(column.name) for column in columns)
+        return names
+
+    def _pairs(self, columns: Sequence[TableColumn], form: str, between: str = " AND ") -> "Composable":
+        sql = self._psycopg.sql
+        pairs: Composable = sql.SQL(between).join(
+            sql.SQL(form).format(self._table, sql.Identifier(column.name)) for column in columns
+        )
+        return pairs
+
+
+def _texts(kind: ColumnType, column: Sequence[Any]) -> list[str]:
+    r"""Return a column in the text format of COPY: null is ``\N``."""
+    match kind:
+        case ColumnType.TEXT | ColumnType.JSON:
+            return ["\\N" if value is None else _escaped(value) for value in column]
+        case ColumnType.BYTES:
+            return ["\\N" if value is None else "\\\\x" + value.hex() for value in column]
+        case ColumnType.BOOLEAN:
+            return ["\\N" if value is None else "t" if value else "f" for value in column]
+        case ColumnType.TIMESTAMP | ColumnType.DATE | ColumnType.TIME:
+            return ["\\N" if value is None else value.isoformat() for value in column]
+        case _:
+            return ["\\N" if value is None else str(value) for value in column]
+
+
+def _escaped(text: str) -> str:
+    if _SPECIAL.search(text) is None:
+        return text
+    return _SPECIAL.sub(lambda found: _ESCAPES[found[0]], text)

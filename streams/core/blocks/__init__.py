@@ -1,0 +1,1 @@
+"""Records and blocks of records: loops over them, partitions and binary formats."""

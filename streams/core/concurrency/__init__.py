@@ -1,0 +1,1 @@
+"""Threads, event loops, and calls of functions on them."""

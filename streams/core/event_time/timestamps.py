@@ -1,0 +1,275 @@
+"""Event time of input records: extractors, and policies for invalid timestamps.
+
+Timestamps are extracted when a fetched block is added to the queue of its partition. An extractor is first called
+for a whole block; if the result is None, it is called for each record, so that the records before an invalid
+record are processed. A negative time means that the record is dropped and counted. The policies correspond to the
+``TimestampExtractor`` classes of Kafka Streams. This module imports only ``core.clock``, ``core.errors`` and
+``core.threads``.
+"""
+
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from types import NoneType
+from typing import Any, Literal, Protocol, SupportsIndex, TypeAlias, cast
+
+from attrs import frozen
+
+from streams.core.clock import Clock
+from streams.core.concurrency.threads import INTERRUPTIONS
+from streams.core.errors import InvalidTimestampError
+
+#: A user's extractor: (key, value, record timestamp, partition time) -> milliseconds or datetime.
+TimestampFunction: TypeAlias = Callable[[Any, Any, int, int], "int | datetime"]
+
+#: Names of the extractors that do not need a function.
+ExtractorName: TypeAlias = Literal["fail_on_invalid", "log_and_skip", "use_partition_time", "wall_clock"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_NAIVE = datetime(1970, 1, 1)
+_MAX_MS = (1 << 63) - 1
+
+
+class Extractor(Protocol):
+    """Determines the event time of records."""
+
+    def block(self, values: Sequence[Any], timestamps: Sequence[int]) -> Sequence[int] | None:
+        """Return the event times of a block, or None if ``one`` must be called for each record; never raises."""
+        ...
+
+    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
+        """Return the event time of one record; a negative time means that the record is dropped.
+
+        ``partition_time_ms`` is the highest time in the partition so far, -1 before the first record.
+
+        Raises:
+            InvalidTimestampError: the record has no valid time and the policy is to fail.
+        """
+        ...
+
+
+def to_milliseconds(time: object) -> int:
+    """Return a datetime (naive = UTC) or an integer as epoch milliseconds, rounded down.
+
+    >>> to_milliseconds(datetime(1970, 1, 1, 0, 0, 1))
+    1000
+
+    Raises:
+        TypeError: the value is neither a datetime nor an integer.
+        OverflowError: the time does not fit in 64 bits.
+    """
+    if isinstance(time, datetime):
+        since = time - (_EPOCH_NAIVE if time.tzinfo is None else _EPOCH)
+        # NaT of pandas is a datetime too: it equals nothing, and is no time.
+        if since == since:
+            return since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
+    if type(time) is not int:
+        if isinstance(time, bool) or not isinstance(time, SupportsIndex):
+            raise TypeError(
+                f"a timestamp must be a datetime or an int of epoch milliseconds, not {time!r} "
+                f"of type {type(time).__qualname__}"
+            )
+        time = operator.index(time)
+    if not -_MAX_MS <= time <= _MAX_MS:
+        raise OverflowError(f"timestamp {time} does not fit 64 bits")
+    return time
+
+
+def _all_valid(timestamps: Sequence[int]) -> Sequence[int] | None:
+    return timestamps if not timestamps or min(timestamps) >= 0 else None
+
+
+@frozen
+class FailOnInvalid:
+    """Uses the record timestamp; a negative timestamp is an error. This is the default."""
+
+    topic: str
+
+    def block(self, values: Sequence[Any], timestamps: Sequence[int]) -> Sequence[int] | None:
+        """Return the timestamps if all of them are valid, else None."""
+        return _all_valid(timestamps)
+
+    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
+        """Return the record's timestamp."""
+        if timestamp_ms < 0:
+            raise InvalidTimestampError(
+                f"topic {self.topic!r}: a record has the invalid timestamp {timestamp_ms}; declare "
+                "Topic(timestamp=...) or set default_timestamp_extractor to log_and_skip or use_partition_time"
+            )
+        return timestamp_ms
+
+
+@frozen
+class LogAndSkipInvalid:
+    """Uses the record timestamp; records with a negative timestamp are dropped and logged."""
+
+    topic: str
+
+    def block(self, values: Sequence[Any], timestamps: Sequence[int]) -> Sequence[int] | None:
+        """Return the timestamps if all of them are valid, else None."""
+        return _all_valid(timestamps)
+
+    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
+        """Return the record's timestamp, even if it is negative."""
+        return timestamp_ms
+
+
+@frozen
+class UsePartitionTime:
+    """Uses the record timestamp, or the partition time if the timestamp is negative."""
+
+    topic: str
+
+    def block(self, values: Sequence[Any], timestamps: Sequence[int]) -> Sequence[int] | None:
+        """Return the timestamps if all of them are valid, else None."""
+        return _all_valid(timestamps)
+
+    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
+        """Return the record's timestamp or the partition time."""
+        if timestamp_ms >= 0:
+            return timestamp_ms
+        if partition_time_ms < 0:
+            raise InvalidTimestampError(
+                f"topic {self.topic!r}: a record has the invalid timestamp {timestamp_ms}, and no record "
+                "before it gives its partition a time to use instead"
+            )
+        return partition_time_ms
+
+
+@frozen
+class WallClock:
+    """Uses the wall-clock time at which the timestamps of a block are extracted."""
+
+    clock: Clock
+
+    def block(self, values: Sequence[Any], timestamps: Sequence[int]) -> Sequence[int] | None:
+        """Return the same wall-clock time for all records of the block."""
+        return [self.clock.now_ms()] * len(timestamps)
+
+    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
+        """Return the wall-clock time."""
+        return self.clock.now_ms()
+
+
+@frozen
+class FromValue:
+    """Extracts the event time from the value with ``Topic(timestamp=...)``.
+
+    A tombstone has no value and keeps its record timestamp, which must be valid.
+    """
+
+    topic: str
+    function: Callable[[Any], "int | datetime"]
+
+    def block(self, values: Sequence[Any], timestamps: Sequence[int]) -> Sequence[int] | None:
+        """Return the event times of all values, or None if there is a tombstone or a time cannot be extracted."""
+        if NoneType in set(map(type, values)):
+            return None
+        return _block(lambda: map(self.function, values))
+
+    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
+        """Return the event time of the value; for a tombstone, the record timestamp."""
+        if value is None:
+            if timestamp_ms < 0:
+                raise InvalidTimestampError(
+                    f"topic {self.topic!r}: a tombstone has the invalid timestamp {timestamp_ms}, "
+                    "and no value from which to take its time"
+                )
+            return timestamp_ms
+        return _one(self.topic, value, lambda: self.function(value))
+
+
+@frozen
+class Custom:
+    """Extracts the event time with a user function of key, value, record timestamp and partition time."""
+
+    topic: str
+    function: TimestampFunction
+
+    def block(self, values: Sequence[Any], timestamps: Sequence[int]) -> Sequence[int] | None:
+        """Return None, because the partition time changes with each record."""
+        return None
+
+    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
+        """Return the event time that the user function returns for the record."""
+        return _one(self.topic, value, lambda: self.function(key, value, timestamp_ms, partition_time_ms))
+
+
+@frozen
+class Own:
+    """Extracts event times with an extractor of the application, whose failures and results are checked."""
+
+    topic: str
+    extractor: Extractor
+
+    def block(self, values: Sequence[Any], timestamps: Sequence[int]) -> Sequence[int] | None:
+        """Return the event times of all values, or None if the extractor returns None, fails or returns no times."""
+        times = _block(lambda: () if (given := self.extractor.block(values, timestamps)) is None else given)
+        return times if times is not None and len(times) == len(values) else None
+
+    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
+        """Return the event time that the extractor returns for the record."""
+        return _one(self.topic, value, lambda: self.extractor.one(key, value, timestamp_ms, partition_time_ms))
+
+
+def _block(extract: Callable[[], Iterable[Any]]) -> list[int] | None:
+    """Return the times of a block, or None if user code fails or a result is no time."""
+    try:
+        times = list(extract())
+        if set(map(type, times)) == {int} and min(times) >= -_MAX_MS and max(times) <= _MAX_MS:
+            return times
+        return list(map(to_milliseconds, times))
+    except INTERRUPTIONS:
+        raise
+    except BaseException:
+        return None  # ``one`` is called for each record instead, and raises the error.
+
+
+def _one(topic: str, value: object, extract: Callable[[], Any]) -> int:
+    """Return the time of one record.
+
+    Raises:
+        InvalidTimestampError: user code failed, or its result is no time.
+    """
+    try:
+        return to_milliseconds(extract())
+    except (InvalidTimestampError, *INTERRUPTIONS):
+        raise
+    except BaseException as error:
+        raise InvalidTimestampError(
+            f"topic {topic!r}: the timestamp extractor failed on a value of type {type(value).__qualname__}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
+_BUILT_IN = (FailOnInvalid, LogAndSkipInvalid, UsePartitionTime, WallClock, FromValue, Custom)
+
+
+def extractor_for(
+    topic: str,
+    *,
+    from_value: Callable[[Any], "int | datetime"] | None = None,
+    policy: ExtractorName | TimestampFunction | Extractor = "fail_on_invalid",
+    clock: Clock,
+) -> Extractor:
+    """Return the extractor for a topic: ``from_value`` of its declaration if given, or else ``policy``.
+
+    Raises:
+        ValueError: the policy is unknown.
+    """
+    if from_value is not None:
+        return FromValue(topic, from_value)
+    if isinstance(policy, str):
+        if policy == "fail_on_invalid":
+            return FailOnInvalid(topic)
+        if policy == "log_and_skip":
+            return LogAndSkipInvalid(topic)
+        if policy == "use_partition_time":
+            return UsePartitionTime(topic)
+        if policy == "wall_clock":
+            return WallClock(clock)
+        raise ValueError(f"unknown timestamp extractor {policy!r}")
+    if hasattr(policy, "block"):
+        extractor = cast(Extractor, policy)
+        return extractor if isinstance(extractor, _BUILT_IN) else Own(topic, extractor)
+    return Custom(topic, cast(Any, policy))

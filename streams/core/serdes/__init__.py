@@ -1,0 +1,1 @@
+"""Serdes: conversion between objects and bytes."""

@@ -1,0 +1,1 @@
+"""The operators of the fluent classes, which add nodes to the logical graph."""

@@ -1,0 +1,114 @@
+"""Aggregates of grouped streams and grouped tables, without windows.
+
+Each aggregate keeps one row per key in a timestamped or versioned store and forwards changes ``(new, old, is_latest)``.
+Records of a grouped stream without a key or value are dropped.  For a grouped table, the old row is subtracted before
+the new row is added (the order of KIP-904).
+"""
+
+from typing import Any
+
+from attrs import frozen
+
+from streams.core.blocks.records import Headers
+from streams.core.errors import StreamsError
+from streams.core.metrics import DropReason
+from streams.dsl.processing.drops import dropper
+from streams.dsl.processing.emission import table_emit
+from streams.dsl.processing.folds import Fold, TableFold
+from streams.dsl.processing.joins.getters import open_rows, open_updates
+from streams.topology import NodeContext, Process
+
+
+@frozen
+class StreamAggregate:
+    """The operator that folds all values of a key into one aggregate.
+
+    For a key without a row, the forwarded old value is the initial aggregate.  With a record cache, the old value is
+    the stored value, and a deletion has the timestamp of the record that caused it, as in Kafka Streams.
+    """
+
+    store: str
+    fold: Fold
+    send_old: bool = False
+
+    def bind(self, context: NodeContext) -> Process:
+        """Return the process function of one task."""
+        find, get, put = open_updates(context, self.store)
+        emit, is_cached = table_emit(context, self.store, self.send_old)
+        drop = dropper(context)
+        lost = context.side_output()
+        send_old = self.send_old or is_cached
+        initializer, aggregator = self.fold.initializer, self.fold.aggregator
+
+        def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
+            if key is None or value is None:
+                reason = DropReason.NULL_KEY if key is None else DropReason.NULL_VALUE
+                drop(reason, key, value, timestamp_ms, headers)
+                return
+            row = find(key)
+            if row is not None and row[0] is not None:
+                is_in_place = True
+                old, changed_ms = row
+            else:
+                is_in_place = False
+                row = get(key)
+                if row is None:
+                    old = initializer()
+                    changed_ms = timestamp_ms
+                else:
+                    old, changed_ms = row
+            new = aggregator(key, value, old)
+            if changed_ms < timestamp_ms or (is_cached and new is None):
+                changed_ms = timestamp_ms
+            if is_cached and row is None:
+                old = None
+            is_latest = put(key, new, changed_ms, is_in_place)
+            if is_latest is not None:
+                emit(key, new, old if send_old else None, changed_ms, headers, is_latest)
+            elif lost is not None:
+                # The store has counted it.
+                lost(DropReason.EXPIRED, key, value, timestamp_ms, headers)
+
+        return process
+
+
+@frozen
+class TableAggregate:
+    """The operator that folds the rows of a table, grouped by a new key."""
+
+    store: str
+    fold: TableFold
+    send_old: bool = False
+
+    def bind(self, context: NodeContext) -> Process:
+        """Return the process function of one task."""
+        get, put = open_rows(context, self.store)
+        emit, is_cached = table_emit(context, self.store, self.send_old)
+        send_old = self.send_old or is_cached
+        node = context.node
+        initializer, adder, subtractor = self.fold.initializer, self.fold.adder, self.fold.subtractor
+
+        def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
+            if key is None:
+                raise StreamsError(
+                    f"node {node!r}: a row of a grouped table has no key; give group_by a key that is never None"
+                )
+            added, removed, _ = change
+            row = get(key)
+            aggregate = old = None if row is None else row[0]
+            changed_ms = timestamp_ms
+            if row is not None and row[1] > timestamp_ms and (added is not None or removed is not None):
+                changed_ms = row[1]
+            if removed is not None and old is not None:
+                aggregate = subtractor(key, removed, old)
+            if added is not None:
+                if aggregate is None:
+                    aggregate = initializer()
+                aggregate = adder(key, added, aggregate)
+            is_latest = put(key, aggregate, changed_ms)
+            if is_cached and aggregate is None:
+                changed_ms = timestamp_ms
+            if is_latest is not None:
+                emit(key, aggregate, old if send_old else None, changed_ms, headers, is_latest)
+
+        return process

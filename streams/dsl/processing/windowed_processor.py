@@ -1,0 +1,207 @@
+"""Aggregates over time windows: tumbling, hopping and unlimited windows.
+
+A record updates each of its open windows.  A window is open while its end is after stream time minus the
+grace period.  Results are emitted with every update, or once when the window closes.  A value of None is
+aggregated like any other value; a result of None deletes the window (KIP-328, KIP-825).
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from attrs import frozen
+
+from streams.core.blocks.loops import windowed
+from streams.core.blocks.records import Headers
+from streams.core.event_time.windows import FixedWindows, SlidingWindows, TimeWindows
+from streams.core.inlining import inlined
+from streams.core.metrics import DropReason
+from streams.dsl.processing.drops import dropper
+from streams.dsl.processing.emission import Emit, emit_nothing, table_emit
+from streams.dsl.processing.finals import measured, restored_emitted_time
+from streams.dsl.processing.folds import Fold
+from streams.dsl.processing.sliding_processor import SlidingAggregate
+from streams.dsl.processing.window_objects import MAX_TIME, WindowMemo
+from streams.topology import Lost, NodeContext, Process, StreamTime
+
+
+@frozen
+class WindowAggregate:
+    """The operator that folds the values of each key and time window."""
+
+    store: str
+    windows: FixedWindows
+    fold: Fold
+    send_old: bool = False
+    emit_on_close: bool = False
+
+    @property
+    def keeps_back_ms(self) -> int:
+        """The maximum time in milliseconds by which the timestamp of a result may lag stream time."""
+        return self.windows.size_ms + self.windows.grace_ms if self.emit_on_close else 0
+
+    @property
+    def ignores_values(self) -> bool:
+        """Whether the aggregate is independent of the values of records, as for ``count``."""
+        return self.fold.ignores_values
+
+    def bind(self, context: NodeContext) -> Process:
+        """Return the process function of one task."""
+        windows = self.windows
+        on_close = self.emit_on_close
+        size_ms = windows.size_ms
+        starts_of = _starts(windows)
+        is_tumbling = isinstance(windows, TimeWindows) and windows.advance_ms == size_ms
+        drop = dropper(context)
+        time = context.stream_time()
+        # The retention, measured from the end of the window that starts with a record.
+        kept_ms = context.store(self.store).spec.retention_ms - size_ms
+        emitted = restored_emitted_time(context, self.store, time, windows.grace_ms) if on_close else StreamTime()
+        emit_closed = _closer(context, self, time, emitted)
+        update = self._updater(context, time, drop)
+
+        def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
+            if key is None:
+                drop(DropReason.NULL_KEY, key, value, timestamp_ms, headers)
+                return
+            if timestamp_ms > time.ms:
+                time.ms = timestamp_ms
+            if on_close and timestamp_ms - kept_ms >= emitted.ms:
+                # Storing this record would expire closed windows that are not emitted yet, so they are emitted first.
+                emit_closed(headers)
+            if is_tumbling:
+                update(key, value, timestamp_ms, timestamp_ms - timestamp_ms % size_ms, headers)
+            else:
+                for start_ms in starts_of(timestamp_ms):
+                    update(key, value, timestamp_ms, start_ms, headers)
+            if on_close:
+                emit_closed(headers)
+
+        return process
+
+    def _updater(
+        self, context: NodeContext, time: StreamTime, drop: Lost
+    ) -> Callable[[Any, Any, int, int, Headers | None], None]:
+        """Return a function that adds a value to one window and takes (key, value, timestamp_ms, start_ms, headers)."""
+        store = context.store(self.store)
+        fetch = store.fetch_pair
+        put = store.put_pair
+        find, replace = store.in_place()
+        on_close = self.emit_on_close
+        memo = WindowMemo(self.windows.size_ms)
+        size_ms, grace_ms = self.windows.size_ms, self.windows.grace_ms
+        initializer, aggregator = self.fold.initializer, self.fold.aggregator
+        is_cached = context.caches(self.store) and not on_close
+        send_old = self.send_old
+        hold: Emit = emit_nothing
+        hold_slot: Emit = emit_nothing
+        emit: Emit = emit_nothing
+        if is_cached:
+            # The cache is keyed by (key, window start); a windowed key is built when an entry is flushed or evicted.
+            section = context.table_section(self.store, send_old=send_old, window_of=memo.__getitem__)
+            hold, hold_slot = section.hold, section.hold_slot
+        elif not on_close:
+            emit, _ = table_emit(context, self.store, send_old)
+
+        @inlined
+        def update(key: Any, value: Any, timestamp_ms: int, start_ms: int, headers: Headers | None) -> None:
+            # A record with the latest timestamp is in no closed window.
+            if timestamp_ms < time.ms and start_ms + size_ms <= time.ms - grace_ms:
+                closed_ms = start_ms + size_ms + grace_ms
+                drop(DropReason.LATE, key, value, timestamp_ms, headers, memo[start_ms], closed_ms, time.ms)
+                return
+            slot = (key, start_ms)
+            pair = find(slot, key, start_ms)
+            if pair is not None and pair[0] is not None:
+                is_in_place = True
+                old, changed_ms = pair
+            else:
+                is_in_place = False
+                pair = fetch(key, start_ms)
+                if pair is None:
+                    old = initializer()
+                    changed_ms = timestamp_ms
+                else:
+                    old, changed_ms = pair
+            new = aggregator(key, value, old)
+            if changed_ms < timestamp_ms or (is_cached and new is None):
+                changed_ms = timestamp_ms
+            if is_in_place:
+                replace(slot, key, new, changed_ms, start_ms)
+                if is_cached:
+                    hold_slot(slot, new, old, changed_ms, headers, True)
+            else:
+                put(key, new, changed_ms, start_ms)
+                if is_cached:
+                    hold(slot, new, None if pair is None else old, changed_ms, headers, True)
+            if not (is_cached or on_close):
+                emit(windowed(key, memo[start_ms]), new, old if send_old else None, changed_ms, headers, True)
+
+        return update
+
+
+def window_aggregate(
+    store: str, windows: FixedWindows | SlidingWindows, fold: Fold, send_old: bool, emit_on_close: bool = False
+) -> "WindowAggregate | SlidingAggregate":
+    """Return the aggregate operator for time windows or sliding windows."""
+    if isinstance(windows, SlidingWindows):
+        return SlidingAggregate(store, windows, fold, send_old, emit_on_close)
+    return WindowAggregate(store, windows, fold, send_old, emit_on_close)
+
+
+def _starts(windows: FixedWindows) -> Callable[[int], Any]:
+    """Return the function that maps a time to the starts of its windows, in ascending order."""
+    if not isinstance(windows, TimeWindows):
+        return windows.windows_for
+    advance_ms = windows.advance_ms
+    reach_ms = advance_ms - windows.size_ms
+
+    def starts(timestamp_ms: int) -> range:
+        first_ms = timestamp_ms + reach_ms
+        first_ms = first_ms - first_ms % advance_ms if first_ms > 0 else 0
+        return range(first_ms, timestamp_ms + 1, advance_ms)
+
+    return starts
+
+
+def _closer(
+    context: NodeContext, operator: WindowAggregate, time: StreamTime, emitted: StreamTime
+) -> Callable[[Headers | None], bool]:
+    """Return a function that emits the windows closed since its last call, and returns whether there were any.
+
+    Windows that end at or before ``emitted`` have been emitted; ``emitted`` is restored after a restart.
+    """
+    forward = context.forward
+    store = context.store(operator.store)
+    windows = operator.windows
+    size_ms, grace_ms = windows.size_ms, windows.grace_ms
+    advance_ms = windows.advance_ms if isinstance(windows, TimeWindows) else windows.size_ms
+    memo = WindowMemo(windows.size_ms)
+
+    def emit_closed(headers: Headers | None) -> bool:
+        close_ms = time.ms - grace_ms
+        last_closed_ms = close_ms - size_ms
+        if last_closed_ms < 0 or last_closed_ms // advance_ms <= (emitted.ms - size_ms) // advance_ms:
+            return False
+        has_emitted = emit_until(last_closed_ms, headers)
+        emitted.ms = close_ms
+        return has_emitted
+
+    def emit_windows(last_ms: int, headers: Headers | None) -> int:
+        count = 0
+        for start_ms, key, pair in store.windows_between(max(0, emitted.ms - size_ms + 1), last_ms):
+            count += 1
+            forward(windowed(key, memo[start_ms]), (pair[0], None, True), pair[1], headers)
+        return count
+
+    emit_until = measured(context, emit_windows, emits_on_close=operator.emit_on_close)
+
+    def advance(stream_time_ms: int) -> bool:
+        time.ms = max(time.ms, stream_time_ms)
+        return operator.emit_on_close and emit_closed(None)
+
+    context.on_idle(advance)
+    if operator.emit_on_close:
+        # ``emitted`` is unchanged: if the application continues, these windows are emitted again when they close.
+        context.on_final_flush(partial(emit_until, MAX_TIME, None))
+    return emit_closed

@@ -1,0 +1,1 @@
+"""Assignment of tasks to the members of a group."""

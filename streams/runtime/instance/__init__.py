@@ -1,0 +1,1 @@
+"""An instance of an application: its threads, its state and its supervision."""

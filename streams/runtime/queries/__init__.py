@@ -1,0 +1,1 @@
+"""Interactive queries over all instances."""

@@ -1,0 +1,1 @@
+"""Stores of tasks: where they are kept, whether they fit, how they are restored and queried."""

@@ -1,0 +1,103 @@
+"""Checks that existing stores are compatible with the current topology.
+
+The folder of a store records its own layout.  A changelog has the format of Kafka Streams, which does not identify
+types; the types are recorded in the metadata of committed offsets.  The module imports only ``core`` and ``state`` from
+outside ``runtime``.
+"""
+
+from collections.abc import Mapping
+
+from streams.core.blocks.records import TaskId, TopicPartition
+from streams.core.errors import StoreError
+from streams.runtime.stores.restore import changelog_position
+from streams.state import Content, Store, advice
+
+
+def misfit(task_id: TaskId, store: Store) -> str | None:
+    """Return the reason why an opened store must be restored from its changelog, or None if it can be used as it is.
+
+    Raises:
+        StoreError: the store's content has an unknown or incompatible format, or must be restored but has no changelog.
+    """
+    found = store.found_format
+    wanted = store.own_format()
+    where = f"store {store.spec.name!r} of task {task_id}"
+    if found is None:
+        if store.is_empty:
+            return None
+        raise StoreError(
+            f"{where} has entries, but no format recorded by this release of streams: another program or release "
+            f"has written them; delete the folder {task_id}/{store.spec.name} of the state directory: the store is "
+            "restored from its changelog"
+        )
+    differences = found.content.differences(wanted.content, may_convert=found.version < wanted.version)
+    fields = found.field_difference(wanted) if found.version == wanted.version else None
+    if not differences and not fields and found.has_layout_of(wanted) and found.version == wanted.version:
+        return None
+    if store.is_empty and not changelog_position(store):
+        return "another version of the topology left it empty"
+    if fields:
+        step = f"{wanted.version}, {wanted.version + 1}"
+        raise StoreError(
+            f"{where} has values of another version of their class: {fields}; give new fields a default value, convert "
+            f"the values with @migrate({store.spec.name!r}, {step}), or give the store another name"
+        )
+    if found.version > wanted.version:
+        raise StoreError(
+            f"{where} has values of version {found.version}, but the topology has version {wanted.version}; restore "
+            "the migrations, or the topology that wrote them"
+        )
+    if differences:
+        raise StoreError(f"{where} {advice(differences)}")
+    if found.version < wanted.version:
+        why = f"its values have version {found.version}, and are converted to version {wanted.version}"
+    else:
+        why = found.layout_difference(wanted)
+    if not wanted.is_logged:
+        raise StoreError(
+            f"{where} cannot be read: {why}, and no changelog has its content; restore the previous declaration, or "
+            f"delete the folder {task_id}/{store.spec.name} of the state directory, so that the store starts empty"
+        )
+    return why
+
+
+def loss_of_fields(store: Store) -> str | None:
+    """Return a warning if the class of a store's values has lost fields whose content the store still has."""
+    found = store.found_format
+    wanted = store.own_format()
+    if found is None or found.version != wanted.version or store.is_empty:
+        return None
+    names = found.lost_fields(wanted)
+    if not names:
+        return None
+    listed = ", ".join(map(repr, names))
+    step = f"{wanted.version}, {wanted.version + 1}"
+    return (
+        f"store {store.spec.name!r}: the class of its values has no field {listed} any more: its content in the "
+        "entries is ignored, and gone after the next change of each; to keep it, give the class the field again, or "
+        f"convert the values with @migrate({store.spec.name!r}, {step})"
+    )
+
+
+def _differences(content: Content, store: Store) -> list[str]:
+    # Each record has the version of its value, which is checked when it is converted.
+    return content.differences(Content.of(store.spec), may_convert=bool(store.spec.migrations))
+
+
+def check_changelogs(
+    task_id: TaskId,
+    stores: Mapping[str, Store],
+    changelogs: Mapping[str, TopicPartition],
+    recorded: Mapping[str, Content],
+) -> dict[str, str]:
+    """Return the stores whose changelogs are incompatible with this topology, each with an error message.
+
+    ``recorded`` contains the changelog formats from the last commit of the task.
+    """
+    found = {}
+    for name, partition in changelogs.items():
+        content = recorded.get(name)
+        differences = [] if content is None else _differences(content, stores[name])
+        if differences:
+            found[name] = f"changelog {partition} of store {name!r} of task {task_id} {advice(differences)}"
+    return found

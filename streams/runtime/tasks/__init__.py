@@ -1,0 +1,1 @@
+"""A task: its inputs, its order, its calls, its outputs and its checkpoints."""

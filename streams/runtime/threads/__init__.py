@@ -1,0 +1,1 @@
+"""Stream threads: polling, processing and committing."""

@@ -1,0 +1,62 @@
+"""The watchdog of an instance: logs the stack of a thread that is stuck in an iteration of its loop.
+
+The watchdog runs on its own thread and reads only the start times of the iterations, so it works while stream threads
+are stuck.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+
+from attrs import define, field
+
+from streams.core.clock import Clock
+from streams.core.concurrency.threads import Signal, Threads
+
+log = logging.getLogger(__name__)
+
+#: Number of checks within the limit.
+_LOOKS = 4
+
+
+@define(eq=False)
+class Watchdog:
+    """Logs the stack of each thread whose iteration takes longer than ``limit_ms``, once per iteration.
+
+    ``iterations_ms`` returns the monotonic start time of the current iteration by thread.  ``stack_of`` returns the
+    stack of a thread.
+    """
+
+    _limit_ms: int
+    _clock: Clock
+    _iterations_ms: Callable[[], Mapping[str, int]]
+    _stack_of: Callable[[str], str]
+    _stop: Signal
+    #: Threads that are stuck, with the start time of the iteration.
+    _stuck: dict[str, int] = field(factory=dict)
+
+    def start(self, name: str, threads: Threads) -> None:
+        """Start a thread called ``name`` that performs periodic checks until ``stop`` is called."""
+        threads.start(name, self._run)
+
+    def stop(self) -> None:
+        """Stop the periodic checks."""
+        self._stop.set()
+
+    def look(self) -> None:
+        """Log the threads that have become stuck, or are no longer stuck, since the last check."""
+        now_ms = self._clock.monotonic_ms()
+        began_ms = self._iterations_ms()
+        for name, iteration_ms in began_ms.items():
+            is_stuck = now_ms - iteration_ms > self._limit_ms
+            if is_stuck and name not in self._stuck:
+                self._stuck[name] = iteration_ms
+                text = "%s: no iteration of its loop has begun for %d ms; it is at:\n%s"
+                log.warning(text, name, now_ms - iteration_ms, self._stack_of(name))
+            elif not is_stuck and name in self._stuck:
+                log.info("%s: its loop continues after %d ms", name, iteration_ms - self._stuck.pop(name))
+        for name in self._stuck.keys() - began_ms.keys():
+            del self._stuck[name]
+
+    def _run(self) -> None:
+        while not self._stop.wait(max(1, self._limit_ms // _LOOKS)):
+            self.look()

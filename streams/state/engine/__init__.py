@@ -1,0 +1,1 @@
+"""Engines: sorted maps of bytes in memory and on disk."""
