@@ -82,12 +82,15 @@ class Source(NamedTuple):
     path: str
     text: str
     tree: ast.Module
+    nodes: Sequence[ast.AST]
+    """All nodes of the tree, for the rules walk through them again and again."""
 
 
 def source(path: str, text: str) -> Source:
     # As in source_trees: finalizers of earlier tests may parse.
     with collection_paused():
-        return Source(path, text, ast.parse(text))
+        tree = ast.parse(text)
+        return Source(path, text, tree, list(ast.walk(tree)))
 
 
 @cache
@@ -127,7 +130,7 @@ def _docstring_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 def long_functions(modules: Iterable[Source]) -> Iterator[str]:
     for module in modules:
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 count = (node.end_lineno or node.lineno) - node.lineno + 1 - _docstring_lines(node)
                 if count > FUNCTION_LINES:
@@ -149,7 +152,7 @@ def _required_fields(class_: ast.ClassDef) -> int:
 def wide_functions(modules: Iterable[Source]) -> Iterator[str]:
     """Functions and constructors with too many parameters; overloads repeat a function, frozen classes are values."""
     for module in modules:
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             decorators = " ".join(ast.unparse(found) for found in getattr(node, "decorator_list", ()))
             count = 0
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and "overload" not in decorators:
@@ -163,7 +166,7 @@ def wide_functions(modules: Iterable[Source]) -> Iterator[str]:
 def large_classes(modules: Iterable[Source]) -> Iterator[str]:
     """Classes with too many methods; overloads, and the setter of a property, are one method with what they are of."""
     for module in modules:
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.ClassDef):
                 methods = {
                     child.name for child in node.body if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
@@ -175,7 +178,7 @@ def large_classes(modules: Iterable[Source]) -> Iterator[str]:
 def packed_assignments(modules: Iterable[Source], *, of_attributes: bool) -> Iterator[str]:
     """Assignments of several values by a tuple on both sides; not what is unpacked from one value."""
     for module in modules:
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple):
                 continue
             for target in node.targets:
@@ -190,7 +193,7 @@ def packed_assignments(modules: Iterable[Source], *, of_attributes: bool) -> Ite
 def empty_names(modules: Iterable[Source]) -> Iterator[str]:
     """Locals and parameters whose names are participles."""
     for module in modules:
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             is_bound = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in EMPTY_NAMES
             if is_bound or (isinstance(node, ast.arg) and node.arg in EMPTY_NAMES):
                 yield f"{module.path}:{node.lineno}: {ast.unparse(node)}"
@@ -206,7 +209,7 @@ def _changed_names(modules: Iterable[Source]) -> set[str]:
     """Names whose objects are changed somewhere: an item set or deleted, or a method that changes them called."""
     changed = set()
     for module in modules:
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             held: ast.expr | None = None
             if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
                 held = node.value
@@ -266,8 +269,8 @@ def unread_definitions(modules: Iterable[Source], readers: str) -> Iterator[str]
     """A function, class or method whose name stands nowhere but in its definition."""
     words = Counter(re.findall(r"\w+", readers))
     for module in modules:
-        parents = {child: node for node in ast.walk(module.tree) for child in ast.iter_child_nodes(node)}
-        for node in ast.walk(module.tree):
+        parents = {child: node for node in module.nodes for child in ast.iter_child_nodes(node)}
+        for node in module.nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 is_special = node.name.startswith("__") and node.name.endswith("__")
                 if not is_special and words[node.name] <= 1 and not _is_called_by_others(node, parents):
@@ -289,7 +292,7 @@ def duplicate_classes(modules: Iterable[Source]) -> Iterator[str]:
 def private_accesses(modules: Iterable[Source]) -> Iterator[str]:
     """Objects read no private attributes of other objects: all that is not ``self._x`` or ``cls._x``."""
     for module in modules:
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.Attribute) and re.match(r"_(?!_)", node.attr):
                 holder = ast.unparse(node.value)
                 if holder not in ("self", "cls"):
@@ -302,7 +305,7 @@ def _imports(modules: Iterable[Source]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for name, module in trees.items():
         named: set[str] = set()
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.Import):
                 named.update(alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module:
@@ -345,7 +348,7 @@ def inner_imports(modules: Iterable[Source]) -> Iterator[str]:
     doors = {name for name, module in names.items() if DOOR.search(module.text) and name.count(".") < DEPTH_OF_DOORS}
     for module in modules:
         name = module.path.removesuffix(".py").replace("/", ".")
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.ImportFrom) and node.module and node.module not in names:
                 package = node.module.rpartition(".")[0]
                 if package in doors and not f"{name}.".startswith(f"{package}."):
@@ -361,7 +364,7 @@ def unread_settings(modules: Iterable[Source], names: Iterable[str]) -> Iterator
     """A setting that no module reads from its settings; methods of the classes that declare them count as readers."""
     read = set()
     for module in modules:
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
                 holder = getattr(node.value, "id", None) or getattr(node.value, "attr", "")
                 if SETTINGS_HOLDERS.match(holder) or (holder == "self" and module.path in SETTINGS_CLASSES):
@@ -494,7 +497,7 @@ def test_exceptions_are_as_large_as_they_are_said_to_be():
     sizes = {
         node.name: len({child.name for child in node.body if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)})
         for module in sources()
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.ClassDef) and node.name in LARGE_CLASSES
     }
 
@@ -532,7 +535,7 @@ def test_every_topic_setting_is_read():
     """By its field, or by its name, as storages do; settings without an effect have no field."""
     broker = [module for module in sources() if module.path.startswith("streams/broker/")]
     nodes = [
-        node for module in broker if module.path != "streams/broker/logs/config.py" for node in ast.walk(module.tree)
+        node for module in broker if module.path != "streams/broker/logs/config.py" for node in module.nodes
     ]
     read = {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)}
     named = {node.value for node in nodes if isinstance(node, ast.Constant)}
