@@ -93,7 +93,7 @@ $(KAFKA_JARS)/.fetched: tests/kafka/pom.xml
 kafka-jars: $(KAFKA_JARS)/.fetched
 
 # Where such tests are; several at once, for they wait for sessions and for Java's start.
-PYTEST_KAFKA = $(BIN)/python -m pytest -n 3 --seeds $(SEEDS) tests/kafka tests/clients/tcp/test_security.py
+PYTEST_KAFKA = $(BIN)/python -m pytest -n $(WORKERS) --seeds $(SEEDS) tests/kafka tests/clients/tcp/test_security.py
 kafka-test: $(VENV)/.test kafka-jars
 	$(PYTEST_KAFKA) -m 'kafka and not takeover' $(PYTEST_ARGS)
 

@@ -280,7 +280,7 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("kind", "guarantee"),
     [
-        ("final-tumbling", "exactly_once_v2"),
+        pytest.param("final-tumbling", "exactly_once_v2", marks=pytest.mark.takeover),
         pytest.param("final-hopping", "at_least_once", marks=pytest.mark.takeover),
         pytest.param("final-sliding", "at_least_once", marks=pytest.mark.takeover),
         pytest.param("final-sessions", "exactly_once_v2", marks=pytest.mark.takeover),

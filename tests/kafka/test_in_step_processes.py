@@ -185,7 +185,6 @@ def servers(request: pytest.FixtureRequest) -> Iterator[str]:
         ("backlog", 2, AT_LEAST_ONCE),
         ("game", 4, EXACTLY_ONCE),
     ],
-    2,
 )
 def test_workers_give_what_a_file_gives(servers: str, case: str, workers: int, guarantee: str, tmp_path: Path) -> None:
     """All outputs are equal, and as many records are late."""
@@ -205,7 +204,7 @@ def test_workers_give_what_a_file_gives(servers: str, case: str, workers: int, g
 
 
 #: At least once, a record may be counted again: there it is the highest values that must not change.
-PROGRAMS = pytest.mark.parametrize(("topology", "guarantee"), [("grouped", EXACTLY_ONCE), ("peaks", AT_LEAST_ONCE)])
+PROGRAMS = pytest.mark.seeds("topology, guarantee", [("grouped", EXACTLY_ONCE), ("peaks", AT_LEAST_ONCE)])
 
 
 def expected_of_program(topology: str) -> Output:

@@ -86,6 +86,7 @@ def test_records_survive_stop_and_restart(own_kafka: KafkaNode):
     assert stored(own_kafka.bootstrap_servers, "numbers") == RECORDS
 
 
+@pytest.mark.exhaustive
 def test_failed_start_shows_the_end_of_the_log(tmp_path: Path):
     """Another process listens on the node's port."""
     node = KafkaNode(tmp_path / "kafka")
@@ -96,6 +97,7 @@ def test_failed_start_shows_the_end_of_the_log(tmp_path: Path):
     assert not node.is_running
 
 
+@pytest.mark.exhaustive
 def test_setting_of_no_meaning_is_said_by_kafka(tmp_path: Path):
     node = KafkaNode(tmp_path / "kafka", settings={"num.io.threads": "many"})
 
