@@ -108,7 +108,7 @@ def test_dsl_executes_little_more_than_a_loop_by_hand(topology, make, most):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("topology", [stateless, count, tumbling])
+@pytest.mark.seeds("topology", [stateless, count, tumbling])
 def test_recording_of_metrics_executes_little_more(topology):
     """Measured are 0.2 to 0.8 %; the bound leaves room for turns that a thread takes more on a busy machine."""
     runs = [bounded(topology, metrics_recording_level=level) for level in ("off", "info")]

@@ -10,8 +10,11 @@ from tests.conformance.pool import judge_all
 _FILES = sorted(Path(__file__).with_name("cases").glob("*.jsonl.gz"))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("path", _FILES, ids=lambda path: path.name.removesuffix(".jsonl.gz"))
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=pytest.mark.slow if "generated" in path.name else ()) for path in _FILES],
+    ids=lambda path: path.name.removesuffix(".jsonl.gz"),
+)
 def test_every_case_gives_what_kafka_streams_gave(path: Path) -> None:
     cases = read_cases(path)
 

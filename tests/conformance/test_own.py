@@ -37,7 +37,6 @@ def cases_of(path: Path, driver: str | None = None) -> list[dict[str, Any]]:
     return [case for case in cases if driver not in case.get("not_on", ())]
 
 
-@pytest.mark.case(3)
 @every_file
 def test_case_of_our_own_gives_what_was_written_by_hand(path):
     cases = cases_of(path)
@@ -78,7 +77,7 @@ def test_case_of_our_own_gives_the_same_on_the_embedded_broker(path):
 
 
 @pytest.mark.slow
-@every_file
+@pytest.mark.seeds("path", FILES, 4, ids=lambda path: path.stem)
 def test_case_of_our_own_gives_the_same_as_history_whole_and_in_slices(path, folder):
     # By records only: in what is played as history, idle_close is never reached.
     options = {"wall_clock": "skip"} if path.stem == "idle_close" else {}

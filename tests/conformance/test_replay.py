@@ -139,7 +139,7 @@ def test_all_cases_in_pieces(part, folder, monkeypatch):
     compare_pieces(players(path, folder, count, number), LocalExecutor(1))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_stores_on_disk_give_the_same(folder):
     """In slices, so that they are written and read again."""
     chosen = [
@@ -153,7 +153,7 @@ def test_stores_on_disk_give_the_same(folder):
     compare_whole(chosen, LocalExecutor(1), slices=3)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_record_files_give_the_same_as_archives(folder):
     """Written from the pipes, bytes as they are; a file has no times below 0, and no raw bytes that a serde reads."""
     for path in FILES:

@@ -27,8 +27,8 @@ def test_our_sinks_withstand_a_fault_at_each_step(name, tmp_path):
         assert report.duplicates > 0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["postgres-append", "delta", "parquet"])
+@pytest.mark.killed
+@pytest.mark.seeds("name", ["postgres-append", "delta", "parquet"])
 def test_our_sinks_withstand_processes_that_are_killed(name, tmp_path):
     with target(name, tmp_path) as found:
         report = sink_kit.check(found.make, found.read, kills=2, by="process")

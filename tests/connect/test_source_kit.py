@@ -11,7 +11,7 @@ from tests.connect.origins import NAMES, origin
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.seeds("name", NAMES, 2)
 def test_our_sources_withstand_a_fault_at_each_step(name, tmp_path):
     with origin(name, tmp_path) as found:
         report = source_kit.check(found.make, found.add, topic=found.topic, kills=1)
@@ -20,8 +20,8 @@ def test_our_sources_withstand_a_fault_at_each_step(name, tmp_path):
     assert report.records >= 5 * len(report.faults)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.killed
+@pytest.mark.seeds("name", NAMES)
 def test_our_sources_withstand_processes_that_are_killed(name, tmp_path):
     with origin(name, tmp_path) as found:
         report = source_kit.check(found.make, found.add, topic=found.topic, kills=1, by="process")

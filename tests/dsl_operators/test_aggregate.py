@@ -10,20 +10,9 @@ from streams.dsl.processing import (
     Fold,
     StreamAggregate,
     TableAggregate,
-    TableFold,
     reduction,
     table_reduction,
 )
-
-
-def test_count_keeps_the_highest_time_and_drops_null_keys_and_values(bench, kv):
-    bench.open(kv()).add(StreamAggregate("store", COUNT))
-
-    assert bench.send("a", 1, 5) == [("a", (1, None, True), 5)]
-    assert bench.send("a", 1, 3) == [("a", (2, None, True), 5)]
-    assert bench.send(None, 1, 9) == []
-    assert bench.send("a", None, 9) == []
-    assert bench.dropped.total() == 2
 
 
 def test_headers_go_with_the_result(bench, kv):
@@ -55,15 +44,6 @@ def test_behind_the_cache_the_old_value_is_what_was_stored(bench, kv):
     assert bench.send("a", 1, 1) == [("a", (2, 1, True), 1)]
 
 
-def test_result_of_none_deletes_and_the_next_record_starts_anew(bench, kv):
-    bench.open(kv(value=STRING))
-    bench.add(StreamAggregate("store", reduction(lambda old, new: None if new == "stop" else old + new)))
-
-    assert bench.send("a", "x", 5) == [("a", ("x", None, True), 5)]
-    assert bench.send("a", "stop", 3) == [("a", (None, None, True), 5)]
-    assert bench.send("a", "y", 4) == [("a", ("y", None, True), 4)]
-
-
 def test_versioned_store_tells_whether_the_result_is_the_latest(bench, versioned):
     """History 100: a record 100 behind is stored as an older version, one further behind is refused."""
     bench.open(versioned(value=STRING)).add(StreamAggregate("store", reduction(lambda old, new: new)))
@@ -71,26 +51,6 @@ def test_versioned_store_tells_whether_the_result_is_the_latest(bench, versioned
     assert bench.send("a", "x", 200) == [("a", ("x", None, True), 200)]
     assert bench.send("b", "y", 100) == [("b", ("y", None, True), 100)]
     assert bench.send("c", "z", 99) == []
-
-
-def test_table_aggregate_takes_the_old_row_out_before_it_adds_the_new(bench, kv):
-    calls = []
-    bench.open(kv())
-    bench.add(
-        TableAggregate(
-            "store",
-            TableFold(
-                lambda: 0,
-                lambda key, value, total: calls.append("+") or total + value,
-                lambda key, value, total: calls.append("-") or total - value,
-            ),
-            send_old=True,
-        )
-    )
-
-    assert bench.send("g", (5, None, True), 10) == [("g", (5, None, True), 10)]
-    assert bench.send("g", (7, 5, True), 4) == [("g", (7, 5, True), 10)]
-    assert calls == ["+", "-", "+"]
 
 
 def test_subtractor_is_not_called_for_a_group_without_row(bench, kv):

@@ -10,19 +10,6 @@ from streams.core.serdes.serdes import JSON, STRING
 from streams.dsl.processing import COUNT, Fold, SessionAggregate, StoreValues, reduction
 
 
-def test_record_joins_the_sessions_within_the_gap(bench, session_store, shown):
-    """The merged sessions are deleted first; results carry the end of the session as their time."""
-    bench.open(session_store()).add(SessionAggregate("store", SessionWindows(5, 100), COUNT, send_old=True))
-
-    assert shown(bench.send("a", "x", 10)) == [("a@10/10", 1, 10)]
-    assert shown(bench.send("a", "x", 20)) == [("a@20/20", 1, 20)]
-    assert bench.send("a", "x", 15) == [
-        (Windowed("a", Window(10, 10)), (None, 1, True), 10),
-        (Windowed("a", Window(20, 20)), (None, 1, True), 20),
-        (Windowed("a", Window(10, 20)), (3, None, True), 20),
-    ]
-
-
 def test_session_of_equal_bounds_is_replaced_without_a_deletion(bench, session_store):
     bench.open(session_store()).add(SessionAggregate("store", SessionWindows(5), COUNT, send_old=True))
 
@@ -46,25 +33,6 @@ def test_results_carry_no_headers(bench, session_store):
     assert bench.take_full()[0][3] is None
 
 
-def test_session_behind_gap_and_grace_is_dropped(bench, session_store, shown):
-    """Stream time 30, gap 5, grace 5: a session that ends at 19 is closed, at 20 it is not."""
-    bench.open(session_store()).add(SessionAggregate("store", SessionWindows(5, 5), COUNT))
-
-    bench.send("a", "x", 30)
-    assert bench.send("b", "x", 19) == []
-    assert bench.send(None, "x", 30) == []
-    assert shown(bench.send("b", "x", 20)) == [("b@20/20", 1, 20)]
-    assert bench.dropped.total() == 2
-
-
-def test_late_record_that_reaches_an_open_session_counts(bench, session_store, shown):
-    bench.open(session_store()).add(SessionAggregate("store", SessionWindows(5, 5), COUNT))
-
-    bench.send("a", "x", 20)
-    bench.send("b", "x", 30)
-    assert shown(bench.send("a", "x", 17)) == [("a@20/20", None, 20), ("a@17/20", 2, 20)]
-
-
 def test_reduce_merges_older_sessions_first_and_adds_the_record_last(bench, session_store, shown):
     bench.open(session_store(value=STRING)).add(
         SessionAggregate("store", SessionWindows(5, 100), reduction(lambda one, two: one + two))
@@ -73,17 +41,6 @@ def test_reduce_merges_older_sessions_first_and_adds_the_record_last(bench, sess
     bench.send("a", "A", 10)
     bench.send("a", "B", 20)
     assert shown(bench.send("a", "C", 15))[-1] == ("a@10/20", "ABC", 20)
-
-
-def test_on_close_sessions_go_out_by_end_start_key(bench, session_store, shown):
-    """Gap 5, no grace: a session that ends at 10 closes when stream time is above 15."""
-    bench.open(session_store()).add(SessionAggregate("store", SessionWindows(5), COUNT, emit_on_close=True))
-
-    for key, time in (("b", 10), ("a", 10), ("c", 8), ("c", 10), ("d", 15)):
-        assert bench.send(key, "x", time) == []
-    assert shown(bench.send("e", "x", 16)) == [("c@8/10", 2, 10), ("a@10/10", 1, 10), ("b@10/10", 1, 10)]
-    bench.restart()
-    assert shown(bench.send("e", "x", 1 << 50)) == [("d@15/15", 1, 15), ("e@16/16", 1, 16)]
 
 
 @pytest.mark.parametrize("gap", [0, 1, 5])

@@ -3,7 +3,6 @@
 import pytest
 
 from streams.core.blocks.records import Window, Windowed
-from streams.core.errors import StreamsError
 from streams.core.serdes.serdes import STRING, time_windowed_ms
 from streams.dsl.processing import (
     SUPPRESSED_CHANGE,
@@ -36,16 +35,6 @@ def window(key, start):
     return Windowed(key, Window(start, start + 10))
 
 
-def test_only_the_last_change_goes_out_with_its_own_time_in_the_place_of_the_first(bench):
-    held(bench, 10)
-
-    assert bench.send("b", ("1", None, True), 5) == []
-    assert bench.send("a", ("2", None, True), 6) == []
-    assert bench.send("b", ("3", "1", True), 14) == []
-    assert bench.send("c", ("4", None, True), 15) == [("b", ("3", "1", True), 14)]
-    assert bench.send("c", ("5", "4", True), 16) == [("a", ("2", None, True), 6)]
-
-
 def test_changes_leave_by_time_then_key_bytes_with_their_headers_and_origins(bench):
     held(bench, 10)
     process = bench.ready()._bound["node"]
@@ -57,13 +46,6 @@ def test_changes_leave_by_time_then_key_bytes_with_their_headers_and_origins(ben
 
     assert [(row[0], row[3]) for row in bench.take_full()] == [("a", (("a", None),)), ("b", (("b", None),))]
     assert [origin.offset for origin in bench.origins] == [1, 0]
-
-
-def test_without_wait_every_change_goes_out_at_once(bench):
-    held(bench, 0)
-
-    assert bench.send("a", ("1", None, True), 5) == [("a", ("1", None, True), 5)]
-    assert bench.send("b", ("2", None, True), 4) == [("b", ("2", None, True), 4)]
 
 
 def test_rows_that_do_not_pass_a_filter_close_windows(final):
@@ -93,14 +75,6 @@ def test_rows_that_do_not_pass_close_no_window_of_which_a_cache_may_hold_changes
     ]
 
 
-def test_full_buffer_emits_early(bench):
-    held(bench, 100, max_records=2)
-
-    for index, key in enumerate("abb"):
-        assert bench.send(key, (key, None, True), index) == []
-    assert bench.send("c", ("c", None, True), 3) == [("a", ("a", None, True), 0)]
-
-
 def test_full_buffer_by_bytes_emits_early(bench):
     """A change weighs 28 bytes, key and values, and the topic's name."""
     held(bench, 100, max_bytes=2 * (28 + 1 + 1 + len("in")))
@@ -108,26 +82,6 @@ def test_full_buffer_by_bytes_emits_early(bench):
     assert bench.send("a", ("x", None, True), 1) == []
     assert bench.send("b", ("x", None, True), 2) == []
     assert bench.send("b", ("xy", None, True), 2) == [("a", ("x", None, True), 1)]
-
-
-def test_full_buffer_shuts_down(bench):
-    held(bench, 100, max_records=1, shut_down_when_full=True)
-    bench.send("a", ("x", None, True), 1)
-
-    with pytest.raises(StreamsError, match="2 of 1 records"):
-        bench.send("b", ("x", None, True), 2)
-
-
-def test_final_results_go_out_once_the_grace_is_over_without_deletions(final):
-    """Window [0, 10), grace 5: closed when stream time is 15."""
-    assert final.send(window("b", 0), ("1", None, True), 3) == []
-    assert final.send(window("a", 0), ("2", None, True), 4) == []
-    assert final.send(window("c", 0), (None, "0", True), 4) == []
-    assert final.send(window("a", 10), ("3", None, True), 14) == []
-    assert final.send(window("a", 10), ("4", "3", True), 15) == [
-        (window("a", 0), ("2", None, True), 4),
-        (window("b", 0), ("1", None, True), 3),
-    ]
 
 
 def test_held_changes_survive_a_restart(final):

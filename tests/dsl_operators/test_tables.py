@@ -13,23 +13,10 @@ from streams.dsl.processing import (
     StoreValues,
     TableFilter,
     TableGroupMap,
-    TableMapValues,
     TableSource,
-    TableTransformValues,
     TransformedRow,
     change_serde,
 )
-
-
-def test_source_upserts_deletes_and_drops_null_keys(bench, kv):
-    bench.open(kv(value=STRING)).add(TableSource("store", send_old=True))
-
-    assert bench.send("a", "x", 5) == [("a", ("x", None, True), 5)]
-    assert bench.send("a", "y", 3) == [("a", ("y", "x", True), 3)]
-    assert bench.send("a", None, 4) == [("a", (None, "y", True), 4)]
-    assert bench.send("a", None, 4) == [("a", (None, None, True), 4)]
-    assert bench.send(None, "x", 1) == []
-    assert bench.dropped.total() == 1
 
 
 def test_source_without_store_knows_no_old_value(bench):
@@ -47,46 +34,12 @@ def test_versioned_source_marks_late_rows_and_refuses_those_behind_the_history(b
     assert bench.send("a", "v", 49) == []
 
 
-def test_filter_turns_rows_that_do_not_fit_into_deletions(bench):
-    bench.add(TableFilter(lambda key, value: value > 5))
-
-    assert bench.send("a", (9, None, True), 1) == [("a", (9, None, True), 1)]
-    assert bench.send("a", (1, None, True), 2) == [("a", (None, None, True), 2)]
-
-
-def test_filter_that_sends_old_values_leaves_out_deletions_of_what_was_not_there(bench):
-    bench.add(TableFilter(lambda key, value: value > 5, send_old=True))
-    bench.add(TableFilter(lambda key, value: value > 5, send_old=True, is_versioned=True), "versioned")
-
-    assert bench.send("a", (1, None, True), 1) == []
-    assert bench.send("a", (1, 9, True), 2) == [("a", (None, 9, True), 2)]
-    assert bench.send("a", (1, None, True), 1, node="versioned") == [("a", (None, None, True), 1)]
-
-
 def test_negated_filter_with_store_takes_the_old_row_from_it(bench, kv):
     bench.open(kv()).add(TableFilter(lambda key, value: value > 5, negate=True, store="store", send_old=True))
 
     assert bench.send("a", (1, None, True), 1) == [("a", (1, None, True), 1)]
     assert bench.send("a", (9, None, True), 2) == [("a", (None, 1, True), 2)]
     assert bench.stores["store"].get("a") is None
-
-
-def test_map_values_does_not_see_deletions_but_transform_values_does(bench):
-    bench.add(TableMapValues(lambda value: value.upper(), send_old=True), "map")
-    bench.add(TableTransformValues(lambda context: lambda key, value: f"{key}={value}", send_old=True), "transform")
-
-    assert bench.send("a", ("x", None, True), 1, node="map") == [("a", ("X", None, True), 1)]
-    assert bench.send("a", (None, "x", False), 1, node="map") == [("a", (None, "X", False), 1)]
-    assert bench.send("a", (None, "x", True), 1, node="transform") == [("a", ("a=None", "a=x", True), 1)]
-
-
-def test_group_map_sends_one_change_where_the_new_key_stays(bench):
-    bench.add(TableGroupMap(lambda key, value: (value[0], value)))
-
-    assert bench.send("k", ("ax", None, True), 1) == [("a", ("ax", None, True), 1)]
-    assert bench.send("k", ("ay", "ax", True), 2) == [("a", ("ay", "ax", True), 2)]
-    assert bench.send("k", ("bx", "ay", True), 3) == [("a", (None, "ay", True), 3), ("b", ("bx", None, True), 3)]
-    assert bench.send("k", (None, "bx", True), 4) == [("b", (None, "bx", True), 4)]
 
 
 def test_group_map_skips_null_keys_late_versions_and_refuses_rows_without_key(bench):

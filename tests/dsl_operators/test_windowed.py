@@ -6,19 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.core.blocks.records import Window, Windowed
-from streams.core.event_time.windows import TimeWindows, UnlimitedWindows
+from streams.core.event_time.windows import TimeWindows
 from streams.core.serdes.serdes import JSON, STRING
 from streams.dsl.processing import COUNT, Fold, StoreValues, WindowAggregate, reduction
 
 TUMBLING = TimeWindows(10, 10)
-
-
-def test_tumbling_count(bench, window_store, shown):
-    bench.open(window_store()).add(WindowAggregate("store", TUMBLING, COUNT))
-
-    assert shown(bench.send("a", "x", 3)) == [("a@0/10", 1, 3)]
-    assert shown(bench.send("a", None, 1)) == [("a@0/10", 2, 3)]
-    assert shown(bench.send("a", "x", 10)) == [("a@10/20", 1, 10)]
 
 
 def test_a_range_that_was_read_shows_later_updates(bench, window_store):
@@ -36,35 +28,6 @@ def test_a_range_that_was_read_shows_later_updates(bench, window_store):
     assert found == [[(0, (count, count + 2))] for count in (1, 2, 3, 4)]
 
 
-def test_record_behind_grace_is_dropped_and_counted(bench, window_store, shown):
-    """Stream time 30, window [0, 10), grace 20: a record at 9 is late, at stream time 29 it is not."""
-    bench.open(window_store()).add(WindowAggregate("store", TimeWindows(10, 10, 20), COUNT))
-
-    bench.send("a", "x", 29)
-    assert shown(bench.send("a", "x", 9)) == [("a@0/10", 1, 9)]
-    bench.send("a", "x", 30)
-    assert bench.send("a", "x", 9) == []
-    assert bench.dropped.total() == 1
-
-
-def test_null_key_is_dropped_and_does_not_move_time(bench, window_store, shown):
-    bench.open(window_store()).add(WindowAggregate("store", TUMBLING, COUNT))
-
-    assert bench.send(None, "x", 99) == []
-    assert shown(bench.send("a", "x", 3)) == [("a@0/10", 1, 3)]
-
-
-def test_hopping_updates_all_open_windows_in_order_of_their_start(bench, window_store, shown):
-    bench.open(window_store()).add(
-        WindowAggregate("store", TimeWindows(10, 4), Fold(lambda: 0, lambda k, v, n: n + v), True)
-    )
-
-    assert shown(bench.send("a", 2, 9)) == [("a@0/10", 2, 9), ("a@4/14", 2, 9), ("a@8/18", 2, 9)]
-    assert shown(bench.send("a", 3, 12)) == [("a@4/14", 5, 12), ("a@8/18", 5, 12), ("a@12/22", 3, 12)]
-    assert shown(bench.send("a", 1, 9)) == [("a@4/14", 6, 12), ("a@8/18", 6, 12)]
-    assert bench.dropped.total() == 1
-
-
 def test_old_value_of_a_new_window_is_the_initial_one(bench, window_store):
     bench.open(window_store("a"), window_store("r", STRING))
     bench.add(WindowAggregate("a", TUMBLING, Fold(lambda: 0, lambda k, v, n: n + 1), True), "a")
@@ -73,29 +36,6 @@ def test_old_value_of_a_new_window_is_the_initial_one(bench, window_store):
     assert [value for _, value, _ in bench.send("k", "x", 1, node="a")] == [(1, 0, True)]
     assert [value for _, value, _ in bench.send("k", "x", 1, node="r")] == [("x", None, True)]
     assert [value for _, value, _ in bench.send("k", "y", 1, node="r")] == [("xy", "x", True)]
-
-
-def test_unlimited_window_starts_at_its_start_and_never_closes(bench, window_store, shown):
-    end = (1 << 63) - 1
-    bench.open(window_store(size_ms=end, retention_ms=end)).add(WindowAggregate("store", UnlimitedWindows(5), COUNT))
-
-    assert bench.send("a", "x", 4) == []
-    assert shown(bench.send("a", "x", 5)) == [(f"a@5/{end}", 1, 5)]
-    assert shown(bench.send("a", "x", 10**15)) == [(f"a@5/{end}", 2, 10**15)]
-
-
-def test_on_close_each_window_goes_out_once_by_start_then_key(bench, window_store, shown):
-    bench.open(window_store()).add(WindowAggregate("store", TimeWindows(10, 10, 5), COUNT, emit_on_close=True))
-
-    for key, time in (("b", 1), ("a", 3), ("a", 11), ("b", 14), ("a", 2)):
-        assert bench.send(key, "x", time) == []
-    assert shown(bench.send("c", "x", 30)) == [
-        ("a@0/10", 2, 3),
-        ("b@0/10", 1, 1),
-        ("a@10/20", 1, 11),
-        ("b@10/20", 1, 14),
-    ]
-    assert bench.send("c", "x", 31) == []
 
 
 def test_on_close_results_carry_the_headers_of_the_record_that_closed_them(bench, window_store):

@@ -64,7 +64,7 @@ def test_top_n_ranks_a_closed_hour(run_script):
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_nexmark_answers_all_queries(run_script):
     printed = run_script("09_nexmark.py")
 

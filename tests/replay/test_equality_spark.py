@@ -37,8 +37,8 @@ def test_examples_and_cases(expected: Expected, executor: Any, folder: Path) -> 
     expected.check_replay(executor, folder)
 
 
-@pytest.mark.slow
-@pytest.mark.seeds("slices", [3, 10])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("slices", [3, 10])
 def test_examples_and_cases_in_slices(expected: Expected, executor: Any, folder: Path, slices: int) -> None:
     expected.check_replay(executor, folder, slices=slices)
 

@@ -149,6 +149,7 @@ spark.stop()
     assert ".zip/streams/" in (tmp_path / "loaded").read_text()
 
 
+@pytest.mark.exhaustive
 def test_workers_with_a_packed_environment(cluster: SparkCluster, tmp_path: Path) -> None:
     """The archive of venv-pack is unpacked by each executor, whose Python has all packages, and the compiled loops."""
     history = write_orders(tmp_path / "orders.jsonl")

@@ -17,17 +17,6 @@ def topology(builder: StreamsBuilder) -> None:
 DESCRIPTION = describe(build_topology(topology, StreamsConfig.of(application_id="app")))
 
 
-def test_text_is_that_of_kafka_streams():
-    assert DESCRIPTION.to_text().splitlines()[:4] == [
-        "Topologies:",
-        "   Sub-topology: 0",
-        "    Source: KSTREAM-SOURCE-0000000000 (topics: [lines])",
-        "      --> KSTREAM-KEY-SELECT-0000000001",
-    ]
-    assert "    Processor: store (stores: [store])" in DESCRIPTION.to_text()
-    assert "Internal topics: store-repartition, store-changelog" in DESCRIPTION.to_text()
-
-
 def test_topics_that_are_not_in_step_have_the_reason_in_text_and_json():
     description = describe(
         build_topology(topology, StreamsConfig.of(application_id="app")), steps={"store-repartition": "a cycle"}
