@@ -9,7 +9,7 @@ PYTEST_ARGS ?=
 ROUNDS ?= 20
 BUSY ?= 4
 SCOPE ?= sample
-# Seeds, worlds and cases of each kind of test, and how many times the examples of properties.
+# Seeds, worlds and cases of each kind of test, and how many times 25 examples of properties.
 SEEDS ?= 1
 KAFKA_JARS := .kafka
 HELM := .helm

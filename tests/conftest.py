@@ -3,6 +3,7 @@
 import gc
 import importlib.util
 import os
+import shlex
 import shutil
 import sys
 from collections import Counter
@@ -18,9 +19,8 @@ from tests import sample
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
-#: Examples that a property test tries in the sample, and for each seed otherwise.
-SAMPLE_EXAMPLES = 25
-EXAMPLES = 50
+#: Examples that a property test tries for each seed.
+EXAMPLES = 25
 
 KAFKA = "of a real Kafka (make kafka-test)"
 DEPLOY = "of wheels and of the Helm chart (make deploy-test)"
@@ -76,8 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.scope is None:
         is_named = any("::" in argument for argument in config.args) or bool(config.option.markexpr)
         config.option.scope = "all" if is_named else "sample"
-    examples = SAMPLE_EXAMPLES if config.option.scope == "sample" else EXAMPLES * (config.option.seeds or 1)
-    settings.register_profile("scope", settings(), max_examples=examples)
+    settings.register_profile("scope", settings(), max_examples=EXAMPLES * (config.option.seeds or 1))
     settings.load_profile("scope")
 
 
@@ -107,7 +106,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out what cannot run here or is not of the scope, and begin with the longest tests."""
     rest = sample.left_out(map(marked, items))
     if config.option.scope == "rest":
-        chosen = [item for item in items if item.nodeid in rest or _is_property(item)]
+        chosen = [item for item in items if item.nodeid in rest]
         config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
         items[:] = chosen
     for item in items:
@@ -139,10 +138,6 @@ def marked(item: pytest.Item) -> sample.Marked:
     for mark in item.iter_markers():
         marks.setdefault(mark.name, mark.args)
     return sample.Marked(item.nodeid, marks)
-
-
-def _is_property(item: pytest.Item) -> bool:
-    return getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
 
 
 def _absence(config: pytest.Config, item: pytest.Item) -> str | None:
@@ -188,7 +183,6 @@ def _again(config: pytest.Config, test_id: str) -> str:
     """Return the command that runs a test alone, with the seeds and examples that it had."""
     option = config.option
     words = [f"--seeds {seeds_of(config)}"] if seeds_of(config) < sys.maxsize else []
-    words += ["--scope sample"] if option.scope == "sample" else []
     words += [f"-m {option.markexpr.split()[0]}"] if option.markexpr else []
     ci = "CI=1 " if os.environ.get("CI") else ""
-    return " ".join([f"{ci}python -m pytest", *words, f'"{test_id}"'])
+    return " ".join([f"{ci}python -m pytest", *words, shlex.quote(test_id)])

@@ -1,5 +1,7 @@
 """What is left to `make test-rest`, and that the end of a run says so."""
 
+import shlex
+
 import pytest
 
 from tests import programs, sample
@@ -97,14 +99,27 @@ def test_number(seeds): assert seeds in (1, 3)
 """
 
 
-def test_failed_test_is_named_with_the_command_that_repeats_it(tmp_path):
-    (tmp_path / "test_program.py").write_text("def test_fails(seeds): assert seeds < 2\n")
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    options = ["-p", "tests.conftest", "-p", "no:cacheprovider", "--scope", "rest", "--scope", "all", "--seeds", "2"]
+FAILING = """
+import pytest
 
-    done = programs.run(["-m", "pytest", *options, "."], cwd=tmp_path)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["it's", 'a "$name"'])
+def test_fails(name, seeds): assert seeds < 2 or name == "it's"
+"""
 
-    assert 'python -m pytest --seeds 2 "test_program.py::test_fails"' in done.stdout
+
+def test_failed_test_of_the_rest_is_named_with_the_command_that_repeats_it(tmp_path):
+    (tmp_path / "test_program.py").write_text(f"def test_of_the_sample(): pass\n{FAILING}")
+    options = "addopts = -p tests.conftest -p no:cacheprovider\nmarkers =\n    slow: slow\n"
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\n{options}")
+
+    done = programs.run(["-m", "pytest", "--scope", "rest", "--seeds", "2", "."], cwd=tmp_path)
+    (command,) = [line for line in done.stdout.splitlines() if "python -m pytest" in line]
+    again = programs.run(shlex.split(command.removeprefix("CI=1 "))[1:], cwd=tmp_path)
+
+    assert "1 failed, 1 passed" in done.stdout.splitlines()[-1]
+    assert "1 failed" in again.stdout.splitlines()[-1], again.stdout
+    assert "passed" not in again.stdout.splitlines()[-1]
 
 
 PROGRAM = """

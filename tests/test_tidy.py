@@ -534,9 +534,7 @@ def test_every_setting_is_read():
 def test_every_topic_setting_is_read():
     """By its field, or by its name, as storages do; settings without an effect have no field."""
     broker = [module for module in sources() if module.path.startswith("streams/broker/")]
-    nodes = [
-        node for module in broker if module.path != "streams/broker/logs/config.py" for node in module.nodes
-    ]
+    nodes = [node for module in broker if module.path != "streams/broker/logs/config.py" for node in module.nodes]
     read = {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)}
     named = {node.value for node in nodes if isinstance(node, ast.Constant)}
     names = [one.name for one in fields(TopicConfig)]

@@ -1,8 +1,5 @@
 """The embedded broker as its clients see it: requests, waiting, timers, threads, restarts."""
 
-import os
-import signal
-import subprocess
 import threading
 from random import Random
 
@@ -16,32 +13,23 @@ from streams.core.clock import VirtualClock
 from streams.core.errors import BrokerError, ClientClosedError, RecordTooLargeError
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
-    DeleteGroup,
     DescribeGroup,
     Heartbeat,
     JoinGroup,
-    LeaveGroup,
-    ListGroups,
     OffsetAndMetadata,
     OffsetCommit,
     OffsetFetch,
     SyncGroup,
 )
 from streams.protocol.messages import (
-    CreatePartitions,
-    CreateTopics,
     DeleteRecords,
-    DeleteTopics,
     Fetch,
-    FindCoordinator,
     ListedOffset,
     ListOffsets,
     Metadata,
     Produce,
-    TopicSpec,
 )
 from streams.protocol.wire import UnsupportedVersionError
-from tests import programs
 from tests.waiting import WATCHDOG_MS, until_raised
 
 WORDS = TopicPartition("words", 0)
@@ -83,34 +71,6 @@ def client(broker):
 
 
 # --- requests -------------------------------------------------------------------------------
-
-
-def test_topics_are_created_described_grown_and_deleted(client):
-    created = ask(client, CreateTopics([TopicSpec("a", 2, {"retention.ms": "7"}), TopicSpec("b"), TopicSpec("c", 0)]))
-    assert [error for error, _ in created.errors.values()] == [
-        ErrorCode.NONE,
-        ErrorCode.NONE,
-        ErrorCode.INVALID_PARTITIONS,
-    ]
-
-    grown = ask(client, CreatePartitions({"a": 4, "b": 1, "x": 2}))
-    assert [error for error, _ in grown.errors.values()] == [
-        ErrorCode.NONE,
-        ErrorCode.INVALID_PARTITIONS,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ]
-
-    everything = ask(client, Metadata())
-    assert everything.brokers == {0: ""}
-    assert {topic.name: len(topic.leaders) for topic in everything.topics} == {"a": 4, "b": 1}
-    assert everything.topics[0].config["retention.ms"] == "7"
-    assert everything.topics[0].config["cleanup.policy"] == "delete"
-
-    assert ask(client, DeleteTopics(["a", "x"])).errors == {
-        "a": ErrorCode.NONE,
-        "x": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    }
-    assert [topic.name for topic in ask(client, Metadata()).topics] == ["b"]
 
 
 def test_asking_for_an_unknown_topic_creates_it_where_all_agree(clock):
@@ -345,47 +305,6 @@ def join(group_id="group", member_id="", session_timeout_ms=10_000, instance=Non
     )
 
 
-def test_a_member_joins_syncs_commits_and_leaves(broker, client):
-    broker.create_topic("words")
-    assert ask(client, FindCoordinator("group")).node_id == 0
-    joined = ask(client, join())
-    assert joined.error is ErrorCode.NONE
-    who = {"generation_id": joined.generation_id, "member_id": joined.member_id}
-    synced = ask(client, SyncGroup("group", **who, assignments={joined.member_id: b"mine"}))
-    assert synced.assignment == b"mine"
-    assert ask(client, Heartbeat("group", **who)).error is ErrorCode.NONE
-    committed = ask(client, OffsetCommit("group", {WORDS: OffsetAndMetadata(7, "note")}, **who))
-    assert committed.errors == {WORDS: ErrorCode.NONE}
-    assert ask(client, OffsetFetch("group")).offsets == {WORDS: OffsetAndMetadata(7, "note")}
-    assert ask(client, ListGroups()).groups == (("group", "consumer", "Stable", "Classic"),)
-    assert ask(client, DeleteGroup("group")).error is ErrorCode.NON_EMPTY_GROUP
-    assert ask(client, LeaveGroup("group", joined.member_id)).error is ErrorCode.NONE
-    assert ask(client, DescribeGroup("group")).state == "Empty"
-    assert ask(client, DeleteGroup("group")).error is ErrorCode.NONE
-    assert broker.topics(include_internal=True) == {"words": 1, OFFSETS_TOPIC: 1}
-    assert broker.topics() == {"words": 1}
-
-
-def test_a_silent_member_is_lost_at_its_session_timeout(client, clock):
-    joined = ask(client, join())
-    ask(client, SyncGroup("group", joined.generation_id, joined.member_id))
-
-    clock.advance(10_000)
-
-    beat = ask(client, Heartbeat("group", joined.generation_id, joined.member_id))
-    assert beat.error is ErrorCode.UNKNOWN_MEMBER_ID
-
-
-def test_deleting_a_topic_forgets_what_groups_committed_for_it(broker, client):
-    broker.create_topic("words", 1)
-    broker.create_topic("b", 1)
-    ask(client, OffsetCommit("group", {WORDS: OffsetAndMetadata(7), TopicPartition("b", 0): OffsetAndMetadata(1)}))
-
-    broker.delete_topic("words")
-
-    assert ask(client, OffsetFetch("group")).offsets == {TopicPartition("b", 0): OffsetAndMetadata(1)}
-
-
 def test_offsets_and_members_of_other_processes_survive_a_restart(tmp_path, clock):
     with EmbeddedBroker(tmp_path, clock=clock) as broker:
         broker.create_topic("words")
@@ -422,46 +341,6 @@ def test_the_log_of_offsets_does_not_grow_with_commits(clock):
     assert sum(map(len, blocks)) <= 2
 
 
-_PROGRAM = """
-import sys
-from streams.broker import EmbeddedBroker
-from streams.core.blocks.records import Block, TopicPartition
-from streams.protocol.group_messages import OffsetAndMetadata, OffsetCommit
-from streams.protocol.messages import Produce
-
-words = TopicPartition("words", 0)
-broker = EmbeddedBroker(sys.argv[1])
-broker.create_topic("words", 1)
-client = broker.connect("test")
-number = 0
-while True:
-    client.send(-1, Produce({words: [Block([None], [b"%d" % number], [0])]}))
-    client.send(-1, OffsetCommit("group", {words: OffsetAndMetadata(number + 1)}))
-    assert len(client.poll(1000)) == 2
-    number += 1
-    print(number, flush=True)
-"""
-
-
-def test_a_killed_broker_keeps_what_it_acknowledged(tmp_path):
-    """Records and commits after kill -9, the lock of the directory given up with the process."""
-    process = programs.start(["-c", _PROGRAM, str(tmp_path)], stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    for _ in range(100):
-        process.stdout.readline()
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
-
-    with EmbeddedBroker(tmp_path) as broker:
-        end = broker.end_offset(WORDS)
-        committed = ask(broker.connect("test"), OffsetFetch("group")).offsets[WORDS].offset
-        read = [value for block in broker.read(WORDS, 0, end) for value in block.values]
-
-    assert read == [b"%d" % number for number in range(end)]
-    assert 100 <= committed <= end
-
-
 # --- threads ----------------------------------------------------------------------------------
 
 
@@ -485,20 +364,6 @@ def in_thread(function):
             raise failures[0]
 
     return join_thread
-
-
-def test_a_record_wakes_a_poll_of_another_thread():
-    with EmbeddedBroker() as broker:
-        broker.create_topic("words", 1)
-        consumer = broker.connect("consumer")
-        consumer.send(-1, Fetch({WORDS: 0}, max_wait_ms=LONG_MS))
-        answers = []
-        finished = in_thread(lambda: answers.extend(consumer.poll(LONG_MS)))
-
-        broker.append(WORDS, one(b"a"))
-        finished()
-
-    assert fetched(answers[0][1]) == [b"a"]
 
 
 def test_wakeup_ends_a_poll_of_another_thread_or_the_next_one():

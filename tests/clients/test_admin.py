@@ -41,20 +41,6 @@ def admin(broker, clock):
         yield admin
 
 
-def test_topics_are_created_described_widened_and_deleted(admin):
-    admin.create_topics([TopicSpec("new", 3, {"cleanup.policy": "compact"})])
-    assert admin.list_topics() == ["new", "t"]
-    described = admin.describe_topics(["new"])["new"]
-    assert len(described.leaders) == 3
-    assert described.config["cleanup.policy"] == "compact"
-
-    admin.create_partitions({"new": 5})
-    assert len(admin.describe_topics(["new"])["new"].leaders) == 5
-
-    admin.delete_topics(["new"])
-    assert admin.list_topics() == ["t"]
-
-
 def test_refusals_are_named(admin):
     with pytest.raises(TopicExistsError, match="'t'"):
         admin.create_topics([TopicSpec("t", 1)])
@@ -66,21 +52,6 @@ def test_refusals_are_named(admin):
         admin.create_partitions({"absent": 3})
     with pytest.raises(BrokerError, match="INVALID_PARTITIONS"):
         admin.create_partitions({"t": 1})
-
-
-def test_offsets_are_listed_and_records_deleted(admin, broker):
-    broker.append(P0, Block([None] * 4, [b"v"] * 4, [0, 10, 20, 30]))
-
-    assert admin.delete_records({P0: 2}) == {P0: 2}
-
-    assert admin.list_offsets({P0: EARLIEST}) == {P0: 2}
-    assert admin.list_offsets({P0: LATEST}) == {P0: 4}
-    assert admin.list_offsets({P0: 25}) == {P0: 3}
-    assert admin.list_offsets({P0: 99}) == {P0: -1}
-    with pytest.raises(OffsetOutOfRangeError):
-        admin.delete_records({P0: 99})
-    with pytest.raises(UnknownTopicError):
-        admin.delete_records({TopicPartition("t", 7): 0})
 
 
 def test_groups_are_listed_described_and_deleted(admin, broker, clock):

@@ -6,7 +6,7 @@ from collections import defaultdict
 import pytest
 
 from streams.broker import EmbeddedBroker
-from streams.clients import Consumer, Producer, RebalanceListener, WakeupError
+from streams.clients import Consumer, Producer, RebalanceListener
 from streams.core.errors import RebalanceInProgressError, StreamsError
 from streams.core.topic import Topic
 from streams.group import CooperativeStickyAssignor
@@ -131,24 +131,6 @@ def test_group_of_threads_reads_everything_once_while_members_come_and_go(broker
 
     assert len(seen) == total
     assert set(seen.values()) == {1}
-
-
-def test_wakeup_ends_a_poll_that_waits(broker):
-    consumer = Consumer(broker)
-    consumer.assign(consumer.partitions_for("numbers"))
-    has_begun = threading.Event()
-
-    def wait():
-        has_begun.set()
-        with pytest.raises(WakeupError):
-            consumer.poll(WATCHDOG_MS)
-
-    def wake():
-        has_begun.wait(WATCHDOG_MS / 1_000)
-        consumer.wakeup()
-
-    run_all(wait, wake)
-    consumer.close()
 
 
 def test_waiting_poll_returns_as_soon_as_something_is_written(broker):

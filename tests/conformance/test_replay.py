@@ -139,36 +139,6 @@ def test_all_cases_in_pieces(part, folder, monkeypatch):
     compare_pieces(players(path, folder, count, number), LocalExecutor(1))
 
 
-@pytest.mark.exhaustive
-def test_stores_on_disk_give_the_same(folder):
-    """In slices, so that they are written and read again."""
-    chosen = [
-        player
-        for path in FILES
-        for player in sliceable(players(path, folder / path.name, 40, store="rocksdb"))
-        if player.topology is not None and player.topology.stores
-    ]
-
-    assert len(chosen) > 12
-    compare_whole(chosen, LocalExecutor(1), slices=3)
-
-
-@pytest.mark.exhaustive
-def test_record_files_give_the_same_as_archives(folder):
-    """Written from the pipes, bytes as they are; a file has no times below 0, and no raw bytes that a serde reads."""
-    for path in FILES:
-        for player in players(path, folder / path.name, 30):
-            rows = player.rows()
-            if not rows or any(row.timestamp_ms < 0 for found in rows.values() for row in found):
-                continue
-            whole, files = player.session(rows), player.session_of_files(rows)
-            drive(whole)
-            drive(files)
-
-            one, two = (replayed_outcome(result_of(session)) for session in (whole, files))
-            assert one.difference(two) is None, player.case["name"]
-
-
 @pytest.mark.slow
 def test_case_that_fails_is_refused_with_the_same_words(folder):
     """The replay says what the test driver says of the record, the node and the cause."""

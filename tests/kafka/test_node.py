@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Producer as OtherProducer
 
 from tests.broker.tcp.by_hand import METADATA, Client
-from tests.kafka.node import KafkaNode, NodeError
+from tests.kafka.node import KafkaNode
 from tests.kafka.records import Stored, create_topic, put, stored
 from tests.waiting import WATCHDOG_S, until
 
@@ -84,25 +84,6 @@ def test_records_survive_stop_and_restart(own_kafka: KafkaNode):
     own_kafka.start()
 
     assert stored(own_kafka.bootstrap_servers, "numbers") == RECORDS
-
-
-@pytest.mark.exhaustive
-def test_failed_start_shows_the_end_of_the_log(tmp_path: Path):
-    """Another process listens on the node's port."""
-    node = KafkaNode(tmp_path / "kafka")
-    with socket.create_server(("127.0.0.1", node.port)):
-        with pytest.raises(NodeError, match=r"(?s)ended with status 1 while it started.*Address already in use"):
-            node.start()
-
-    assert not node.is_running
-
-
-@pytest.mark.exhaustive
-def test_setting_of_no_meaning_is_said_by_kafka(tmp_path: Path):
-    node = KafkaNode(tmp_path / "kafka", settings={"num.io.threads": "many"})
-
-    with pytest.raises(NodeError, match=r"(?s)could not format its storage.*num.io.threads"):
-        node.start()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="watches the node by a descriptor of its process, as Linux has it")

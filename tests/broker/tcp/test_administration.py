@@ -176,18 +176,6 @@ def test_a_topic_that_must_not_be_created_is_not(client, broker):
     assert "new" not in broker.topics()
 
 
-def test_topics_are_created_grown_and_deleted(client, broker):
-    topic = {"name": "made", "num_partitions": 2, "replication_factor": 1}
-    (made,) = client.call(CREATE_TOPICS, 4, topics=[topic])["topics"]
-    (grown,) = client.call(CREATE_PARTITIONS, 1, topics=[{"name": "made", "count": 3}], timeout_ms=1)["results"]
-    assert (made["error_code"], grown["error_code"]) == (0, 0)
-    assert broker.topics()["made"] == 3
-
-    (gone,) = client.call(DELETE_TOPICS, 3, topic_names=["made"], timeout_ms=1)["responses"]
-    assert gone["error_code"] == 0
-    assert "made" not in broker.topics()
-
-
 def topic_of(client, name, version=12, **asked):
     (topic,) = client.call(METADATA, version, topics=[{"name": name, **asked}])["topics"]
     return topic

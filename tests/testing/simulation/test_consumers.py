@@ -48,7 +48,7 @@ def test_consumers_without_faults_are_soon_stable():
 
 
 @pytest.mark.case(3)
-@pytest.mark.seeds("seed", range(60), 8)
+@pytest.mark.seeds("seed", range(60), 4)
 def test_group_of_consumers_is_stable_after_a_storm(seed):
     ConsumerWorld(seed).run()
 

@@ -12,7 +12,7 @@ ENOUGH = 20
 
 
 @pytest.mark.case
-@pytest.mark.seeds("world", WORLDS, 2)
+@pytest.mark.seeds("world", WORLDS)
 def test_final_tables_of_foreign_key_joins_are_those_of_files_in_a_storm(world: int) -> None:
     topology = topology_of(world)
 

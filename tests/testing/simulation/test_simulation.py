@@ -224,7 +224,7 @@ def test_processor_that_keeps_its_state_in_an_attribute_is_caught_each_time_with
 
 
 @pytest.mark.world
-@pytest.mark.seeds("name", mutations.FOUND, 8)
+@pytest.mark.seeds("name", mutations.FOUND, 3)
 def test_deliberate_bug_is_found(name, monkeypatch):
     """By the seed that is known, or where the code has changed since by another of the first ones.
 

@@ -18,7 +18,7 @@ ENOUGH = 40
 
 
 @pytest.mark.case
-@pytest.mark.seeds("world", WORLDS, 3)
+@pytest.mark.seeds("world", WORLDS, 2)
 def test_live_results_are_those_of_files_in_a_storm(world: int) -> None:
     """Machines crash, stall, are cut off and come back; threads process at different speeds."""
     topology = topology_of(world)
@@ -27,7 +27,7 @@ def test_live_results_are_those_of_files_in_a_storm(world: int) -> None:
 
 
 @pytest.mark.world
-@pytest.mark.seeds("name", order_mutations.FOUND, 5)
+@pytest.mark.seeds("name", order_mutations.FOUND, 2)
 def test_deliberate_bug_of_the_order_is_found(name: str) -> None:
     """By the world that is known, or where the code has changed since by another of the first ones.
 
