@@ -15,7 +15,8 @@ from streams.core.settings.setting import check, kafka_table, number, with_texts
 class CoordinatorConfig:
     """Bounds and delays for groups, with defaults for an in-process coordinator.
 
-    Each attribute is a setting of Kafka's brokers: ``consumer_session_timeout_ms`` is
+    Those that begin with ``consumer`` concern groups of KIP-848, those with ``streams`` groups of KIP-1071; a single
+    group may have others.  Each attribute is a setting of Kafka's brokers: ``consumer_session_timeout_ms`` is
     ``group.consumer.session.timeout.ms``, ``min_session_timeout_ms`` is ``group.min.session.timeout.ms``.  Kafka's
     default of the delays before a rebalance is 3000, that of the intervals between assignments 1000 (KIP-1263), that of
     ``min_session_timeout_ms`` 6000; other defaults are Kafka's.
@@ -34,72 +35,40 @@ class CoordinatorConfig:
         "group.initial.rebalance.delay.ms",
         0,
         "ms",
-        "How long the join phase of the first generation lasts, so that more members can join.",
+        "How long the first join phase lasts, so that more members can join.",
     )
     offset_metadata_max_bytes: int = number(
         "offset.metadata.max.bytes", 4096, "bytes", "Largest text that may be committed with an offset."
     )
     consumer_session_timeout_ms: int = number(
-        "group.consumer.session.timeout.ms",
-        45_000,
-        "ms",
-        "Time without a heartbeat after which a member of a consumer group is removed (KIP-848).",
-        minimum=1,
+        "group.consumer.session.timeout.ms", 45_000, "ms", "Time without heartbeats that removes a member.", minimum=1
     )
     consumer_heartbeat_interval_ms: int = number(
-        "group.consumer.heartbeat.interval.ms",
-        5_000,
-        "ms",
-        "How often members of consumer groups are told to send heartbeats.",
-        minimum=1,
+        "group.consumer.heartbeat.interval.ms", 5_000, "ms", "How often members send heartbeats.", minimum=1
     )
     consumer_assignment_interval_ms: int = number(
-        "group.consumer.assignment.interval.ms",
-        0,
-        "ms",
-        "Least time between two assignments of a consumer group (KIP-1263).",
+        "group.consumer.assignment.interval.ms", 0, "ms", "Least time between assignments (KIP-1263)."
     )
     streams_session_timeout_ms: int = number(
-        "group.streams.session.timeout.ms",
-        45_000,
-        "ms",
-        "Time without a heartbeat after which a member of a streams group is removed (KIP-1071).",
-        minimum=1,
+        "group.streams.session.timeout.ms", 45_000, "ms", "Time without heartbeats that removes a member.", minimum=1
     )
     streams_heartbeat_interval_ms: int = number(
-        "group.streams.heartbeat.interval.ms",
-        5_000,
-        "ms",
-        "How often members of streams groups are told to send heartbeats.",
-        minimum=1,
+        "group.streams.heartbeat.interval.ms", 5_000, "ms", "How often members send heartbeats.", minimum=1
     )
     streams_assignment_interval_ms: int = number(
-        "group.streams.assignment.interval.ms",
-        0,
-        "ms",
-        "Least time between two assignments of a streams group (KIP-1263).",
+        "group.streams.assignment.interval.ms", 0, "ms", "Least time between assignments (KIP-1263)."
     )
     streams_initial_rebalance_delay_ms: int = number(
-        "group.streams.initial.rebalance.delay.ms",
-        0,
-        "ms",
-        "How long the first assignment of a streams group waits for more members.",
+        "group.streams.initial.rebalance.delay.ms", 0, "ms", "How long the first assignment waits."
     )
     streams_num_standby_replicas: int = number(
-        "group.streams.num.standby.replicas", 0, "replicas", "Standby replicas of each store of a streams group."
+        "group.streams.num.standby.replicas", 0, "replicas", "Standby replicas of each store."
     )
     streams_task_offset_interval_ms: int = number(
-        "group.streams.task.offset.interval.ms",
-        60_000,
-        "ms",
-        "How often members of streams groups are told to report their changelog offsets.",
-        minimum=1,
+        "group.streams.task.offset.interval.ms", 60_000, "ms", "How often offsets are reported.", minimum=1
     )
     streams_acceptable_recovery_lag: int = number(
-        "group.streams.acceptable.recovery.lag",
-        10_000,
-        "records",
-        "How many records a warm-up task may be behind to have caught up.",
+        "group.streams.acceptable.recovery.lag", 10_000, "records", "Lag at which a task has caught up."
     )
 
     def __attrs_post_init__(self) -> None:

@@ -48,8 +48,8 @@ INTERNAL_CONFIG: Final[Mapping[str, str]] = {"cleanup.policy": "compact", "segme
 _DAY_MS = 86_400_000
 
 
-def _shown(name: str, default: int, unit: str = "", **more: Any) -> Any:
-    return number(name, default, unit, "", **more)
+def _long(name: str, default: int | None, unit: str = "", doc: str = "", **more: Any) -> Any:
+    return number(name, default, unit, doc, maximum=LONG_MAX, **more)
 
 
 @frozen(kw_only=True)
@@ -60,39 +60,36 @@ class TopicSettingsWithoutEffect:
     compression and sizes of indexes change no record.
     """
 
-    compression_gzip_level: int = _shown("compression.gzip.level", -1, minimum=-1, maximum=9)
-    compression_lz4_level: int = _shown("compression.lz4.level", 9, minimum=1, maximum=17)
-    compression_zstd_level: int = _shown("compression.zstd.level", 3, minimum=-131_072, maximum=22)
-    file_delete_delay_ms: int = _shown("file.delete.delay.ms", 60_000, "ms", maximum=LONG_MAX)
-    flush_messages: int = _shown("flush.messages", LONG_MAX, minimum=1, maximum=LONG_MAX)
-    flush_ms: int = _shown("flush.ms", LONG_MAX, "ms", maximum=LONG_MAX)
-    follower_replication_throttled_replicas: str = items("", (), "")
-    index_interval_bytes: int = _shown("index.interval.bytes", 4096, "bytes")
-    leader_replication_throttled_replicas: str = items("", (), "")
-    local_retention_bytes: int = _shown("local.retention.bytes", -2, "bytes", minimum=-2, maximum=LONG_MAX)
-    local_retention_ms: int = _shown("local.retention.ms", -2, "ms", minimum=-2, maximum=LONG_MAX)
-    min_insync_replicas: int = _shown("min.insync.replicas", 1, minimum=1)
-    preallocate: bool = flag(False, "")
-    remote_log_copy_disable: bool = flag(False, "")
-    remote_log_delete_on_disable: bool = flag(False, "")
-    remote_storage_enable: bool = flag(False, "")
-    segment_index_bytes: int = _shown("segment.index.bytes", 10_485_760, "bytes", minimum=4)
-    segment_jitter_ms: int = _shown("segment.jitter.ms", 0, "ms", maximum=LONG_MAX)
-    unclean_leader_election_enable: bool = flag(False, "")
+    compression_gzip_level: int = number("compression.gzip.level", -1, minimum=-1, maximum=9)
+    compression_lz4_level: int = number("compression.lz4.level", 9, minimum=1, maximum=17)
+    compression_zstd_level: int = number("compression.zstd.level", 3, minimum=-131_072, maximum=22)
+    file_delete_delay_ms: int = _long("file.delete.delay.ms", 60_000, "ms")
+    flush_messages: int = _long("flush.messages", LONG_MAX, minimum=1)
+    flush_ms: int = _long("flush.ms", LONG_MAX, "ms")
+    follower_replication_throttled_replicas: str = items("", ())
+    index_interval_bytes: int = number("index.interval.bytes", 4096, "bytes")
+    leader_replication_throttled_replicas: str = items("", ())
+    local_retention_bytes: int = _long("local.retention.bytes", -2, "bytes", minimum=-2)
+    local_retention_ms: int = _long("local.retention.ms", -2, "ms", minimum=-2)
+    min_insync_replicas: int = number("min.insync.replicas", 1, minimum=1)
+    preallocate: bool = flag(False)
+    remote_log_copy_disable: bool = flag(False)
+    remote_log_delete_on_disable: bool = flag(False)
+    remote_storage_enable: bool = flag(False)
+    segment_index_bytes: int = number("segment.index.bytes", 10_485_760, "bytes", minimum=4)
+    segment_jitter_ms: int = _long("segment.jitter.ms", 0, "ms")
+    unclean_leader_election_enable: bool = flag(False)
 
 
 @frozen(kw_only=True)
 class OlderTopicSettings:
-    """Settings removed in Kafka 4.0 that scripts still use; they are shown only if they were set.
+    """Settings removed in Kafka 4.0 that scripts still use; they are shown only if they were set."""
 
-    ``message_timestamp_difference_max_ms`` limits timestamps in both directions; the others have no effect, because
-    there is one message format.
-    """
-
-    message_downconversion_enable: bool = flag(True, "")
-    message_format_version: str = text("", "")
-    message_timestamp_difference_max_ms: int = number(
-        "message.timestamp.difference.max.ms", LONG_MAX, "ms", "Limit in both directions.", maximum=LONG_MAX
+    # There is one message format.
+    message_downconversion_enable: bool = flag(True)
+    message_format_version: str = text("")
+    message_timestamp_difference_max_ms: int = _long(
+        "message.timestamp.difference.max.ms", LONG_MAX, "ms", "Limit of timestamps in both directions."
     )
 
 
@@ -106,58 +103,28 @@ class TopicConfig:
     """
 
     own: Mapping[str, str]
-    cleanup_policy: str = items(
-        "delete", ("delete", "compact"), "Whether old records are deleted, and older records of a key removed."
-    )
-    retention_ms: int = number(
-        "retention.ms", -1, "ms", "How long records are kept; -1 = forever.", minimum=-1, maximum=LONG_MAX
-    )
-    retention_bytes: int = number(
-        "retention.bytes",
-        -1,
-        "bytes",
-        "Size above which a partition loses its oldest records; -1 = none.",
-        minimum=-1,
-        maximum=LONG_MAX,
+    cleanup_policy: str = items("delete", ("delete", "compact"), "Whether old records, or older ones of a key, go.")
+    retention_ms: int = _long("retention.ms", -1, "ms", "How long records are kept; -1 = forever.", minimum=-1)
+    retention_bytes: int = _long(
+        "retention.bytes", -1, "bytes", "Size of a partition above which its oldest records go; -1 = none.", minimum=-1
     )
     max_message_bytes: int = number("max.message.bytes", 1_048_588, "bytes", "Largest batch of records.")
     timestamp_type: TimestampType = choice(  # noqa: RUF009 - frozen.
-        "CreateTime",
-        ("CreateTime", "LogAppendTime"),
-        "Whether records keep their timestamps or get the broker's time.",
+        *("CreateTime", ("CreateTime", "LogAppendTime"), "Whether records keep their timestamps."),
         aliases=("message_timestamp_type",),
     )
-    timestamp_before_max_ms: int = number(
-        "message.timestamp.before.max.ms",
-        LONG_MAX,
-        "ms",
-        "How far timestamps may be behind the broker's time.",
-        maximum=LONG_MAX,
+    timestamp_before_max_ms: int = _long(
+        "message.timestamp.before.max.ms", LONG_MAX, "ms", "How far timestamps may be behind the broker's time."
     )
-    timestamp_after_max_ms: int = number(
-        "message.timestamp.after.max.ms",
-        LONG_MAX,
-        "ms",
-        "How far timestamps may be ahead of the broker's time.",
-        maximum=LONG_MAX,
+    timestamp_after_max_ms: int = _long(
+        "message.timestamp.after.max.ms", LONG_MAX, "ms", "How far timestamps may be ahead of the broker's time."
     )
     segment_bytes: int = number("segment.bytes", 1 << 30, "bytes", "Size of a file of records.", minimum=14)
-    segment_ms: int = number(
-        "segment.ms", 7 * _DAY_MS, "ms", "Age at which a file of records is closed.", minimum=1, maximum=LONG_MAX
-    )
-    delete_retention_ms: int = number(
-        "delete.retention.ms", _DAY_MS, "ms", "How long compaction keeps deletions.", maximum=LONG_MAX
-    )
-    min_compaction_lag_ms: int = number(
-        "min.compaction.lag.ms", 0, "ms", "Age below which records are not compacted.", maximum=LONG_MAX
-    )
-    max_compaction_lag_ms: int = number(
-        "max.compaction.lag.ms",
-        LONG_MAX,
-        "ms",
-        "Age at which records have to be compacted.",
-        minimum=1,
-        maximum=LONG_MAX,
+    segment_ms: int = _long("segment.ms", 7 * _DAY_MS, "ms", "Age at which a file of records is closed.", minimum=1)
+    delete_retention_ms: int = _long("delete.retention.ms", _DAY_MS, "ms", "How long compaction keeps deletions.")
+    min_compaction_lag_ms: int = _long("min.compaction.lag.ms", 0, "ms", "Age below which records are not compacted.")
+    max_compaction_lag_ms: int = _long(
+        "max.compaction.lag.ms", LONG_MAX, "ms", "Age at which records have to be compacted.", minimum=1
     )
     min_cleanable_dirty_ratio: float = decimal(
         0.5, "Part of a partition that is not compacted yet, at which it is compacted.", minimum=0, maximum=1
@@ -169,20 +136,13 @@ class TopicConfig:
         "default", STRATEGIES, "How producers choose partitions.", aliases=("streams_partitioner",), is_fixed=True
     )
     storage: str = choice(
-        "",
-        ("", *STORAGE_NAMES),
-        "Where records are stored; empty = the broker's default.",
+        *("", ("", *STORAGE_NAMES), "Where records are stored; empty = the broker's default."),
         aliases=("streams_storage",),
         is_fixed=True,
     )
-    record_ttl_ms: int | None = number(
-        RECORD_TTL,
-        None,
-        "ms",
-        "How long a record lives after its timestamp; -1 = only records with a time-to-live header expire; off = such "
-        "headers are ignored.",
+    record_ttl_ms: int | None = _long(
+        *(RECORD_TTL, None, "ms", "Life of a record after its timestamp; -1 = as in its header, off = not even so."),
         minimum=-1,
-        maximum=LONG_MAX,
         none_text="off",
     )
     without_effect: TopicSettingsWithoutEffect = group(TopicSettingsWithoutEffect)  # noqa: RUF009 - frozen.
@@ -269,15 +229,13 @@ class OfSingleBroker:
     """Settings of brokers that clients ask for; a single broker has no others."""
 
     compression_type: str = choice("producer", ("producer",), "")
-    default_replication_factor: int = number("default.replication.factor", 1, "replicas", "", maximum=1)
-    delete_topic_enable: bool = flag(True, "")
-    log_cleanup_policy: str = choice("delete", ("delete",), "")
-    message_max_bytes: int = number("message.max.bytes", 1_048_588, "bytes", "")
-    min_insync_replicas: int = number("min.insync.replicas", 1, "replicas", "", maximum=1)
-    offsets_topic_replication_factor: int = number("offsets.topic.replication.factor", 1, "replicas", "", maximum=1)
-    transaction_state_log_replication_factor: int = number(
-        "transaction.state.log.replication.factor", 1, "replicas", "", maximum=1
-    )
+    default_replication_factor: int = number("default.replication.factor", 1)
+    delete_topic_enable: bool = flag(True)
+    log_cleanup_policy: str = items("delete", ("delete",))
+    message_max_bytes: int = number("message.max.bytes", 1_048_588, "bytes")
+    min_insync_replicas: int = number("min.insync.replicas", 1)
+    offsets_topic_replication_factor: int = number("offsets.topic.replication.factor", 1)
+    transaction_state_log_replication_factor: int = number("transaction.state.log.replication.factor", 1)
 
 
 @frozen

@@ -143,7 +143,9 @@ def whole(default: int, unit: str, doc: str, *, minimum: int = 0, **more: Any) -
     return _declared("int", default, doc, unit=unit, minimum=minimum, **more)
 
 
-def number(name: str, default: int | None, unit: str, doc: str, *, maximum: int = INT_MAX, **more: Any) -> Any:
+def number(
+    name: str, default: int | None, unit: str = "", doc: str = "", *, maximum: int = INT_MAX, **more: Any
+) -> Any:
     """Declare a whole number with Kafka's name, such as ``retention.ms``; by default of Kafka's type INT."""
     return whole(cast("int", default), unit, doc, maximum=maximum, aliases=(name.replace(".", "_"),), **more)
 
@@ -153,12 +155,12 @@ def decimal(default: float, doc: str, **more: Any) -> Any:
     return _declared("decimal", default, doc, **more)
 
 
-def text(default: str | None, doc: str, **more: Any) -> Any:
+def text(default: str | None, doc: str = "", **more: Any) -> Any:
     """Declare a setting whose value is text."""
     return _declared("text", default, doc, **more)
 
 
-def flag(default: bool | None, doc: str, **more: Any) -> Any:
+def flag(default: bool | None, doc: str = "", **more: Any) -> Any:
     """Declare a boolean setting."""
     return _declared("bool", default, doc, **more)
 
@@ -168,7 +170,7 @@ def choice(default: str, choices: tuple[str, ...], doc: str, **more: Any) -> Any
     return _declared("choice", default, doc, choices=choices, **more)
 
 
-def items(default: str, choices: tuple[str, ...], doc: str, **more: Any) -> Any:
+def items(default: str, choices: tuple[str, ...], doc: str = "", **more: Any) -> Any:
     """Declare a setting whose value is a list of ``choices``, or of any items if these are empty."""
     return _declared("list", default, doc, choices=choices, **more)
 
