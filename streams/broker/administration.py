@@ -15,7 +15,7 @@ from streams.broker.refusals import error_of
 from streams.core.blocks.records import TopicPartition
 from streams.core.errors import BrokerError, ConfigError
 from streams.core.settings.setting import INT_MAX, Setting, kafka_table, texts_of
-from streams.group import GROUP_SETTINGS, CoordinatorConfig
+from streams.group import CoordinatorConfig
 from streams.protocol.admin_messages import (
     AlterConfigs,
     AlterConfigsResponse,
@@ -123,7 +123,7 @@ def _settings(
         own = {name: text for name, text in texts.items() if text != table[name].text_of(table[name].default)}
         return texts | {"broker.id": node_id}, own, table | {"broker.id": table["node.id"]}
     if kind == ResourceType.GROUP:
-        return configs.shown(name), configs.own(name), GROUP_SETTINGS
+        return configs.shown(name), configs.own(name), configs.table
     if kind == ResourceType.BROKER_LOGGER and name == node_id:
         # Kafka has settings for loggers; this broker has none.
         return {}, {}, {}

@@ -28,7 +28,6 @@ from streams.group.effects import Effect as Effect
 from streams.group.effects import Persist as Persist
 from streams.group.effects import Reply as Reply
 from streams.group.epoch_member import EpochMember as EpochMember
-from streams.group.group_configs import GROUP_SETTINGS as GROUP_SETTINGS
 from streams.group.member import Action as Action
 from streams.group.member import Failed as Failed
 from streams.group.member import Member as Member

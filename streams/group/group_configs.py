@@ -4,7 +4,7 @@ They outlive the group.  A group without a setting has that of ``CoordinatorConf
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import ClassVar
 
 from attrs import define, field
 
@@ -16,18 +16,17 @@ from streams.group.offsets import configs_key, configs_value, read_configs
 from streams.group.states import ModernGroup
 from streams.protocol.error_codes import ErrorCode
 
-#: What groups may set; the broker's settings of these names with ``group.`` before them are the defaults.
-GROUP_SETTINGS: Final[Mapping[str, Setting]] = {
-    name.removeprefix("group."): row
-    for name, row in kafka_table(CoordinatorConfig).items()
-    if name.startswith(("group.consumer.", "group.streams."))
-}
-
 
 @define(eq=False)
 class GroupConfigs:
     """The settings of all groups that have any."""
 
+    #: What groups may set; the broker's settings of these names with ``group.`` before them are the defaults.
+    table: ClassVar[Mapping[str, Setting]] = {
+        name.removeprefix("group."): row
+        for name, row in kafka_table(CoordinatorConfig).items()
+        if name.startswith(("group.consumer.", "group.streams."))
+    }
     defaults: CoordinatorConfig
     effects: list[Effect]
     _texts: dict[str, Mapping[str, str]] = field(factory=dict)
@@ -35,7 +34,7 @@ class GroupConfigs:
     def of(self, group_id: str) -> CoordinatorConfig:
         """Return the settings of a group."""
         texts = self._texts.get(group_id)
-        return self.defaults if texts is None else with_texts(self.defaults, texts, GROUP_SETTINGS, "groups")
+        return self.defaults if texts is None else with_texts(self.defaults, texts, self.table, "groups")
 
     def assignment_delay_ms(self, kind: str, group_id: str, group: ModernGroup, now_ms: int) -> int:
         """Return for how many milliseconds a group waits that has changed since it was assigned (KIP-1263), or 0.
@@ -63,7 +62,7 @@ class GroupConfigs:
     def shown(self, group_id: str) -> dict[str, str]:
         """Return all settings of a group as texts."""
         texts = texts_of(self.of(group_id))
-        return {name: texts[row.kafka_name] for name, row in GROUP_SETTINGS.items()}
+        return {name: texts[row.kafka_name] for name, row in self.table.items()}
 
     def check(self, texts: Mapping[str, str]) -> None:
         """Check settings.
@@ -71,7 +70,7 @@ class GroupConfigs:
         Raises:
             ConfigError: a setting is unknown, or its value is invalid.
         """
-        with_texts(self.defaults, texts, GROUP_SETTINGS, "groups")
+        with_texts(self.defaults, texts, self.table, "groups")
 
     def alter(self, group_id: str, texts: Mapping[str, str]) -> None:
         """Replace the settings of a group, and append them to the ``__consumer_offsets`` log.
