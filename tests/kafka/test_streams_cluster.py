@@ -1,20 +1,17 @@
 """Three brokers, of which one after the other is killed: leaders and coordinators move, and nothing else changes."""
 
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from streams.clients import Admin, Consumer, Producer
+from streams.clients import Admin
 from streams.clients.tcp import TcpCluster
-from streams.core.errors import RebalanceInProgressError
-from streams.protocol.messages import TopicSpec
 from tests.kafka.brokers import Broker, brokers
+from tests.kafka.load import Load
 from tests.kafka.word_count import Counting, Instance
-from tests.waiting import WATCHDOG_MS, WATCHDOG_S, until
+from tests.waiting import WATCHDOG_S, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -53,71 +50,7 @@ def turn_over(cluster: list[Broker], work: Callable[[], None]) -> None:
 
 def test_leaders_and_coordinators_move(cluster: list[Broker], servers: str):
     """A plain and a transactional producer and a member of a group work on."""
-    tcp = TcpCluster(servers)
-    with Admin(tcp) as admin:
-        admin.create_topics([TopicSpec("plain", 6), TopicSpec("exact", 6)])
-    stop, failures = threading.Event(), []
-    sent = {"plain": 0, "exact": 0}
-
-    def send_plain() -> None:
-        with Producer(tcp, linger_ms=1, client_id="plain") as producer:
-            while not stop.is_set():
-                producer.send("plain", b"%d" % sent["plain"], partition=sent["plain"] % 6)
-                sent["plain"] += 1
-                if sent["plain"] % 60 == 0:
-                    producer.flush()
-
-    def send_exact() -> None:
-        with Producer(tcp, transactional_id="tx", client_id="exact") as producer:
-            producer.init_transactions()
-            while not stop.is_set():
-                with producer.transaction():
-                    for _ in range(10):
-                        producer.send("exact", b"%d" % sent["exact"], partition=sent["exact"] % 6)
-                        sent["exact"] += 1
-
-    def guarded(work: Callable[[], None]) -> None:
-        try:
-            work()
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(work,)) for work in (send_plain, send_exact)]
-    seen: dict[str, list[int]] = {"plain": [], "exact": []}
-    with Consumer(
-        tcp,
-        "g",
-        auto_offset_reset="earliest",
-        isolation_level="read_committed",
-        enable_auto_commit=False,
-        # It does not poll while a broker starts.
-        session_timeout_ms=WATCHDOG_MS,
-    ) as consumer:
-        consumer.subscribe(["plain", "exact"])
-
-        def turn() -> None:
-            for record in consumer.poll(100):
-                seen[record.topic].append(int(record.value))
-            with suppress(RebalanceInProgressError):
-                consumer.commit_sync()
-
-        def work() -> None:
-            reached = {topic: count + 200 for topic, count in sent.items()}
-            until(lambda: all(sent[topic] > reached[topic] for topic in sent) or bool(failures), turn)
-            assert not failures
-
-        for thread in threads:
-            thread.start()
-        try:
-            turn_over(cluster, work)
-        finally:
-            stop.set()
-            for thread in threads:
-                thread.join()
-        assert not failures
-        until(lambda: all(len(seen[topic]) >= sent[topic] for topic in sent), turn)
-    for topic, found in seen.items():
-        assert sorted(found) == list(range(sent[topic])), topic
+    Load(TcpCluster(servers), 6).bear(lambda load: turn_over(cluster, load.work))
 
 
 @pytest.mark.seeds("guarantee", ["exactly_once_v2", "at_least_once"])
