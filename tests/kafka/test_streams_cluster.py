@@ -1,6 +1,7 @@
 """Three brokers, of which one after the other is killed: leaders and coordinators move, and nothing else changes."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from tests.kafka.word_count import Counting, Instance
 from tests.waiting import WATCHDOG_S, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+GUARANTEES = ("exactly_once_v2", "at_least_once")
 
 
 @pytest.fixture(scope="module")
@@ -48,30 +51,39 @@ def turn_over(cluster: list[Broker], work: Callable[[], None]) -> None:
         work()
 
 
-def test_leaders_and_coordinators_move(cluster: list[Broker], servers: str):
-    """A plain and a transactional producer and a member of a group work on."""
-    Load(TcpCluster(servers), 6).bear(lambda load: turn_over(cluster, load.work))
-
-
-@pytest.mark.seeds("guarantee", ["exactly_once_v2", "at_least_once"])
-def test_applications_work_on(cluster: list[Broker], servers: str, tmp_path: Path, guarantee: str):
-    """Two processes of a word count."""
+@contextmanager
+def counted(servers: str, folder: Path, guarantee: str) -> Iterator[tuple[Counting, list[Instance]]]:
+    """Count words in two processes."""
     with Counting(TcpCluster(servers), guarantee) as counting:
-        given = {"processing_guarantee": guarantee, "default_store": "in_memory"}
-        instances = [Instance(servers, guarantee, tmp_path / "said", given) for _ in range(2)]
+        settings = {"processing_guarantee": guarantee, "default_store": "in_memory"}
+        instances = [Instance(servers, guarantee, folder / "said", settings) for _ in range(2)]
         try:
             for instance in instances:
                 until(instance.is_running, counting.read)
-
-            def work() -> None:
-                for _ in range(10):
-                    counting.write(20)
-                    counting.read(50)
-
-            turn_over(cluster, work)
-            counting.finish(instances)
+            yield counting, instances
         finally:
             for instance in instances:
                 instance.stop()
         if guarantee == "exactly_once_v2":
             counting.check_exact()
+
+
+def test_clients_and_applications_work_on(cluster: list[Broker], servers: str, tmp_path: Path, seeds: int):
+    """A plain and a transactional producer, a member of a group, and two processes of a word count each."""
+
+    def disturb(load: Load) -> None:
+        with ExitStack() as stack:
+            applications = [stack.enter_context(counted(servers, tmp_path, each)) for each in GUARANTEES[:seeds]]
+
+            def work() -> None:
+                load.work()
+                for counting, _ in applications:
+                    for _ in range(10):
+                        counting.write(20)
+                        counting.read(50)
+
+            turn_over(cluster, work)
+            for counting, instances in applications:
+                counting.finish(instances)
+
+    Load(TcpCluster(servers), 6).bear(disturb)
