@@ -34,7 +34,7 @@ def sample(path: Path) -> list[tuple[dict, list]]:
 
 
 @pytest.mark.case(6)
-@pytest.mark.parametrize("path", _FILES, ids=lambda path: path.name.removesuffix(".jsonl.gz"))
+@pytest.mark.seeds("path", _FILES, 9, ids=lambda path: path.name.removesuffix(".jsonl.gz"))
 def test_case_gives_the_same_records_on_the_embedded_broker(path):
     failures = []
     for case, parts in sample(path):

@@ -13,7 +13,6 @@ from streams import (
     TimeWindows,
     Topic,
     TopologyError,
-    UnlimitedWindows,
     time_windowed,
 )
 from streams.testing import TopologyTestDriver
@@ -95,16 +94,6 @@ def test_without_logging_there_is_no_changelog():
     counted(2, logging=False)(builder)
 
     assert describe(builder.build()).internal_topics == ()
-
-
-def test_unlimited_windows_have_early_results():
-    def topology(builder: StreamsBuilder) -> None:
-        windowed = builder.stream(orders).group_by_key().windowed_by(UnlimitedWindows.of()).emit(early_every=SECOND)
-        windowed.count().to_stream().map(lambda windowed, count: (windowed.key, str(count))).to(texts)
-
-    with TopologyTestDriver(topology) as driver:
-        pipe(driver, ("a", 0), ("a", 1), ("a", 10**15), ("a", 2))
-        assert driver.read(texts) == [("a", "2")]
 
 
 def test_late_records_are_those_of_the_aggregation():

@@ -10,7 +10,6 @@ from streams import (
     DropNote,
     EmitStrategy,
     ProcessingError,
-    ResultTiming,
     SessionWindows,
     StreamsBuilder,
     Suppressed,
@@ -94,27 +93,6 @@ def results(driver):
     ]
 
 
-def test_record_merges_windows_whose_results_are_deleted():
-    with TopologyTestDriver(topology_of(Gaps(grace_ms=5))) as driver:
-        pipe(driver, ("a", 5, 0), ("a", 5, 10), ("a", 8, 4), ("b", 1, 3))
-
-        assert results(driver) == [
-            ("a@0/5", 1, 0),
-            ("a@10/15", 1, 10),
-            ("a@0/5", None, 4),
-            ("a@10/15", None, 4),
-            ("a@0/15", 3, 4),
-        ]
-        assert [record.value for record in driver.read_records(lost)] == [1]
-
-
-def test_closed_windows_are_emitted_once_in_the_order_of_closing():
-    with TopologyTestDriver(topology_of(Gaps(), on_close)) as driver:
-        pipe(driver, ("b", 9, 0), ("a", 5, 0), ("a", 5, 4), ("c", 1, 6), ("d", 1, 10), ("d", 1, 30))
-
-        assert results(driver) == [("c@6/7", 1, 7), ("a@0/9", 2, 9), ("b@0/9", 1, 9), ("d@10/11", 1, 11)]
-
-
 def test_records_choose_among_the_open_windows_and_are_late_for_closed_ones():
     with TopologyTestDriver(topology_of(Quarters())) as driver:
         pipe(driver, ("a", 1, 0), ("a", 1, 30), ("a", -1, 31), ("b", 1, 35), ("a", 1, 3), ("a", -1, 36))
@@ -130,23 +108,6 @@ def test_records_choose_among_the_open_windows_and_are_late_for_closed_ones():
         (record,) = driver.read_records(lost)
         note = DropNote.of(record.headers)
         assert (note.reason, note.late_ms, note.window) == ("late", 0, Window(0, 25))
-
-
-def test_record_without_a_window_is_dropped_and_counted():
-    with TopologyTestDriver(topology_of(Gaps())) as driver:
-        pipe(driver, ("a", 0, 0))
-
-        (record,) = driver.read_records(lost)
-        assert DropNote.of(record.headers).reason == "no window"
-        assert [(drop.reason, drop.count) for drop in driver.drops()] == [("no window", 1)]
-
-
-def test_early_results_and_the_final_one_at_the_closing_time_of_the_windower():
-    with TopologyTestDriver(topology_of(Quarters(), lambda windowed: windowed.emit(early_every=2))) as driver:
-        pipe(driver, ("a", 1, 0), ("a", 1, 1), ("a", 1, 2), ("b", 1, 34), ("b", 1, 35))
-
-        found = [(r.key.key, r.value, ResultTiming.of(r.headers)) for r in driver.read_records(counts)]
-        assert found == [("a", 2, "early"), ("a", 3, "final"), ("b", 2, "early")]
 
 
 def test_store_is_a_session_store():

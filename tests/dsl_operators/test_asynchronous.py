@@ -68,16 +68,6 @@ def test_calls_of_one_key_run_one_after_another() -> None:
     assert driver.read(ANSWERS) == [("a", 100)]
 
 
-def test_results_of_a_partition_come_in_the_order_of_its_records() -> None:
-    driver = driver_of("partition")
-    driver.pipe_all(ORDERS, [("a", 300, 0), ("b", 100, 1), ("a", 200, 2)])
-
-    driver.advance_wall_clock(299)
-    assert driver.read(ANSWERS) == []
-    driver.advance_wall_clock(1)
-    assert driver.read(ANSWERS) == [("a", 300), ("b", 100), ("a", 200)]
-
-
 def test_results_without_order_come_as_the_calls_end() -> None:
     driver = driver_of("none")
     driver.pipe_all(ORDERS, [("a", 300, 0), ("b", 100, 1), ("a", 200, 2)])

@@ -54,13 +54,6 @@ def doubling(mapper: Callable[[list[int]], Any], **limits: Any) -> Callable[[Str
     return lambda builder: builder.stream(NUMBERS).map_values_batches(mapper, "double", value=int, **limits).to(out)
 
 
-def test_batches_are_full_and_results_keep_key_time_and_order():
-    mapper = Doubling()
-    with run_bounded(doubling(mapper, max_records=30), {"numbers": reader(ROWS)}, application_id="app") as run:
-        assert written(run, "out") == DOUBLED
-    assert mapper.sizes == [30, 30, 30, 10]
-
-
 def test_record_that_fails_alone_goes_to_the_handler():
     mapper = Doubling(13, 77)
     settings = {"processing_handler": "continue", "errors_dead_letter_queue_topic_name": "dead"}
@@ -179,17 +172,6 @@ def test_nodes_downstream_see_the_origin_time_and_headers_of_each_record():
         driver.pipe(NUMBERS, 1, key="a", timestamp_ms=5, headers=(("h", b"1"),))
         driver.pipe(NUMBERS, 2, key="a", timestamp_ms=4)
     assert Noting.origins == [(0, 5, (("h", b"1"),)), (1, 4, ())]
-
-
-def test_any_number_of_results_has_the_highest_time_of_the_batch():
-    def totals(records: list[tuple[str, int]]) -> list[tuple[str, int]]:
-        return [
-            (key, sum(value for other, value in records if other == key)) for key in sorted({key for key, _ in records})
-        ]
-
-    application = lambda builder: builder.stream(NUMBERS).flat_map_batches(totals).to(out)  # noqa: E731
-    with run_bounded(application, {"numbers": reader(ROWS[:6])}, application_id="app") as run:
-        assert written(run, "out") == {0: [("a", 3, 50), ("b", 5, 50), ("c", 7, 50)]}
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ NEEDS = {
 
 
 @pytest.mark.case
-@pytest.mark.parametrize("query", [*STATELESS, *TABLES])
+@pytest.mark.seeds("query", [*NEEDS, *(query for query in (*STATELESS, *TABLES) if query not in NEEDS)], 3)
 def test_each_query_by_itself(query, files, events, run_stream, table_of):
     """Three partitions, so that keys move at every repartitioning."""
     inputs = {name: files[name] for name in NEEDS.get(query, ("bids",))}

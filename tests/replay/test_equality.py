@@ -56,13 +56,13 @@ def test_subjects_have_outputs_stores_and_drops(shown: Expected, cases: Expected
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("threads", [2, 4])
+@pytest.mark.seeds("threads", [4, 2])
 def test_live_run_with_more_threads(expected: Expected, threads: int) -> None:
     expected.check_live(threads)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("slices", [None, 3])
+@pytest.mark.seeds("slices", [3, None])
 def test_replay_in_one_process(expected: Expected, slices: int | None, folder: Path) -> None:
     expected.check_replay(LocalExecutor(1), folder, slices=slices)
 

@@ -45,21 +45,6 @@ def test_failure_is_that_of_the_node_whose_function_failed(node):
     assert driver.read(out) == [("a", 1)]
 
 
-def test_children_are_called_in_order_and_depth_first():
-    seen = []
-
-    def topology(builder: StreamsBuilder) -> None:
-        stream = builder.stream(numbers)
-        stream.peek(lambda _, value: seen.append(("one", value))).peek(lambda _, value: seen.append(("one.one", value)))
-        stream.peek(lambda _, value: seen.append(("two", value)))
-
-    with TopologyTestDriver(topology) as driver:
-        driver.pipe(numbers, 1, key="a")
-        driver.pipe(numbers, 2, key="a")
-
-    assert seen == [(name, value) for value in (1, 2) for name in ("one", "one.one", "two")]
-
-
 def test_chain_deeper_than_python_nests_blocks():
     def topology(builder: StreamsBuilder) -> None:
         stream = builder.stream(numbers)
@@ -73,19 +58,6 @@ def test_chain_deeper_than_python_nests_blocks():
         assert driver.read(out) == [("a", 60)]
 
 
-def test_stream_with_two_parents_keeps_the_order_of_the_records():
-    def topology(builder: StreamsBuilder) -> None:
-        stream = builder.stream(numbers)
-        odd = stream.filter(lambda _, value: value % 2 == 1)
-        stream.filter(lambda _, value: value % 2 == 0).merge(odd).to(out)
-
-    with TopologyTestDriver(topology) as driver:
-        for value in range(5):
-            driver.pipe(numbers, value, key="a", timestamp_ms=value)
-
-        assert [value for _, value in driver.read(out)] == [0, 1, 2, 3, 4]
-
-
 def test_forward_to_a_child_that_is_none_names_the_children():
     class Routes(Processor[str, int, str, int]):
         def process(self, record):
@@ -97,21 +69,6 @@ def test_forward_to_a_child_that_is_none_names_the_children():
     driver = TopologyTestDriver(topology)
     with pytest.raises(ProcessingError, match="has no child 'nowhere'; its children are: 'sink'"):
         driver.pipe(numbers, 1, key="a")
-
-
-def test_processing_handler_that_goes_on_drops_at_the_failing_node_only():
-    def topology(builder: StreamsBuilder) -> None:
-        stream = builder.stream(numbers)
-        stream.map_values(lambda value: 6 // value, name="divide").to(out)
-        stream.to(Topic("all", key=str, value=int))
-
-    with TopologyTestDriver(topology, processing_handler="continue") as driver:
-        for value in (1, 0, 2):
-            driver.pipe(numbers, value, key="a")
-
-        assert [value for _, value in driver.read(out)] == [6, 3]
-        assert len(driver.read(Topic("all", key=str, value=int))) == 3
-        assert driver.metric("dropped-records-total", "divide") == 1
 
 
 def positive(number: int) -> bytes:

@@ -31,7 +31,7 @@ def test_results_of_all_operators_are_exact_in_a_storm(world):
 
 
 @pytest.mark.world
-@pytest.mark.parametrize("name", BUGS)
+@pytest.mark.seeds("name", BUGS, 3)
 def test_bug_of_one_operator_is_found_among_the_others(name):
     with mutations.ALL[name]():
         found = next((world for world in (BUGS[name], *range(ENOUGH)) if faults_of(world)), None)

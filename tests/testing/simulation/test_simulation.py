@@ -46,8 +46,8 @@ GUARANTEES = ("at_least_once", "exactly_once_v2")
 ENOUGH = 200
 #: So many worlds that also the rare must happen.
 MANY = 50
-#: Worlds of one application and guarantee, for each seed of ``--seeds``.
-FEW = 2
+#: Worlds of one application and guarantee for each seed of ``--seeds``.
+FEW = 1
 #: What fifty worlds must have seen, or the weather has become too fair; the simulation itself requires the rarer events
 #: in four times as many worlds.
 STORM = (
