@@ -534,10 +534,9 @@ def test_every_setting_is_read():
 def test_every_setting_of_a_broker_is_read():
     """By its field, or by its name: storages have those of topics, and groups those of a kind without it."""
     declaring = {"streams/broker/logs/config.py", "streams/group/coordinator_config.py"}
-    readers = [one for one in sources() if one.path.startswith("streams/") and one.path not in declaring]
-    nodes = [node for module in readers for node in module.nodes]
-    read = {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)}
-    named = {node.value for node in nodes if isinstance(node, ast.Constant)}
+    nodes = [(module.path, node) for module in sources() if module.path.startswith("streams/") for node in module.nodes]
+    read = {node.attr for _, node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)}
+    named = {node.value for path, node in nodes if isinstance(node, ast.Constant) and path not in declaring}
     rows = [
         row for kind in (TopicConfig, BrokerConfig, CoordinatorConfig) for row in table_of(kind).values() if row.doc
     ]
