@@ -137,7 +137,7 @@ def added(shelf, number, key=lambda number: f"key-{number % 3}"):
 def test_what_is_wrong_is_found(kind, message, monkeypatch):
     shelf = Shelf()
     # What is lost never comes, so that the kit waits for as long as it is patient; until then it waits for the source.
-    monkeypatch.setattr(Shelf, "on_loss", lambda _: monkeypatch.setattr("streams.testing.victims.PATIENCE_MS", 100))
+    monkeypatch.setattr(Shelf, "on_loss", lambda _: monkeypatch.setattr("streams.testing.kit.victims.PATIENCE_MS", 100))
 
     with pytest.raises(source_kit.SourceKitError, match=message):
         source_kit.check(lambda: kind(shelf), lambda number: added(shelf, number), kills=1)
