@@ -10,7 +10,7 @@ from attrs import define, field
 from streams.connect import Guarantee, SinkBlock, SinkConnector, SinkFencedError
 from streams.core.clock import SystemClock
 from streams.core.topic import Topic
-from streams.testing.kit.faults import Fault, PassingError
+from streams.testing.kit.worker_faults import PassingError, WorkerFault
 
 
 class SinkStep(StrEnum):
@@ -57,7 +57,7 @@ class SinkStep(StrEnum):
 
 
 @define(eq=False)
-class SinkFault(Fault[SinkStep]):
+class SinkFault(WorkerFault[SinkStep]):
     """A fault of a sink; a kill within a commit is after ``fraction`` of the duration of the last one."""
 
     fraction: float = 0

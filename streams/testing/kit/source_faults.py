@@ -11,7 +11,7 @@ from streams.core.topic import Topic
 from streams.protocol.messages import EndTxn
 from streams.protocol.request import Request
 from streams.protocol.transport import Cluster, Connection
-from streams.testing.kit.faults import Fault, PassingError
+from streams.testing.kit.worker_faults import PassingError, WorkerFault
 
 
 class SourceStep(StrEnum):
@@ -49,7 +49,7 @@ class SourceStep(StrEnum):
 
 
 @define(eq=False)
-class SourceFault(Fault[SourceStep]):
+class SourceFault(WorkerFault[SourceStep]):
     """A fault of a source; a kill within a commit is ``delay_ms`` after its request."""
 
     delay_ms: int = 0

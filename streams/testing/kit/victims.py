@@ -21,7 +21,7 @@ import cloudpickle
 from attrs import define, field
 
 from streams.broker import EmbeddedBroker
-from streams.connect.lifecycle import ConnectWorker
+from streams.connect import SinkWorker, SourceWorker
 from streams.core.clock import SystemClock
 from streams.core.concurrency.threads import SystemThreads
 from streams.core.topic import Topic
@@ -132,7 +132,7 @@ def victims(
             yield broker, processes
 
 
-def close_worker(worker: ConnectWorker[Any, Any, Any, Any], what: str, error: type[Exception]) -> None:
+def close_worker(worker: SinkWorker[Any, Any] | SourceWorker[Any, Any], what: str, error: type[Exception]) -> None:
     """Close a worker; raise ``error`` if it has ended with another one."""
     try:
         worker.close(PATIENCE_MS)

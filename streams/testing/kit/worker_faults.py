@@ -21,7 +21,7 @@ class PassingError(Exception):
 
 
 @define(eq=False)
-class Fault(Generic[S]):
+class WorkerFault(Generic[S]):
     """A step and the number of its occurrence; ``is_dead`` if the worker was killed in this process."""
 
     step: S
