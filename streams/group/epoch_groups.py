@@ -388,7 +388,7 @@ class EpochGroups:
     def _set_timers(self, kind: EpochKind, group_id: str, before: Any, member: Any, now_ms: int) -> None:
         """Start the session of a member anew, and the time for what it has to give up since ``before``."""
         session = GroupTimer(TimerKind.CONSUMER_SESSION, group_id, member.member_id)
-        self.timers.set(session, now_ms + self.configs.value(group_id, f"{kind.name}.session.timeout.ms"))
+        self.timers.set(session, now_ms + self.configs.session_timeout_ms(kind.name, group_id))
         revocation = GroupTimer(TimerKind.RECONCILIATION, group_id, member.member_id)
         if not member.is_revoking:
             self.timers.cancel(revocation)

@@ -101,6 +101,7 @@ class StreamsKind:
         """Return the response to a member that stays, with the state of the group; create topics that are missing."""
         if group.configured is not None and group.configured.missing:
             self.effects.append(CreateInternalTopics(group_id, group.configured.missing))
+        config = self.configs.of(group_id)
         owned = owned_of(request)
         # A member that reports other tasks than its own has lost a response, or has not acted on it yet.
         is_told = request.member_epoch == JOIN_EPOCH or member.assigned != before.assigned
@@ -112,8 +113,8 @@ class StreamsKind:
             member.member_id,
             member.epoch,
             self.configs.heartbeat_interval_ms(self.name, group_id, delay_ms),
-            self.configs.value(group_id, "streams.task.offset.interval.ms"),
-            self.configs.value(group_id, "streams.acceptable.recovery.lag"),
+            config.streams_task_offset_interval_ms,
+            config.streams_acceptable_recovery_lag,
             tuple(_statuses(group, member, is_delayed=delay_ms > 0 and member.member_id not in group.target)),
             ids_of(member.assigned.active) if is_told else None,
             ids_of(member.assigned.standby) if is_told else None,
@@ -196,7 +197,7 @@ class StreamsKind:
         group.topics_version = self.topics.version
         group.topics_hash = facts.topics_hash
         group.validated_epoch = group.topology.epoch if facts.configured.is_ready else -1
-        replicas = self.configs.value(request.group_id, "streams.num.standby.replicas")
+        replicas = self.configs.of(request.group_id).streams_num_standby_replicas
         group.assignment_settings = {_STANDBY_REPLICAS: str(replicas)}
         problem = facts.configured.problem
         if problem is None or problem.code != StreamsStatus.MISSING_INTERNAL_TOPICS:
@@ -211,7 +212,7 @@ class StreamsKind:
 
     def first_delay_ms(self, group_id: str) -> int:
         """Return for how many milliseconds the first assignment waits for more members."""
-        return self.configs.value(group_id, "streams.initial.rebalance.delay.ms")
+        return self.configs.of(group_id).streams_initial_rebalance_delay_ms
 
     def targets(self, group_id: str, group: StreamsGroup) -> Mapping[str, RoleTasks]:
         """Return the tasks of each member; nobody has tasks while topics are missing."""

@@ -1,8 +1,5 @@
 """Our clients when a real broker is killed, restarted, cut off or compacts; and beside the clients of others."""
 
-import threading
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,8 +8,8 @@ from confluent_kafka import Producer as OtherProducer
 from streams.clients import Admin, Consumer, Delivery, Producer
 from streams.clients.tcp import TcpCluster
 from streams.core.blocks.records import Block, TopicPartition
-from streams.core.errors import RebalanceInProgressError
 from streams.protocol.messages import TopicSpec
+from tests.kafka.load import Load
 from tests.kafka.node import KafkaNode
 from tests.kafka.proxy import Proxy
 from tests.kafka.records import Stored, stored
@@ -130,81 +127,17 @@ def test_topic_is_read_to_its_end_over_the_holes_of_compaction(tmp_path: Path):
 
 def test_broker_that_is_killed_under_load_loses_and_repeats_nothing(own_kafka: KafkaNode):
     """Killed twice while a producer sends, a transactional one commits, and a group reads and commits."""
-    cluster = TcpCluster(own_kafka.bootstrap_servers)
-    with Admin(cluster) as admin:
-        admin.create_topics([TopicSpec("plain", 3), TopicSpec("exact", 3)])
-    stop = threading.Event()
-    failures: list[BaseException] = []
-    sent = {"plain": 0, "exact": 0}
 
-    def send_plain() -> None:
-        with Producer(cluster, linger_ms=1, client_id="plain") as producer:
-            while not stop.is_set():
-                producer.send("plain", b"%d" % sent["plain"], partition=sent["plain"] % 3)
-                sent["plain"] += 1
-                if sent["plain"] % 50 == 0:
-                    producer.flush()
-
-    def send_exact() -> None:
-        with Producer(cluster, transactional_id="tx", client_id="exact") as producer:
-            producer.init_transactions()
-            while not stop.is_set():
-                with producer.transaction():
-                    for _ in range(10):
-                        producer.send("exact", b"%d" % sent["exact"], partition=sent["exact"] % 3)
-                        sent["exact"] += 1
-
-    def guarded(work: Callable[[], None]) -> Callable[[], None]:
-        def run() -> None:
-            try:
-                work()
-            except BaseException as error:
-                failures.append(error)
-
-        return run
-
-    threads = [threading.Thread(target=guarded(work)) for work in (send_plain, send_exact)]
-    seen: dict[str, list[int]] = {"plain": [], "exact": []}
-    with Consumer(
-        cluster,
-        "g",
-        auto_offset_reset="earliest",
-        isolation_level="read_committed",
-        enable_auto_commit=False,
-        # It does not poll while the broker starts.
-        session_timeout_ms=WATCHDOG_MS,
-    ) as consumer:
-        consumer.subscribe(["plain", "exact"])
-
-        def turn() -> None:
-            for record in consumer.poll(100):
-                seen[record.topic].append(int(record.value))
-            if not own_kafka.is_running:
-                return
-            with suppress(RebalanceInProgressError):
-                consumer.commit_sync()
-
-        for thread in threads:
-            thread.start()
-
-        def work_on() -> None:
-            reached = {topic: count + 300 for topic, count in sent.items()}
-            until(lambda: all(sent[topic] > reached[topic] for topic in sent) or bool(failures), turn)
-
+    def disturb(load: Load) -> None:
         for _ in range(2):
-            work_on()
+            load.work()
             own_kafka.kill()
             for _ in range(5):
-                turn()
+                load.turn()
             own_kafka.start()
-        work_on()
-        stop.set()
-        for thread in threads:
-            thread.join()
-        assert not failures
-        until(lambda: all(len(seen[topic]) >= sent[topic] for topic in sent), turn)
-    for topic, found in seen.items():
-        assert sorted(found) == list(range(sent[topic])), topic
+        load.work()
+
+    Load(TcpCluster(own_kafka.bootstrap_servers), 3, lambda: own_kafka.is_running).bear(disturb)
 
 
 def test_cut_connections_lose_and_repeat_nothing(tmp_path: Path):

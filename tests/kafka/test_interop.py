@@ -5,7 +5,7 @@ Both run on a real Kafka, and on the embedded broker in a process of its own.  T
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -254,22 +254,3 @@ def test_each_counts_the_same_lines_and_reads_the_counts_of_the_other(setting: S
 
 
 # --- state that goes from one to the other ------------------------------------------------
-
-
-@each_case
-def test_one_goes_on_counting_from_the_numbers_of_the_other(setting: Setting, kind: str, guarantee: str):
-    """One application id and store: ours, theirs, ours again, each from the changelog and the committed offsets."""
-    lines, output = setting.topics(1, "lines", "output")
-    count = len(LINES) // 3
-
-    def application(number: int) -> AbstractContextManager[None]:
-        if number % 2:
-            return setting.java("application", kind, guarantee, lines, output)
-        return setting.ours("application", counting(kind, lines, output), guarantee)
-
-    for number in range(3):
-        with application(number):
-            setting.put(lines, LINES[number * count : (number + 1) * count])
-            setting.read(output, size(expected(kind, LINES[: (number + 1) * count])))
-
-    assert updates(stored(setting.servers, output), kind) == expected(kind)

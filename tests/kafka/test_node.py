@@ -15,7 +15,7 @@ from confluent_kafka import Producer as OtherProducer
 
 from tests.broker.tcp.by_hand import METADATA, Client
 from tests.kafka.node import KafkaNode
-from tests.kafka.records import Stored, create_topic, put, stored
+from tests.kafka.records import Stored, put, stored
 from tests.waiting import WATCHDOG_S, until
 
 pytestmark = pytest.mark.kafka
@@ -56,34 +56,6 @@ def test_a_request_that_is_not_supported_closes_the_connection(kafka: KafkaNode,
     with Client(kafka.bootstrap_servers) as client:
         client.raw(struct.pack(">ihhih", 10, key, version, 1, -1))
         assert client.is_closed
-
-
-def test_records_survive_kill_and_restart(own_kafka: KafkaNode):
-    """Killed without warning, the node comes back on its port with all it has acknowledged."""
-    where = own_kafka.bootstrap_servers
-    create_topic(where, "numbers", partitions=3)
-    put(where, "numbers", RECORDS)
-
-    own_kafka.kill()
-    with pytest.raises(ConnectionRefusedError):
-        own_kafka.serves()
-    own_kafka.start()
-
-    assert own_kafka.bootstrap_servers == where
-    assert stored(where, "numbers") == RECORDS
-    put(where, "numbers", [Stored(0, 2, 6 * HOUR_MS, b"b", b"2")])
-
-
-@pytest.mark.exhaustive
-def test_records_survive_stop_and_restart(own_kafka: KafkaNode):
-    create_topic(own_kafka.bootstrap_servers, "numbers", partitions=3)
-    put(own_kafka.bootstrap_servers, "numbers", RECORDS)
-
-    own_kafka.stop()
-    assert not own_kafka.is_running
-    own_kafka.start()
-
-    assert stored(own_kafka.bootstrap_servers, "numbers") == RECORDS
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="watches the node by a descriptor of its process, as Linux has it")

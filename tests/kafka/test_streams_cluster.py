@@ -1,22 +1,22 @@
 """Three brokers, of which one after the other is killed: leaders and coordinators move, and nothing else changes."""
 
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from streams.clients import Admin, Consumer, Producer
+from streams.clients import Admin
 from streams.clients.tcp import TcpCluster
-from streams.core.errors import RebalanceInProgressError
-from streams.protocol.messages import TopicSpec
 from tests.kafka.brokers import Broker, brokers
+from tests.kafka.load import Load
 from tests.kafka.word_count import Counting, Instance
-from tests.waiting import WATCHDOG_MS, WATCHDOG_S, until
+from tests.waiting import WATCHDOG_S, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+GUARANTEES = ("exactly_once_v2", "at_least_once")
 
 
 @pytest.fixture(scope="module")
@@ -51,94 +51,39 @@ def turn_over(cluster: list[Broker], work: Callable[[], None]) -> None:
         work()
 
 
-def test_leaders_and_coordinators_move(cluster: list[Broker], servers: str):
-    """A plain and a transactional producer and a member of a group work on."""
-    tcp = TcpCluster(servers)
-    with Admin(tcp) as admin:
-        admin.create_topics([TopicSpec("plain", 6), TopicSpec("exact", 6)])
-    stop, failures = threading.Event(), []
-    sent = {"plain": 0, "exact": 0}
-
-    def send_plain() -> None:
-        with Producer(tcp, linger_ms=1, client_id="plain") as producer:
-            while not stop.is_set():
-                producer.send("plain", b"%d" % sent["plain"], partition=sent["plain"] % 6)
-                sent["plain"] += 1
-                if sent["plain"] % 60 == 0:
-                    producer.flush()
-
-    def send_exact() -> None:
-        with Producer(tcp, transactional_id="tx", client_id="exact") as producer:
-            producer.init_transactions()
-            while not stop.is_set():
-                with producer.transaction():
-                    for _ in range(10):
-                        producer.send("exact", b"%d" % sent["exact"], partition=sent["exact"] % 6)
-                        sent["exact"] += 1
-
-    def guarded(work: Callable[[], None]) -> None:
-        try:
-            work()
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(work,)) for work in (send_plain, send_exact)]
-    seen: dict[str, list[int]] = {"plain": [], "exact": []}
-    with Consumer(
-        tcp,
-        "g",
-        auto_offset_reset="earliest",
-        isolation_level="read_committed",
-        enable_auto_commit=False,
-        # It does not poll while a broker starts.
-        session_timeout_ms=WATCHDOG_MS,
-    ) as consumer:
-        consumer.subscribe(["plain", "exact"])
-
-        def turn() -> None:
-            for record in consumer.poll(100):
-                seen[record.topic].append(int(record.value))
-            with suppress(RebalanceInProgressError):
-                consumer.commit_sync()
-
-        def work() -> None:
-            reached = {topic: count + 200 for topic, count in sent.items()}
-            until(lambda: all(sent[topic] > reached[topic] for topic in sent) or bool(failures), turn)
-            assert not failures
-
-        for thread in threads:
-            thread.start()
-        try:
-            turn_over(cluster, work)
-        finally:
-            stop.set()
-            for thread in threads:
-                thread.join()
-        assert not failures
-        until(lambda: all(len(seen[topic]) >= sent[topic] for topic in sent), turn)
-    for topic, found in seen.items():
-        assert sorted(found) == list(range(sent[topic])), topic
-
-
-@pytest.mark.seeds("guarantee", ["exactly_once_v2", "at_least_once"])
-def test_applications_work_on(cluster: list[Broker], servers: str, tmp_path: Path, guarantee: str):
-    """Two processes of a word count."""
+@contextmanager
+def counted(servers: str, folder: Path, guarantee: str) -> Iterator[tuple[Counting, list[Instance]]]:
+    """Count words in two processes."""
     with Counting(TcpCluster(servers), guarantee) as counting:
-        given = {"processing_guarantee": guarantee, "default_store": "in_memory"}
-        instances = [Instance(servers, guarantee, tmp_path / "said", given) for _ in range(2)]
+        settings = {"processing_guarantee": guarantee, "default_store": "in_memory"}
+        instances = [Instance(servers, guarantee, folder / "said", settings) for _ in range(2)]
         try:
             for instance in instances:
                 until(instance.is_running, counting.read)
-
-            def work() -> None:
-                for _ in range(10):
-                    counting.write(20)
-                    counting.read(50)
-
-            turn_over(cluster, work)
-            counting.finish(instances)
+            yield counting, instances
         finally:
             for instance in instances:
                 instance.stop()
         if guarantee == "exactly_once_v2":
             counting.check_exact()
+
+
+def test_clients_and_applications_work_on(cluster: list[Broker], servers: str, tmp_path: Path, seeds: int):
+    """A plain and a transactional producer, a member of a group, and two processes of a word count each."""
+
+    def disturb(load: Load) -> None:
+        with ExitStack() as stack:
+            applications = [stack.enter_context(counted(servers, tmp_path, each)) for each in GUARANTEES[:seeds]]
+
+            def work() -> None:
+                load.work()
+                for counting, _ in applications:
+                    for _ in range(10):
+                        counting.write(20)
+                        counting.read(50)
+
+            turn_over(cluster, work)
+            for counting, instances in applications:
+                counting.finish(instances)
+
+    Load(TcpCluster(servers), 6).bear(disturb)

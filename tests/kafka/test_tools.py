@@ -1,13 +1,14 @@
 """Kafka's console tools administer the embedded broker in a process of its own, as a person would at a prompt."""
 
 import subprocess
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.kafka.node import jars
+from tests.kafka.node import compiled, jars
 from tests.kafka.processes import streams_broker
-from tests.waiting import WATCHDOG_S
 
 pytestmark = pytest.mark.kafka
 
@@ -20,6 +21,9 @@ TOPICS, GROUPS, OFFSETS = (
 CONFIGS, PRODUCER, CONSUMER = f"{TOOLS}ConfigCommand", f"{TOOLS}ConsoleProducer", f"{TOOLS}consumer.ConsoleConsumer"
 TRANSACTIONS, ELECTION = f"{TOOLS}TransactionsCommand", f"{TOOLS}LeaderElectionCommand"
 
+#: All tools run in one JVM, whose start takes longer than any of them.
+SOURCE = Path(__file__).parent / "java" / "Tools.java"
+
 Run = Callable[..., str]
 
 
@@ -27,15 +31,25 @@ Run = Callable[..., str]
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """Run a tool against a broker with a topic, which a group has read; what it prints is the result."""
     folder = tmp_path_factory.mktemp("broker")
-    path = ":".join(map(str, jars("node")))
-    with streams_broker(folder) as address:
+    classes = compiled(SOURCE, tmp_path_factory.mktemp("classes"))
+    path = ":".join(map(str, (classes, *jars("node"))))
+    command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", path, "Tools"]
+    with (
+        streams_broker(folder) as address,
+        (folder / "tools.log").open("wb") as log,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log) as tools,
+    ):
+        assert tools.stdin is not None
+        assert tools.stdout is not None
 
         def run(tool: str, *arguments: str, stdin: str = "", status: int = 0, with_errors: bool = False) -> str:
-            command = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", path, tool]
-            command += ["--bootstrap-server", address, *arguments]
-            done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=WATCHDOG_S)
-            assert done.returncode == status, done.stdout + done.stderr
-            return done.stdout + done.stderr if with_errors else done.stdout
+            words = (tool, stdin, "--bootstrap-server", address, *arguments)
+            tools.stdin.write(b" ".join(b64encode(word.encode()) for word in words) + b"\n")
+            tools.stdin.flush()
+            ended, *texts = tools.stdout.readline().rstrip(b"\n").split(b" ")
+            output, errors = (b64decode(text).decode() for text in texts)
+            assert int(ended) == status, output + errors
+            return output + errors if with_errors else output
 
         run(TOPICS, "--create", "--topic", "words", "--partitions", "2", "--config", "retention.ms=-1")
         run(PRODUCER, "--topic", "words", stdin="a\nb\nc\n")

@@ -15,7 +15,7 @@ _TOPOLOGIES = plans()
 
 
 @pytest.mark.slow
-@examples(150)
+@examples(60)
 @given(st.data(), st.sampled_from([1, 1, 3]), st.sampled_from([0, 7, 40]))
 def test_two_runs_in_the_test_driver_are_the_same(data: st.DataObject, partitions: int, pause_ms: int) -> None:
     """Outputs, changelogs and stores, record by record; pauses make inputs idle."""

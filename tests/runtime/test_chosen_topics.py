@@ -13,9 +13,6 @@ from streams import (
     StreamsBuilder,
     Topic,
 )
-from streams.bounded import run_bounded
-from streams.core.blocks.records import Block
-from streams.replay import replay
 from streams.testing import TopologyTestDriver
 from tests.waiting import WATCHDOG_MS
 
@@ -103,33 +100,6 @@ def test_a_dead_letter_for_such_a_topic_is_an_error_of_the_handler():
         pytest.raises(HandlerError, match="must be a ProducerRecord with the name of a topic"),
     ):
         _pipe(driver, "bad name")
-
-
-def _read(count, skip):
-    values = [b"good", b"bad name", b"good"]
-    yield [(0, Block([b"k"] * 3, values, [0] * 3, None, range(3)))]
-
-
-def test_a_bounded_run_fails_or_skips_likewise():
-    with pytest.raises(ProcessingError, match=PLACE):
-        run_bounded(topology, {"names": _read}, application_id="app")
-    settings = {"production_handler": "continue"}
-    with run_bounded(topology, {"names": _read}, application_id="app", settings=settings) as finished:
-        assert [value for _, block in finished.read_output("good") for value in block.values] == [b"good"] * 2
-
-
-@pytest.mark.slow
-def test_a_replay_fails_or_skips_likewise(tmp_path):
-    file = tmp_path / "names.records.jsonl"
-    file.write_text("".join(f'{{"key": "k", "value": "{value}", "timestamp": 1}}\n' for value in ("good", "bad name")))
-
-    def run(**settings):
-        return replay(topology, {names: str(file)}, executor="local", processes=1, application_id="app", **settings)
-
-    with pytest.raises(Exception, match=PLACE):
-        run()
-    with run(production_handler="continue") as result:
-        assert result.outputs[good].column("value").to_pylist() == [b"good"]
 
 
 def test_a_live_application_ends_with_the_error():

@@ -107,7 +107,7 @@ def test_killed_runs_miss_nothing_and_repeat_only_what_was_not_committed(command
     """Killed at random moments; the last run is left alone."""
     killed, moments = 0, random.Random(11)
     for _ in lives(tmp_path):
-        killed += kill_again_and_again(command, tmp_path, moments, runs=6 * seeds, most=300_000)
+        killed += kill_again_and_again(command, tmp_path, moments, runs=4 * seeds, most=300_000)
 
         counts, highest, updates = tables(tmp_path)
 

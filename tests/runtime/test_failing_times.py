@@ -19,8 +19,6 @@ from streams import (
     StreamsBuilder,
     Topic,
 )
-from streams.bounded import run_bounded
-from streams.core.blocks.records import Block
 from streams.replay import replay
 from streams.testing import TopologyTestDriver
 from tests.waiting import WATCHDOG_MS, until
@@ -153,19 +151,6 @@ def test_a_function_that_would_end_the_program_fails_the_task_and_no_handler_is_
         pytest.raises(ProcessingError, match=r"times-0 at offset 0.*SystemExit: 3$"),
     ):
         driver.pipe(plain, "1", key="k", timestamp_ms=1)
-
-
-def _read(count, skip):
-    values = [value.encode() for value in ("1", "n/a", "2")]
-    yield [(0, Block([b"k"] * 3, values, [0] * 3, None, range(3)))]
-
-
-def test_a_bounded_run_fails_or_skips_likewise():
-    with pytest.raises(ProcessingError, match=PLACE):
-        run_bounded(topology, {"times": _read}, application_id="app")
-    settings = {"deserialization_handler": "continue"}
-    with run_bounded(topology, {"times": _read}, application_id="app", settings=settings) as finished:
-        assert [value for _, block in finished.read_output("out") for value in block.values] == [b"1", b"2"]
 
 
 @pytest.mark.slow

@@ -41,15 +41,6 @@ def test_each_update_is_emitted_by_default():
     assert driver.read(totals) == [("ann", 3)]
 
 
-def test_each_update_is_emitted_by_default_from_files():
-    with run_bounded(third_visit, {"visits": lambda *_: five_visits()}, application_id="app") as finished:
-        written = [block for _, block in finished.read_output("totals")]
-
-    assert [(block.keys, [*map(totals.value_serde.deserialize, block.values)]) for block in written] == [
-        ([b"ann"], [3])
-    ]
-
-
 def test_each_update_is_emitted_by_default_live(broker):
     """The alert does not wait for a commit."""
     with Producer(broker) as producer:

@@ -168,7 +168,7 @@ def copied(store: Store, name: str, engine: str, directory: Path) -> Any:
 @pytest.mark.case(12)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", SPECS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_store_of_a_snapshot_behaves_as_the_first(name: str, engine: str, data: st.DataObject) -> None:
     verbs = st.lists(VERBS[SPECS[name]().kind], max_size=40)
