@@ -311,19 +311,19 @@ def agreed(one: Topic[Any, Any], two: Topic[Any, Any]) -> Topic[Any, Any]:
                 f"topic {one.name!r} is declared twice with {what}s of different types, {first!r} and {second!r}; "
                 "declare it once: the type may be a union"
             )
-    found = {what: (getattr(one, what), getattr(two, what)) for what in ("timestamp", "key_from", "partitions")}
-    for what, (first, second) in found.items():
+    declared = {what: (getattr(one, what), getattr(two, what)) for what in ("timestamp", "key_from", "partitions")}
+    for what, (first, second) in declared.items():
         if first is not None and second is not None and not is_same(first, second):
             raise TopologyError(
                 f"topic {one.name!r} is declared twice with different {what}: {first!r} and {second!r}; declare it once"
             )
-    rest = {what: second if first is None else first for what, (first, second) in found.items()}
+    rest = {what: second if first is None else first for what, (first, second) in declared.items()}
     return Topic(one.name, key=one.key_serde, value=one.value_serde, **rest)
 
 
-def meant(topic: str, known: Iterable[str]) -> str:
-    """Return a message part that suggests the nearest of the ``known`` topic names, or else lists all of them."""
-    names = sorted(known)
+def meant(topic: str, topics: Iterable[str]) -> str:
+    """Return a message part that suggests the nearest of the known topic names, or else lists all of them."""
+    names = sorted(topics)
     close = difflib.get_close_matches(topic, names, n=1)
     return f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(names) or 'none'}"
 
