@@ -3,9 +3,13 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from attrs import evolve
+
+from streams.broker.logs.config import TOPIC_SETTINGS, BrokerConfig
 from streams.core.settings.client_settings import ConsumerSettings, ParallelSettings, ProducerSettings
 from streams.core.settings.config import SETTINGS
 from streams.core.settings.setting import Setting, table_of
+from streams.group import CoordinatorConfig
 
 PAGE = Path(__file__).parent / "reference" / "settings.md"
 
@@ -17,6 +21,7 @@ def _rows(settings: Iterable[Setting]) -> list[str]:
         *(
             f"| `{setting.name}` | {setting.expected.replace('|', '/')} | `{setting.default!r}` | {setting.doc} |"
             for setting in settings
+            if setting.doc
         ),
     ]
 
@@ -65,7 +70,29 @@ def page() -> str:
         "",
         *_rows(table_of(ParallelSettings).values()),
     ]
-    return "\n".join([*head, *_rows(SETTINGS.values()), *clients]) + "\n"
+    brokers = [
+        "",
+        "## Of the embedded broker",
+        "",
+        "`EmbeddedBroker(...)` takes them as keyword arguments; `kafka-configs.sh` shows them by Kafka's names.",
+        "",
+        *_rows(table_of(BrokerConfig).values()),
+        "",
+        "### Groups",
+        "",
+        "`CoordinatorConfig(...)` is the argument `group_config` of `EmbeddedBroker`, and `streams broker --set`",
+        "takes Kafka's names. Those that begin with `consumer` or `streams` may be set for a group, as",
+        "`consumer.session.timeout.ms`.",
+        "",
+        *_rows(table_of(CoordinatorConfig).values()),
+        "",
+        "### Topics",
+        "",
+        'Their names are Kafka\'s, and their values are texts: `{"retention.ms": "3600000"}`.',
+        "",
+        *_rows(evolve(row, name=name, default=row.text_of(row.default)) for name, row in TOPIC_SETTINGS.items()),
+    ]
+    return "\n".join([*head, *_rows(SETTINGS.values()), *clients, *brokers]) + "\n"
 
 
 if __name__ == "__main__":

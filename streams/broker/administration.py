@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from attrs import frozen
 
-from streams.broker.logs.config import PARTITIONER, STORAGE, parse_config
+from streams.broker.logs.config import TOPIC_SETTINGS, BrokerConfig, parse_config
 from streams.broker.reads import LEADER_EPOCH
 from streams.broker.refusals import error_of
 from streams.core.blocks.records import TopicPartition
 from streams.core.errors import BrokerError, ConfigError
+from streams.core.settings.setting import INT_MAX, Setting, kafka_table, texts_of
+from streams.group import CoordinatorConfig
 from streams.protocol.admin_messages import (
     AlterConfigs,
     AlterConfigsResponse,
@@ -52,15 +54,13 @@ from streams.protocol.request import Response
 if TYPE_CHECKING:
     from streams.broker.service import Broker
 
-_LISTS: Final = frozenset(
-    {"cleanup.policy", "follower.replication.throttled.replicas", "leader.replication.throttled.replicas"}
-)
-
-
-#: Lists that have an effect, so that items can be added to them and taken from them.
-_ALTERED_LISTS: Final = frozenset({"cleanup.policy"})
-
-
+_TYPES: Final[Mapping[str, ConfigType]] = {
+    "bool": ConfigType.BOOLEAN,
+    "choice": ConfigType.STRING,
+    "decimal": ConfigType.DOUBLE,
+    "list": ConfigType.LIST,
+    "text": ConfigType.STRING,
+}
 # Where the settings of a resource come from that were set explicitly; else they are the broker's.
 _SOURCES: Final[Mapping[int, ConfigSource]] = {
     ResourceType.TOPIC: ConfigSource.TOPIC,
@@ -92,55 +92,41 @@ def _describe_configs(machine: "Broker", request: DescribeConfigs, now_ms: int) 
 def _described(machine: "Broker", asked: ConfigResource, *, includes_synonyms: bool) -> DescribedResource:
     kind = asked.resource_type
     name = asked.resource_name
-    wanted = asked.configuration_keys
     try:
-        settings, given = _settings(machine, kind, name)
+        texts, own, table = _settings(machine, kind, name)
     except BrokerError as error:
         code, reason = error_of(error)
         return DescribedResource(code, kind, name, message=reason)
-    own = _SOURCES.get(kind, ConfigSource.BROKER)
     configs = []
-    for setting, value in sorted(settings.items()):
-        if wanted is not None and setting not in wanted:
+    for setting, value in sorted(texts.items()):
+        if asked.configuration_keys is not None and setting not in asked.configuration_keys:
             continue
-        source = own if setting in given else ConfigSource.DEFAULT
-        is_fixed = kind == ResourceType.BROKER or setting in (PARTITIONER, STORAGE)
+        source = _SOURCES.get(kind, ConfigSource.BROKER) if setting in own else ConfigSource.DEFAULT
+        is_fixed = kind == ResourceType.BROKER or table[setting].is_fixed
         synonyms = (ConfigSynonym(setting, value, source),) if includes_synonyms else ()
-        configs.append(DescribedConfig(setting, value, is_fixed, source, _type_of(setting, value), synonyms))
+        configs.append(DescribedConfig(setting, value, is_fixed, source, _type_of(table[setting]), synonyms))
     return DescribedResource(ErrorCode.NONE, kind, name, tuple(configs))
 
 
-def _settings(machine: "Broker", kind: int, name: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Return all effective settings of a resource, and the settings that were set explicitly."""
+def _settings(
+    machine: "Broker", kind: int, name: str
+) -> tuple[Mapping[str, str], Mapping[str, str], Mapping[str, Setting]]:
+    """Return the effective settings of a resource, those of them that were set explicitly, and what they are."""
     if kind == ResourceType.TOPIC:
         topic = machine.topics.topic(name)
-        return topic.shown(), topic.config.given
+        return topic.shown(), topic.config.own, TOPIC_SETTINGS
+    configs = machine.coordinator.configs
     node_id = str(machine.config.node_id)
     if kind == ResourceType.BROKER and name in ("", node_id):
-        of_broker = {
-            "auto.create.topics.enable": str(machine.config.auto_create_topics).lower(),
-            "broker.id": node_id,
-            "compression.type": "producer",
-            "default.replication.factor": "1",
-            "delete.topic.enable": "true",
-            "log.cleanup.policy": "delete",
-            "message.max.bytes": parse_config({}).shown()["max.message.bytes"],
-            "node.id": node_id,
-            "num.partitions": str(machine.config.default_partitions),
-            "offsets.topic.replication.factor": "1",
-            "transaction.state.log.replication.factor": "1",
-            "min.insync.replicas": "1",
-        }
-        of_broker |= machine.coordinator.configs.defaults.shown()
-        if machine.config.rack is not None:
-            of_broker["broker.rack"] = machine.config.rack
-        return of_broker, of_broker
+        table = {**kafka_table(BrokerConfig), **kafka_table(CoordinatorConfig)}
+        texts = texts_of(machine.config) | texts_of(configs.defaults)
+        own = {name: text for name, text in texts.items() if text != table[name].text_of(table[name].default)}
+        return texts | {"broker.id": node_id}, own, table | {"broker.id": table["node.id"]}
     if kind == ResourceType.GROUP:
-        configs = machine.coordinator.configs
-        return configs.shown(name), configs.given(name)
+        return configs.shown(name), configs.own(name), configs.table
     if kind == ResourceType.BROKER_LOGGER and name == node_id:
         # Kafka has settings for loggers; this broker has none.
-        return {}, {}
+        return {}, {}, {}
     raise BrokerError(
         f"resource {name!r} of type {kind} has no settings: ask for topics ({ResourceType.TOPIC}) or broker "
         f"{node_id} ({ResourceType.BROKER})",
@@ -148,39 +134,33 @@ def _settings(machine: "Broker", kind: int, name: str) -> tuple[Mapping[str, str
     )
 
 
-def _type_of(setting: str, value: str) -> ConfigType:
-    if setting in _LISTS:
-        return ConfigType.LIST
-    if value in ("true", "false"):
-        return ConfigType.BOOLEAN
-    if value.lstrip("-").isdigit():
-        return ConfigType.LONG
-    return ConfigType.DOUBLE if setting.endswith(".ratio") else ConfigType.STRING
+def _type_of(setting: Setting) -> ConfigType:
+    if setting.kind in _TYPES:
+        return _TYPES[setting.kind]
+    return ConfigType.INT if setting.maximum is not None and setting.maximum <= INT_MAX else ConfigType.LONG
 
 
 @frozen
 class _Resource:
-    """A resource whose settings can be altered: those that were set, and all of them.
+    """A resource whose settings can be altered: all of them, those that were set, and what they are.
 
     ``check`` raises an error if it cannot have certain settings, ``alter`` replaces the settings.
     """
 
     what: str
-    given: Mapping[str, str]
     shown: Mapping[str, str]
+    own: Mapping[str, str]
+    table: Mapping[str, Setting]
     check: Callable[[Mapping[str, str]], object]
     alter: Callable[[str, Mapping[str, str], int], None]
 
 
 def _resource(machine: "Broker", kind: int, name: str) -> _Resource:
     if kind == ResourceType.TOPIC:
-        topic = machine.topics.topic(name)
-        return _Resource(f"topic {name!r}", topic.config.given, topic.described(), parse_config, machine.alter_topic)
+        return _Resource(f"topic {name!r}", *_settings(machine, kind, name), parse_config, machine.alter_topic)
     if kind == ResourceType.GROUP:
-        configs = machine.coordinator.configs
-        return _Resource(
-            f"group {name!r}", configs.given(name), configs.shown(name), configs.check, machine.groups.alter_configs
-        )
+        check = machine.coordinator.configs.check
+        return _Resource(f"group {name!r}", *_settings(machine, kind, name), check, machine.groups.alter_configs)
     raise BrokerError(
         f"resource {name!r} of type {kind}: only settings of topics and groups can be altered",
         code=ErrorCode.INVALID_REQUEST,
@@ -190,8 +170,8 @@ def _resource(machine: "Broker", kind: int, name: str) -> _Resource:
 def _alter_configs(machine: "Broker", request: AlterConfigs, now_ms: int) -> AlterConfigsResponse:
     def changed(resource: _Resource, asked: ReplacedConfigs) -> dict[str, str]:
         # Settings that are fixed at creation are kept, whether the request names them or not.
-        kept = {name: value for name, value in resource.given.items() if name in (PARTITIONER, STORAGE)}
-        return kept | {item.name: item.value for item in asked.configs if item.value is not None}
+        fixed = {name: value for name, value in resource.own.items() if resource.table[name].is_fixed}
+        return fixed | {item.name: item.value for item in asked.configs if item.value is not None}
 
     return AlterConfigsResponse(_altered(machine, now_ms, request, changed))
 
@@ -200,20 +180,20 @@ def _incremental_alter_configs(
     machine: "Broker", request: IncrementalAlterConfigs, now_ms: int
 ) -> IncrementalAlterConfigsResponse:
     def changed(resource: _Resource, asked: Any) -> dict[str, str]:
-        given = dict(resource.given)
+        texts = dict(resource.own)
         for item in asked.configs:
-            _change(given, resource, item)
-        return given
+            _change(texts, resource, item)
+        return texts
 
     return IncrementalAlterConfigsResponse(_altered(machine, now_ms, request, changed))
 
 
-def _change(given: dict[str, str], resource: _Resource, change: ConfigChange) -> None:
+def _change(texts: dict[str, str], resource: _Resource, change: ConfigChange) -> None:
     name = change.name
     operation = change.config_operation
     value = change.value
     if operation == ConfigOperation.DELETE:
-        given.pop(name, None)
+        texts.pop(name, None)
         return
     if value is None or operation not in ConfigOperation._value2member_map_:
         raise BrokerError(
@@ -221,18 +201,19 @@ def _change(given: dict[str, str], resource: _Resource, change: ConfigChange) ->
             code=ErrorCode.INVALID_REQUEST,
         )
     if operation == ConfigOperation.SET:
-        given[name] = value
+        texts[name] = value
         return
-    if name not in _ALTERED_LISTS:
+    # Lists without an effect are shown only.
+    if (setting := resource.table.get(name)) is None or setting.kind != "list" or not setting.doc:
         raise BrokerError(
             f"setting {name} of {resource.what} is not a list: set it instead", code=ErrorCode.INVALID_CONFIG
         )
     is_added = operation == ConfigOperation.APPEND
     items = [item.strip() for item in resource.shown[name].split(",") if item.strip()]
     changes = [item.strip() for item in value.split(",")]
-    kept = [item for item in items if is_added or item not in changes]
+    remaining = [item for item in items if is_added or item not in changes]
     added = [item for item in changes if is_added and item not in items]
-    given[name] = ",".join(kept + added)
+    texts[name] = ",".join(remaining + added)
 
 
 def _altered(

@@ -38,6 +38,7 @@ from streams.core.blocks.records import Block, TopicPartition
 from streams.core.clock import Clock, SystemClock
 from streams.core.concurrency.forks import stays_in_process
 from streams.core.errors import BrokerError, ConfigError, DamagedLogError
+from streams.core.settings.setting import changed
 from streams.core.topic import Topic, TopicLike, topic_name
 from streams.core.user_code import refuse_unawaited
 from streams.group import Coordinator, CoordinatorConfig
@@ -103,7 +104,7 @@ class EmbeddedBroker:
         **options: Unpack[BrokerOptions],
     ) -> None:
         directory = self._directory = directory_of(data_dir)
-        self._config = BrokerConfig(**options)
+        self._config = changed(BrokerConfig(), options)
         for topic, function in (partitioners or {}).items():
             refuse_unawaited(function, f"partitioner of topic {topic!r}", error=ConfigError)
         kind = storage or ("array" if directory is None else "file")
@@ -335,8 +336,8 @@ class EmbeddedBroker:
         """
         with self._driver.lock:
             self._check_open()
-            given = self._machine.topics.topic(name).config.given
-            self._machine.alter_topic(name, {**given, **changes}, self._driver.now_ms())
+            own = self._machine.topics.topic(name).config.own
+            self._machine.alter_topic(name, {**own, **changes}, self._driver.now_ms())
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its committed offsets.

@@ -335,7 +335,7 @@ class Topics:
         for log in topic.logs:
             log.config = parsed
             if isinstance(log.storage, ConfigurableStorage):
-                log.storage.configure(parsed.given)
+                log.storage.configure(parsed.own)
 
     def delete(self, name: str) -> list[TopicPartition]:
         """Delete a topic with its records, and return its partitions.
@@ -517,7 +517,7 @@ class Topics:
 
     def _storage(self, topic: TopicLogs, partition: TopicPartition, *, is_known: bool = False) -> LogStorage:
         factory = self.storages.factory(topic.name, topic.storage)
-        context = StorageContext(partition, dict(topic.config.given), is_known)
+        context = StorageContext(partition, dict(topic.config.own), is_known)
         is_own = callable(topic.storage)
         try:
             storage = factory(context)
@@ -542,7 +542,7 @@ def _entry(topic: TopicLogs) -> Entry:
     """Return the metadata of a topic, as stored in the topics file."""
     return {
         "partitions": len(topic.logs),
-        "config": dict(topic.config.given),
+        "config": dict(topic.config.own),
         "storage": topic.storage_name,
         "id": topic.topic_id.hex(),
         **({} if topic.serialization is None else {"serialization": "custom"}),

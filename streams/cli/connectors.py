@@ -8,7 +8,6 @@ import logging
 import subprocess
 import tomllib
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +17,7 @@ from streams.cli.mistakes import UsageError
 from streams.cli.scripts import DEFAULT_FUNCTION, Script, load, module_of
 from streams.cli.topics import topic_in
 from streams.core.errors import ConfigError, StreamsError
+from streams.core.nearest import meant
 from streams.core.settings.config import StreamsConfig
 from streams.core.topic import Topic
 
@@ -287,6 +287,4 @@ def _table(value: Any, place: str) -> dict[str, Any]:
 def _check_names(table: Iterable[str], known: Iterable[str], place: str) -> None:
     for name in table:
         if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
-            raise ConfigError(f"{place}there is no key {name!r}: {hint}")
+            raise ConfigError(f"{place}there is no key {name!r}: {meant(name, known)}")

@@ -7,7 +7,6 @@ classes of the script can be found by name.
 import importlib.util
 import sys
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +15,7 @@ from attrs import frozen
 
 from streams.cli.mistakes import ScriptError, frame_in
 from streams.core.errors import StreamsError
+from streams.core.nearest import suggestion
 from streams.core.settings.config import StreamsConfig
 from streams.core.user_code import last_frame_outside
 from streams.dsl import TopologySource, build_topology
@@ -153,7 +153,9 @@ def _run(path: Path) -> ModuleType:
     if path.is_dir():
         raise ScriptError(f"{path}: is a directory; give the script that declares the topology")
     if not path.is_file():
-        raise ScriptError(f"{path}: there is no such script{_similar(path)}")
+        from streams.files import nearby
+
+        raise ScriptError(f"{path}: there is no such script" + nearby(path, "*.py"))
     resolved = path.resolve()
     _put_first(resolved)
     name = _module_name(resolved)
@@ -193,9 +195,8 @@ def _named(error: BaseException) -> str:
     hint = ""
     if isinstance(error, AttributeError) and error.name:
         # Python tells the nearest name only below a traceback.
-        known = (name for name in dir(error.obj) if not name.startswith("_"))
-        close = get_close_matches(error.name, known, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        names = (name for name in dir(error.obj) if not name.startswith("_"))
+        hint = suggestion(error.name, names, "; did you mean {}?")
     elif isinstance(error, ImportError) and "relative import" in str(error):
         hint = (
             "; a script is loaded by itself and not as part of its package: import the topology into a script beside it"
@@ -228,11 +229,10 @@ def _no_function(module: ModuleType, script: Script) -> str:
         for name, value in vars(module).items()
         if not name.startswith("_") and _is_candidate(value, module.__name__)
     ]
-    close = get_close_matches(script.function, own, n=1)
-    meant = f"; did you mean {close[0]!r}?" if close else ""
-    known = f" It defines {', '.join(own)}." if own else ""
+    meant = suggestion(script.function, own, "; did you mean {}?")
+    defined = f" It defines {', '.join(own)}." if own else ""
     return (
-        f"{script.path}: there is no function {script.function!r}{meant or '.'}{known} "
+        f"{script.path}: there is no function {script.function!r}{meant or '.'}{defined} "
         f"Name the function that takes the builder: {script.path}:FUNCTION"
     )
 
@@ -240,10 +240,3 @@ def _no_function(module: ModuleType, script: Script) -> str:
 def _is_candidate(value: Any, module: str) -> bool:
     is_own_function = callable(value) and not isinstance(value, type) and getattr(value, "__module__", None) == module
     return is_own_function or isinstance(value, Topology)
-
-
-def _similar(path: Path) -> str:
-    if not path.parent.is_dir():
-        return f"; its folder {str(path.parent)!r} does not exist either"
-    close = get_close_matches(path.name, [entry.name for entry in path.parent.glob("*.py")], n=1)
-    return f"; did you mean {str(path.parent / close[0])!r}?" if close else f" in {str(path.parent.resolve())!r}"

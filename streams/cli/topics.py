@@ -1,10 +1,10 @@
 """The external topics of a topology and their declarations."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Any
 
 from streams.cli.mistakes import UsageError
+from streams.core.nearest import suggestion
 from streams.core.settings.config import StreamsConfig
 from streams.core.topic import Topic
 from streams.topology import SinkNode, SourceNode, Topology
@@ -40,7 +40,8 @@ def declared_source(topology: Topology, name: str) -> Topic[Any, Any]:
         raise UsageError(f"--input {name}: the topology writes this topic and does not read it; did you mean --output?")
     if name in topology.internal_topics:
         raise UsageError(f"--input {name}: this topic is internal; {_known('sources', sources)}")
-    raise UsageError(f"--input: there is no topic {name!r}{_meant(name, sources)}; {_known('sources', sources)}")
+    meant = suggestion(name, sorted(sources), " (did you mean {}?)")
+    raise UsageError(f"--input: there is no topic {name!r}{meant}; {_known('sources', sources)}")
 
 
 def declared_output(topology: Topology, name: str, config: StreamsConfig) -> Topic[Any, Any] | None:
@@ -61,9 +62,8 @@ def declared_output(topology: Topology, name: str, config: StreamsConfig) -> Top
         raise UsageError(f"--output {name}: the topology reads this topic and does not write it; did you mean --input?")
     if name in topology.internal_topics:
         raise UsageError(f"--output {name}: this topic is internal; {_known('outputs', written)}")
-    raise UsageError(
-        f"--output: the topology writes no topic {name!r}{_meant(name, written)}; {_known('outputs', written)}"
-    )
+    meant = suggestion(name, sorted(written), " (did you mean {}?)")
+    raise UsageError(f"--output: the topology writes no topic {name!r}{meant}; {_known('outputs', written)}")
 
 
 def topic_in(topology: Topology, name: str) -> Topic[Any, Any] | None:
@@ -89,11 +89,6 @@ def _source_in(topology: Topology, name: str) -> Topic[Any, Any] | None:
 
 def _topic_of(name: str, node: SourceNode | SinkNode) -> Topic[Any, Any]:
     return Topic(name, key=node.key_serde, value=node.value_serde)
-
-
-def _meant(name: str, known: Iterable[str]) -> str:
-    close = get_close_matches(name, sorted(known), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def _known(what: str, names: Iterable[str]) -> str:

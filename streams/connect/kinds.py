@@ -7,7 +7,6 @@ Of the other packages, this module imports only ``core``.
 
 import inspect
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, Literal, TypeAlias, get_type_hints
 
@@ -15,6 +14,7 @@ import msgspec
 from attrs import frozen
 
 from streams.core.errors import ConfigError
+from streams.core.nearest import meant
 
 Side: TypeAlias = Literal["sink", "source"]
 
@@ -63,12 +63,10 @@ def kind_named(side: Side, name: str) -> ConnectorKind:
     Raises:
         ConfigError: there is no such kind; the message suggests the nearest.
     """
-    known = {kind.name: kind for kind in KINDS if kind.side == side}
-    if name not in known:
-        near = get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
-        raise ConfigError(f"there is no {side} of kind {name!r}: {hint}")
-    return known[name]
+    kinds = {kind.name: kind for kind in KINDS if kind.side == side}
+    if name not in kinds:
+        raise ConfigError(f"there is no {side} of kind {name!r}: {meant(name, kinds)}")
+    return kinds[name]
 
 
 def make(kind: ConnectorKind, settings: Mapping[str, Any], function_named: Callable[[str], Any]) -> Any:
@@ -84,9 +82,7 @@ def make(kind: ConnectorKind, settings: Mapping[str, Any], function_named: Calla
     types = get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
     for name in settings:
         if name not in parameters:
-            near = get_close_matches(name, parameters, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(parameters)}"
-            raise ConfigError(f"{kind.side} {kind.name!r} has no setting {name!r}: {hint}")
+            raise ConfigError(f"{kind.side} {kind.name!r} has no setting {name!r}: {meant(name, parameters)}")
     missing = [name for name, part in parameters.items() if part.default is part.empty and name not in settings]
     if missing:
         raise ConfigError(f"{kind.side} {kind.name!r} needs the setting {missing[0]!r}")

@@ -1,22 +1,31 @@
 """The lifecycle of a worker: its thread, its progress, its end, and the pauses between retries.
 
-Of the other packages, this module imports only ``core``.
+Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Any, Generic, Self, TypeVar
 
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, frozen
 
 from streams.connect.errors import ConnectError
-from streams.core.clock import Clock
-from streams.core.concurrency.threads import Signal, Threads, Worker
+from streams.connect.worker_settings import WorkerSettings
+from streams.core.clock import Clock, SystemClock
+from streams.core.concurrency.threads import SystemThreads, Threads, Worker
 from streams.core.errors import ClientClosedError
+from streams.core.settings.setting import changed
+from streams.core.topic import Topic, check_topic_name, typed_topic
+from streams.protocol.transport import Cluster
 
 log = logging.getLogger(__name__)
+
+K = TypeVar("K")
+V = TypeVar("V")
+#: The protocol of the connector, and the settings of its worker.
+C = TypeVar("C")
+S = TypeVar("S", bound=WorkerSettings)
 
 
 @frozen(kw_only=True)
@@ -40,107 +49,59 @@ class WorkerProgress:
     last_error: str | None = None
 
 
-@define(eq=False)
-class WorkerLife:
-    """Runs a worker's function in the caller's thread or in a new thread, and keeps the error that ended it."""
-
-    name: str
-    threads: Threads
-    progress: WorkerProgress = field(factory=WorkerProgress)
-    _worker: Worker | None = None
-    _error: Exception | None = None
-    _is_begun: bool = False
-    _stop: Signal = field(init=False)
-    _ended: Signal = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._stop = self.threads.signal()
-        self._ended = self.threads.signal()
-
-    def count(self, **added: int) -> None:
-        """Add to the progress counters."""
-        self.progress = evolve(
-            self.progress, **{name: getattr(self.progress, name) + number for name, number in added.items()}
-        )
-
-    def note(self, error: Exception) -> None:
-        """Store an error as the last error."""
-        self.progress = evolve(self.progress, last_error=f"{type(error).__name__}: {error}")
-
-    @property
-    def is_stopping(self) -> bool:
-        """Whether the worker was told to stop."""
-        return self._stop.is_set()
-
-    def pause(self, timeout_ms: int) -> None:
-        """Wait until the worker is told to stop, or the timeout expires."""
-        self._stop.wait(timeout_ms)
-
-    def run(self, work: Callable[[], None]) -> None:
-        """Run the worker in this thread.
-
-        Raises:
-            ClientClosedError: the worker was started before.
-        """
-        if self._is_begun:
-            raise ClientClosedError(f"worker {self.name!r} was started before; make a new one")
-        self._is_begun = True
-        try:
-            work()
-        except Exception as error:
-            self._error = error
-            self.note(error)
-            raise
-        finally:
-            self._ended.set()
-
-    def start(self, work: Callable[[], None]) -> None:
-        """Run the worker in a new thread."""
-        if self._worker is not None or self._is_begun:
-            raise ClientClosedError(f"worker {self.name!r} was started before; make a new one")
-
-        def target() -> None:
-            try:
-                self.run(work)
-            except Exception as error:  # noqa: BLE001 - wait() and close() raise it.
-                log.error("worker %r has stopped: %s", self.name, error, extra={"failure": error})
-
-        self._worker = self.threads.start(f"streams-connect-{self.name}", target)
-
-    def wait(self, timeout_ms: int | None) -> bool:
-        """Wait until the worker has ended, or the timeout expires; return whether it has ended.
-
-        Raises:
-            Exception: the error that ended the worker.
-        """
-        if self._worker is None and not self._is_begun:
-            raise ClientClosedError(f"worker {self.name!r} was not started; call start() or run()")
-        is_over = self._ended.wait(timeout_ms)
-        if is_over and self._error is not None:
-            raise self._error
-        return is_over
-
-    def stop(self) -> None:
-        """Tell the worker to stop."""
-        self._stop.set()
-
-    @property
-    def has_thread(self) -> bool:
-        """Whether ``start`` was called."""
-        return self._worker is not None
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the worker was started and has not ended."""
-        return self._is_begun and not self._ended.is_set()
-
-
-class ConnectWorker(ABC):
+class ConnectWorker(ABC, Generic[K, V, C, S]):
     """A worker of a connector: ``run`` works in the caller's thread, ``start`` and a ``with`` block in a new one."""
 
-    def __init__(self, name: str, threads: Threads) -> None:
-        self.name = name
-        self._life = WorkerLife(name, threads)
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: Topic[K, V],
+        connector: C,
+        *,
+        name: str,
+        settings: S | None = None,
+        clock: Clock | None = None,
+        threads: Threads | None = None,
+        **options: Any,
+    ) -> None:
+        """Create a worker, which does nothing before it is run.
+
+        Args:
+            cluster: the embedded broker, or another ``Cluster``, such as ``TcpCluster``.
+            topic: the topic, whose types serialize and deserialize its records.
+            connector: the sink or source; the worker opens and closes it.
+            name: the name under which positions are stored; that of the group of a sink, and the transactional id of a
+                source.
+            settings: the base of the settings; by default those of the class.
+            clock: the source of time.
+            threads: starts the threads.
+            options: single settings by name, such as ``retry_timeout_ms=1000``.
+
+        Raises:
+            ConfigError: a setting is unknown or invalid.
+            TopologyError: ``topic`` is not a ``Topic``, or the name is not legal.
+        """
+        self.name = check_topic_name(name)
+        self._cluster = cluster
+        self._topic = typed_topic(topic, type(self).__name__)
+        self._connector = connector
+        self._settings = changed(settings or self._default_settings(), options)
+        self._clock = clock or SystemClock()
+        self._threads = threads or SystemThreads()
+        self._retries = Retries(self._clock, self._settings)
+        self._progress = WorkerProgress()
+        self._thread: Worker | None = None
+        self._error: Exception | None = None
+        self._is_begun = False
+        self._stop = self._threads.signal()
+        self._ended = self._threads.signal()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} of {self._topic.name!r}>"
+
+    @abstractmethod
+    def _default_settings(self) -> S:
+        """Return the settings that are used unless others are given."""
 
     @abstractmethod
     def _work(self) -> None:
@@ -153,12 +114,25 @@ class ConnectWorker(ABC):
     @property
     def progress(self) -> WorkerProgress:
         """What the worker has done so far: a snapshot, which may be read from any thread."""
-        return self._life.progress
+        return self._progress
 
     @property
     def is_running(self) -> bool:
         """Whether the worker was started and has not ended."""
-        return self._life.is_running
+        return self._is_begun and not self._ended.is_set()
+
+    @property
+    def _is_stopping(self) -> bool:
+        return self._stop.is_set()
+
+    def _count(self, **added: int) -> None:
+        """Add to the progress counters."""
+        counters = {name: getattr(self._progress, name) + number for name, number in added.items()}
+        self._progress = evolve(self._progress, **counters)
+
+    def _note(self, error: Exception) -> None:
+        """Store an error as the last error."""
+        self._progress = evolve(self._progress, last_error=f"{type(error).__name__}: {error}")
 
     def run(self) -> None:
         """Work in this thread until ``close`` is called from another thread, or ``KeyboardInterrupt`` is raised.
@@ -171,7 +145,17 @@ class ConnectWorker(ABC):
             BrokerError: the topic does not exist, or the broker rejects a request.
             ClientClosedError: the worker was run or started before.
         """
-        self._life.run(self._work)
+        if self._is_begun:
+            raise ClientClosedError(f"worker {self.name!r} was started before; make a new one")
+        self._is_begun = True
+        try:
+            self._work()
+        except Exception as error:
+            self._error = error
+            self._note(error)
+            raise
+        finally:
+            self._ended.set()
 
     def start(self) -> None:
         """Work in a thread of its own.
@@ -179,7 +163,15 @@ class ConnectWorker(ABC):
         Raises:
             ClientClosedError: the worker was run or started before.
         """
-        self._life.start(self._work)
+        if self._thread is not None or self._is_begun:
+            raise ClientClosedError(f"worker {self.name!r} was started before; make a new one")
+        self._thread = self._threads.start(f"streams-connect-{self.name}", self._run_logged)
+
+    def _run_logged(self) -> None:
+        try:
+            self.run()
+        except Exception as error:  # noqa: BLE001 - wait() and close() raise it.
+            log.error("worker %r has stopped: %s", self.name, error, extra={"failure": error})
 
     def wait(self, timeout_ms: int | None = None) -> bool:
         """Wait until the worker has ended, or the timeout expires (None: no timeout); return whether it has ended.
@@ -188,7 +180,12 @@ class ConnectWorker(ABC):
             ClientClosedError: the worker was not started.
             Exception: the error that has ended the worker; see ``run``.
         """
-        return self._life.wait(timeout_ms)
+        if self._thread is None and not self._is_begun:
+            raise ClientClosedError(f"worker {self.name!r} was not started; call start() or run()")
+        is_over = self._ended.wait(timeout_ms)
+        if is_over and self._error is not None:
+            raise self._error
+        return is_over
 
     def close(self, timeout_ms: int | None = None) -> None:
         """Stop, and wait for the end (None: no timeout).  Closing again has no effect.
@@ -198,10 +195,10 @@ class ConnectWorker(ABC):
         Raises:
             Exception: the error that has ended the worker; see ``run``.
         """
-        self._life.stop()
+        self._stop.set()
         self._wakeup()
-        if self._life.has_thread:
-            self._life.wait(timeout_ms)
+        if self._thread is not None:
+            self.wait(timeout_ms)
 
     def __enter__(self) -> Self:
         self.start()
@@ -222,9 +219,7 @@ class Retries:
     """Exponential backoff between attempts after transient errors: each pause is twice the previous one."""
 
     _clock: Clock
-    _first_ms: int
-    _max_ms: int
-    _timeout_ms: int
+    _settings: WorkerSettings
     _next_ms: int = 0
     _deadline_ms: int | None = None
 
@@ -241,13 +236,13 @@ class Retries:
         """
         now = self._clock.monotonic_ms()
         if self._deadline_ms is None:
-            self._deadline_ms = now + self._timeout_ms
-            self._next_ms = self._first_ms
+            self._deadline_ms = now + self._settings.retry_timeout_ms
+            self._next_ms = self._settings.retry_backoff_ms
         if now >= self._deadline_ms:
             raise ConnectError(
-                f"{what}: tried again for retry_timeout_ms={self._timeout_ms} without success: "
+                f"{what}: tried again for retry_timeout_ms={self._settings.retry_timeout_ms} without success: "
                 f"{type(error).__name__}: {error}"
             ) from error
-        pause = min(self._next_ms, self._max_ms, self._deadline_ms - now)
+        pause = min(self._next_ms, self._settings.retry_backoff_max_ms, self._deadline_ms - now)
         self._next_ms *= 2
         return max(1, pause)

@@ -9,19 +9,17 @@ Of the other packages, this module imports only ``clients``, ``core`` and ``prot
 import logging
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import TypeVar
 
 from attrs import evolve
 
 from streams.clients import Consumer, Producer, RebalanceListener, WakeupError, block_size, is_transient
 from streams.connect.columns import Unreadable, joined, readable
 from streams.connect.errors import ConnectError, SinkFencedError
-from streams.connect.lifecycle import ConnectWorker, Retries, WorkerLife
+from streams.connect.lifecycle import ConnectWorker
 from streams.connect.protocol import SinkBlock, SinkConnector
 from streams.connect.worker_settings import SinkSettings
 from streams.core.blocks.records import Block, TopicPartition
-from streams.core.clock import Clock, SystemClock
-from streams.core.concurrency.threads import SystemThreads, Threads
 from streams.core.dead_letters import error_headers
 from streams.core.errors import (
     BrokerError,
@@ -30,9 +28,6 @@ from streams.core.errors import (
     RebalanceInProgressError,
     SerializationError,
 )
-from streams.core.settings.setting import changed
-from streams.core.topic import Topic, check_topic_name, typed_topic
-from streams.protocol.transport import Cluster
 
 log = logging.getLogger(__name__)
 
@@ -42,102 +37,40 @@ V = TypeVar("V")
 _POLL_MS = 500
 
 
-class SinkWorker(ConnectWorker, Generic[K, V]):
+class SinkWorker(ConnectWorker[K, V, SinkConnector[K, V], SinkSettings], RebalanceListener):
     """Writes a topic to a sink.
 
     Workers with the same name share the partitions of the topic, in one program or in several.  ``run`` works in the
     caller's thread; ``start``, ``wait`` and ``close``, or a ``with`` block, in a thread of its own.
-
-    Args:
-        cluster: the embedded broker, or another ``Cluster``, such as ``TcpCluster``.
-        topic: the topic, whose types deserialize its records.
-        sink: the connector; the worker opens and closes it.
-        name: the name of the group, and the name under which the target stores positions.
-        settings: the base ``SinkSettings``.
-        clock: the source of time.
-        threads: starts the threads.
-        options: single settings by name, such as ``batch_ms=100``.
-
-    Raises:
-        ConfigError: a setting is unknown or invalid.
-        TopologyError: ``topic`` is not a ``Topic``, or the name is not legal.
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        topic: Topic[K, V],
-        sink: SinkConnector[K, V],
-        *,
-        name: str,
-        settings: SinkSettings | None = None,
-        clock: Clock | None = None,
-        threads: Threads | None = None,
-        **options: Any,
-    ) -> None:
-        super().__init__(check_topic_name(name), threads or SystemThreads())
-        self._cluster = cluster
-        self._topic = typed_topic(topic, "SinkWorker")
-        self._sink = sink
-        self._settings = changed(settings or SinkSettings(), options)
-        self._clock = clock or SystemClock()
-        self._run: _SinkRun[K, V] | None = None
+    _consumer: Consumer | None = None
+    #: Records and their bytes that were read and not written, and when they are due.
+    _records = 0
+    _bytes = 0
+    _due_ms = 0
+    _dead_letters: Producer | None = None
+    _is_open = False
+    #: Whether the group has assigned partitions, or told that there are none for this worker.
+    _is_assigned = False
+    #: Whether the worker was fenced and has not committed since then.
+    _was_fenced = False
+    #: An error in a callback of the group, which the next turn handles.
+    _failure: Exception | None = None
+    #: Monotonic time of the next attempt after a passing error.
+    _resume_at_ms = 0
 
-    def __repr__(self) -> str:
-        return f"<SinkWorker {self.name!r} of {self._topic.name!r}>"
-
-    def _work(self) -> None:
-        self._run = _SinkRun(self._life, self._cluster, self._topic, self._sink, self._settings, self._clock)
-        self._run.work(self._life.threads)
+    def _default_settings(self) -> SinkSettings:
+        return SinkSettings()
 
     def _wakeup(self) -> None:
-        if self._run is not None:
-            self._run.wakeup()
-
-
-class _SinkRun(RebalanceListener, Generic[K, V]):
-    """One run of a worker: the consumer, the batch that is being read, and the state of the sink."""
-
-    def __init__(
-        self,
-        life: WorkerLife,
-        cluster: Cluster,
-        topic: Topic[K, V],
-        sink: SinkConnector[K, V],
-        settings: SinkSettings,
-        clock: Clock,
-    ) -> None:
-        self._life = life
-        self._cluster = cluster
-        self._topic = topic
-        self._sink = sink
-        self._settings = settings
-        self._clock = clock
-        self._retries = Retries(
-            clock, settings.retry_backoff_ms, settings.retry_backoff_max_ms, settings.retry_timeout_ms
-        )
-        self._consumer: Consumer | None = None
-        self._dead_letters: Producer | None = None
-        self._is_open = False
-        #: Whether the group has assigned partitions, or told that there are none for this worker.
-        self._is_assigned = False
-        #: Whether the worker was fenced and has not committed since then.
-        self._was_fenced = False
-        #: An error in a callback of the group, which the next turn handles.
-        self._failure: Exception | None = None
-        #: Monotonic time of the next attempt after a passing error.
-        self._resume_at_ms = 0
-        self._empty()
-
-    def wakeup(self) -> None:
-        """Make a waiting poll return; called from other threads."""
         if self._consumer is not None:
             self._consumer.wakeup()
 
-    def work(self, threads: Threads) -> None:
-        """Read and write until the worker is told to stop."""
+    def _work(self) -> None:
+        self._empty()
         settings = self._settings
-        name = self._life.name
+        name = self.name
         consumer = Consumer(
             self._cluster,
             name,
@@ -151,17 +84,17 @@ class _SinkRun(RebalanceListener, Generic[K, V]):
             heartbeat_interval_ms=max(1, min(3_000, settings.session_timeout_ms // 3)),
             max_poll_interval_ms=settings.max_poll_interval_ms,
             clock=self._clock,
-            threads=threads,
+            threads=self._threads,
         )
         self._consumer = consumer
-        log.info("sink %r: %s, reads topic %r", name, self._sink.guarantee, self._topic.name)
+        log.info("sink %r: %s, reads topic %r", name, self._connector.guarantee, self._topic.name)
         try:
             with consumer:
                 if not consumer.partitions_for(self._topic.name):
                     log.warning("sink %r: topic %r does not exist; waiting until it is created", name, self._topic.name)
                 consumer.subscribe([self._topic], self)
                 try:
-                    while not self._life.is_stopping:
+                    while not self._is_stopping:
                         self._attempt(consumer)
                     self._flush(consumer)
                 except KeyboardInterrupt:
@@ -171,7 +104,7 @@ class _SinkRun(RebalanceListener, Generic[K, V]):
                     # What is left was not committed, so the listener must not write it while the consumer closes.
                     self._drop()
         finally:
-            self._sink.close()
+            self._connector.close()
             if self._dead_letters is not None:
                 self._dead_letters.close()
 
@@ -206,7 +139,7 @@ class _SinkRun(RebalanceListener, Generic[K, V]):
         is_due = self._pending and self._clock.monotonic_ms() >= self._due_ms
         if is_due or self._records >= settings.batch_records or self._bytes >= settings.batch_bytes:
             self._flush(consumer)
-        self._life.progress = evolve(self._life.progress, lag=self._lag(consumer))
+        self._progress = evolve(self._progress, lag=self._lag(consumer))
 
     def _take(self, consumer: Consumer, partition: TopicPartition, blocks: Sequence[Block]) -> None:
         if not self._pending:
@@ -227,23 +160,23 @@ class _SinkRun(RebalanceListener, Generic[K, V]):
             block, unreadable = self._columns(partition, blocks)
             skipped += len(unreadable)
             self._bury(partition, unreadable)
-            self._sink.write(block)
+            self._connector.write(block)
         if self._dead_letters is not None:
             self._dead_letters.flush()
-        self._sink.commit()
+        self._connector.commit()
         positions = self._next
         records = self._records
         size = self._bytes
         self._empty()
-        self._life.count(records=records - skipped, bytes=size, batches=1, skipped=skipped)
+        self._count(records=records - skipped, bytes=size, batches=1, skipped=skipped)
         self._retries.succeeded()
         self._was_fenced = False
         try:
             consumer.commit_sync(positions)
         except (MemberFencedError, RebalanceInProgressError) as error:
             # The rows are there; a sink that is not exactly-once gets them again from the next owner.
-            self._life.note(error)
-            log.warning("sink %r: %s", self._life.name, error)
+            self._note(error)
+            log.warning("sink %r: %s", self.name, error)
 
     def _columns(
         self, partition: TopicPartition, blocks: Sequence[Block]
@@ -254,11 +187,11 @@ class _SinkRun(RebalanceListener, Generic[K, V]):
             first = unreadable[0]
             if self._settings.deserialization_handler == "fail":
                 raise SerializationError(
-                    f"sink {self._life.name!r}: {partition}, offset {first.offset}: {first.error}; fix the type of the "
+                    f"sink {self.name!r}: {partition}, offset {first.offset}: {first.error}; fix the type of the "
                     "topic, or skip such records with deserialization_handler=continue"
                 ) from first.error
             for bad in unreadable:
-                log.warning("sink %r: %s, offset %d is skipped: %s", self._life.name, partition, bad.offset, bad.error)
+                log.warning("sink %r: %s, offset %d is skipped: %s", self.name, partition, bad.offset, bad.error)
             raw = raw.without({bad.index for bad in unreadable})
         block = SinkBlock(
             self._topic,
@@ -278,9 +211,9 @@ class _SinkRun(RebalanceListener, Generic[K, V]):
         if not topic or not unreadable:
             return
         if self._dead_letters is None:
-            self._dead_letters = Producer(self._cluster, clock=self._clock, client_id=f"{self._life.name}-dead-letters")
+            self._dead_letters = Producer(self._cluster, clock=self._clock, client_id=f"{self.name}-dead-letters")
         for bad in unreadable:
-            why = error_headers(bad.error, partition.topic, partition.partition, bad.offset, self._life.name)
+            why = error_headers(bad.error, partition.topic, partition.partition, bad.offset, self.name)
             self._dead_letters.send(
                 topic, bad.value, key=bad.key, timestamp_ms=bad.timestamp_ms, headers=(*bad.headers, *why)
             )
@@ -291,7 +224,7 @@ class _SinkRun(RebalanceListener, Generic[K, V]):
         """Open the sink for the assigned partitions, and seek to the positions stored in the target or the group."""
         assigned = sorted(consumer.assignment())
         self._empty()
-        known = self._sink.open(self._life.name, self._topic, [partition.partition for partition in assigned])
+        known = self._connector.open(self.name, self._topic, [partition.partition for partition in assigned])
         begins = consumer.beginning_offsets(assigned)
         ends = consumer.end_offsets(assigned)
         committed = consumer.committed([it for it in assigned if it.partition not in known])
@@ -308,7 +241,7 @@ class _SinkRun(RebalanceListener, Generic[K, V]):
 
     def _checked(self, partition: TopicPartition, stored: int, begin: int, end: int) -> int:
         """Return the offset to start from: the stored position, checked against the start and end of the log."""
-        name = self._life.name
+        name = self.name
         if stored > end:
             raise ConfigError(
                 f"sink {name!r}: its position in {partition} is {stored}, but the log ends at {end}: the topic was "
@@ -321,27 +254,27 @@ class _SinkRun(RebalanceListener, Generic[K, V]):
                 f"sink {name!r}: its position in {partition} is {stored}, but the log begins at {begin}: "
                 f"{begin - stored} offsets were deleted before they were written; lost_records=continue goes on there"
             )
-        self._life.count(lost=begin - stored)
+        self._count(lost=begin - stored)
         log.warning("sink %r: %d offsets of %s were deleted before they were written", name, begin - stored, partition)
         return begin
 
     def _recover(self, consumer: Consumer, error: Exception) -> None:
         """Discard uncommitted records, and pause before the next attempt; raise errors that are not transient."""
-        self._life.note(error)
+        self._note(error)
         self._drop()
         if isinstance(error, SinkFencedError) and not self._was_fenced:
             # A worker that was suspended for long finds out here that others have its partitions: it joins anew.
             self._was_fenced = True
-            self._life.count(fenced=1)
-            log.warning("sink %r: %s", self._life.name, error)
+            self._count(fenced=1)
+            log.warning("sink %r: %s", self.name, error)
             consumer.enforce_rebalance("another worker has written to the sink")
             return
-        is_passing = is_transient(error) if isinstance(error, BrokerError) else self._sink.is_retriable(error)
+        is_passing = is_transient(error) if isinstance(error, BrokerError) else self._connector.is_retriable(error)
         if isinstance(error, SinkFencedError) or not is_passing:
             raise error
-        pause_ms = self._retries.after(error, f"sink {self._life.name!r}")
-        self._life.count(retries=1)
-        log.warning("sink %r: tried again in %d ms: %s", self._life.name, pause_ms, error)
+        pause_ms = self._retries.after(error, f"sink {self.name!r}")
+        self._count(retries=1)
+        log.warning("sink %r: tried again in %d ms: %s", self.name, pause_ms, error)
         assigned = consumer.assignment()
         consumer.pause(assigned)
         for partition in assigned:
@@ -356,14 +289,16 @@ class _SinkRun(RebalanceListener, Generic[K, V]):
         self._empty()
         self._is_open = False
         try:
-            self._sink.abort()
+            self._connector.abort()
         except Exception as error:  # noqa: BLE001 - the target drops it, too; the first error is the one to tell.
-            log.warning("sink %r: abort: %s", self._life.name, error)
+            log.warning("sink %r: abort: %s", self.name, error)
 
     def _empty(self) -> None:
         self._pending: dict[TopicPartition, list[Block]] = {}
         self._next: dict[TopicPartition, int] = {}
-        self._records = self._bytes = self._due_ms = 0
+        self._records = 0
+        self._bytes = 0
+        self._due_ms = 0
 
     def _lag(self, consumer: Consumer) -> int | None:
         if not self._is_assigned:

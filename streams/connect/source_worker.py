@@ -8,23 +8,18 @@ Of the other packages, this module imports only ``clients``, ``core`` and ``prot
 import json
 import logging
 from collections.abc import Sequence
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from streams.clients import Admin, Consumer, Producer, block_size, is_transient
 from streams.connect.errors import ConnectError
-from streams.connect.lifecycle import ConnectWorker, Retries, WorkerLife
+from streams.connect.lifecycle import ConnectWorker
 from streams.connect.protocol import Position, SourceBlock, SourceConnector
 from streams.connect.worker_settings import SourceSettings
 from streams.core.blocks.partitioning import partitions_for
 from streams.core.blocks.records import Block, Headers, TopicPartition
-from streams.core.clock import Clock, SystemClock
-from streams.core.concurrency.threads import SystemThreads, Threads
 from streams.core.errors import BrokerError, ConfigError, ProducerFencedError
 from streams.core.event_time.timestamps import to_milliseconds
-from streams.core.settings.setting import changed
-from streams.core.topic import Topic, check_topic_name, typed_topic
 from streams.protocol.messages import TopicSpec
-from streams.protocol.transport import Cluster
 
 log = logging.getLogger(__name__)
 
@@ -34,114 +29,59 @@ V = TypeVar("V")
 _POSITIONS: Final = "-positions"
 
 
-class SourceWorker(ConnectWorker, Generic[K, V]):
-    """Writes what a source reads to a topic, exactly once.
-
-    At most one worker per name is active: a new one fences its predecessor.  ``run`` works in the caller's thread;
-    ``start``, ``wait`` and ``close``, or a ``with`` block, in a thread of its own.
-
-    Args:
-        cluster: the embedded broker, or another ``Cluster``, such as ``TcpCluster``.
-        topic: the topic, whose types serialize the records; it must exist.
-        source: the connector; the worker opens and closes it.
-        name: the transactional id; the positions are in the topic ``<name>-positions``, which is created.
-        settings: the base ``SourceSettings``.
-        clock: the source of time.
-        threads: starts the threads.
-        options: single settings by name, such as ``poll_ms=100``.
-
-    Raises:
-        ConfigError: a setting is unknown or invalid.
-        TopologyError: ``topic`` is not a ``Topic``, or the name is not legal.
-    """
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        topic: Topic[K, V],
-        source: SourceConnector[K, V],
-        *,
-        name: str,
-        settings: SourceSettings | None = None,
-        clock: Clock | None = None,
-        threads: Threads | None = None,
-        **options: Any,
-    ) -> None:
-        super().__init__(check_topic_name(name), threads or SystemThreads())
-        self._cluster = cluster
-        self._topic = typed_topic(topic, "SourceWorker")
-        self._source = source
-        self._settings = changed(settings or SourceSettings(), options)
-        self._clock = clock or SystemClock()
-
-    def __repr__(self) -> str:
-        return f"<SourceWorker {self.name!r} of {self._topic.name!r}>"
-
-    def _work(self) -> None:
-        _SourceRun(self._life, self._cluster, self._topic, self._source, self._settings, self._clock).work()
-
-    def _wakeup(self) -> None:
-        self._source.wakeup()
-
-
 class _StoppedError(Exception):
     """The worker was told to stop within a transaction, which is aborted."""
 
 
-class _SourceRun(Generic[K, V]):
-    """One run of a worker, which continues with a new producer after a transient error."""
+class SourceWorker(ConnectWorker[K, V, SourceConnector[K, V], SourceSettings]):
+    """Writes what a source reads to a topic, exactly once.
 
-    def __init__(
-        self,
-        life: WorkerLife,
-        cluster: Cluster,
-        topic: Topic[K, V],
-        source: SourceConnector[K, V],
-        settings: SourceSettings,
-        clock: Clock,
-    ) -> None:
-        self._life = life
-        self._cluster = cluster
-        self._topic = topic
-        self._source = source
-        self._settings = settings
-        self._clock = clock
-        self._positions_topic = TopicPartition(life.name + _POSITIONS, 0)
-        self._retries = Retries(
-            clock, settings.retry_backoff_ms, settings.retry_backoff_max_ms, settings.retry_timeout_ms
-        )
-        #: Partition of the next block without keys.
-        self._home = 0
+    At most one worker per name is active: a new one fences its predecessor.  The topic must exist; the positions are in
+    the topic ``<name>-positions``, which is created.  ``run`` works in the caller's thread; ``start``, ``wait`` and
+    ``close``, or a ``with`` block, in a thread of its own.
+    """
 
-    def work(self) -> None:
-        """Read and write until the worker is told to stop."""
-        while not self._life.is_stopping:
+    #: Partition of the next block without keys.
+    _home = 0
+
+    @property
+    def _positions_topic(self) -> TopicPartition:
+        return TopicPartition(self.name + _POSITIONS, 0)
+
+    def _default_settings(self) -> SourceSettings:
+        return SourceSettings()
+
+    def _wakeup(self) -> None:
+        self._connector.wakeup()
+
+    def _work(self) -> None:
+        while not self._is_stopping:
             try:
                 self._session()
             except Exception as error:  # noqa: BLE001 - errors that are not passing are raised again.
                 self._recover(error)
 
     def _recover(self, error: Exception) -> None:
-        self._life.note(error)
+        self._note(error)
         if isinstance(error, ProducerFencedError):
             raise ProducerFencedError(
-                f"source {self._life.name!r}: another worker with this name was started: {error}",
+                f"source {self.name!r}: another worker with this name was started: {error}",
                 code=error.code,
                 transactional_id=error.transactional_id,
             ) from error
         cause = error.__cause__ if isinstance(error, BrokerError) and isinstance(error.__cause__, Exception) else error
-        is_passing = is_transient(cause) if isinstance(error, BrokerError) else self._source.is_retriable(error)
+        is_passing = is_transient(cause) if isinstance(error, BrokerError) else self._connector.is_retriable(error)
         if not is_passing:
             raise error
-        pause_ms = self._retries.after(error, f"source {self._life.name!r}")
-        self._life.count(retries=1)
-        log.warning("source %r: tried again in %d ms: %s", self._life.name, pause_ms, error)
-        self._life.pause(pause_ms)
+        pause_ms = self._retries.after(error, f"source {self.name!r}")
+        self._count(retries=1)
+        log.warning("source %r: tried again in %d ms: %s", self.name, pause_ms, error)
+        self._stop.wait(pause_ms)
 
     def _session(self) -> None:
         """Fence the previous worker, start after the stored positions, and write blocks until told to stop."""
         settings = self._settings
-        name = self._life.name
+        name = self.name
         self._create_positions()
         with Producer(
             self._cluster,
@@ -153,16 +93,16 @@ class _SourceRun(Generic[K, V]):
             producer.init_transactions()
             producer.partition_count(self._topic.name)
             try:
-                self._source.open(name, self._topic, self._stored())
-                while not self._life.is_stopping:
-                    blocks = self._source.poll(settings.poll_ms)
+                self._connector.open(name, self._topic, self._stored())
+                while not self._is_stopping:
+                    blocks = self._connector.poll(settings.poll_ms)
                     self._retries.succeeded()
                     if blocks:
                         self._write(producer, blocks)
             except _StoppedError:
                 log.info("source %r: stopped within a transaction, which is read again at the next start", name)
             finally:
-                self._source.close()
+                self._connector.close()
 
     def _create_positions(self) -> None:
         with Admin(self._cluster) as admin:
@@ -210,8 +150,8 @@ class _SourceRun(Generic[K, V]):
                 blocks = self._more()
             for key, position in positions.items():
                 producer.send(self._positions_topic.topic, self._noted(position), key=key.encode(), partition=0)
-        self._life.count(records=records, bytes=size, batches=1, skipped=skipped, lost=lost)
-        self._source.committed(positions)
+        self._count(records=records, bytes=size, batches=1, skipped=skipped, lost=lost)
+        self._connector.committed(positions)
 
     def _more(self) -> Sequence[SourceBlock[K, V]]:
         """Return the next blocks of a transaction.
@@ -221,9 +161,9 @@ class _SourceRun(Generic[K, V]):
         """
         blocks: Sequence[SourceBlock[K, V]] = ()
         while not blocks:
-            if self._life.is_stopping:
+            if self._is_stopping:
                 raise _StoppedError
-            blocks = self._source.poll(self._settings.poll_ms)
+            blocks = self._connector.poll(self._settings.poll_ms)
         return blocks
 
     def _noted(self, position: Position) -> bytes | None:
@@ -232,9 +172,7 @@ class _SourceRun(Generic[K, V]):
         try:
             return json.dumps(position).encode()
         except (TypeError, ValueError) as error:
-            raise ConnectError(
-                f"source {self._life.name!r}: its position {position!r:.100} is not JSON: {error}"
-            ) from error
+            raise ConnectError(f"source {self.name!r}: its position {position!r:.100} is not JSON: {error}") from error
 
     def _parts(self, block: SourceBlock[K, V], count: int) -> list[tuple[TopicPartition, Block]]:
         """Return the records of a block as serialized blocks by partition."""
@@ -245,7 +183,7 @@ class _SourceRun(Generic[K, V]):
         headers = block.headers
         timestamps = self._timestamps(block)
         if not (len(block.keys) == len(timestamps) == size and (headers is None or len(headers) == size)):
-            raise ConfigError(f"source {self._life.name!r}: the columns of a block have different lengths")
+            raise ConfigError(f"source {self.name!r}: the columns of a block have different lengths")
         keys, values = self._serialized(block)
         rows: dict[int, list[int]] = {}
         for index, partition in enumerate(self._partitions(keys, count)):

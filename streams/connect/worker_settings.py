@@ -11,7 +11,18 @@ _MIB = 1 << 20
 
 
 @frozen(kw_only=True)
-class SinkSettings:
+class WorkerSettings:
+    """Settings of all workers."""
+
+    retry_backoff_ms: int = whole(100, "ms", "First pause after a passing error; each further one is twice as long.")
+    retry_backoff_max_ms: int = whole(10_000, "ms", "Longest pause after a passing error.")
+    retry_timeout_ms: int = whole(
+        300_000, "ms", "How long passing errors are retried without success before the worker stops."
+    )
+
+
+@frozen(kw_only=True)
+class SinkSettings(WorkerSettings):
     """Settings of a ``SinkWorker``.
 
     A batch is written and committed when it has ``batch_records`` records or ``batch_bytes`` bytes, or
@@ -35,11 +46,6 @@ class SinkSettings:
         ("fail", "continue"),
         "Whether to stop if the topic no longer has the record at the position, or to go on at its first record.",
     )
-    retry_backoff_ms: int = whole(100, "ms", "First pause after a passing error; each further one is twice as long.")
-    retry_backoff_max_ms: int = whole(10_000, "ms", "Longest pause after a passing error.")
-    retry_timeout_ms: int = whole(
-        300_000, "ms", "How long passing errors are retried without success before the worker stops."
-    )
     max_poll_interval_ms: int = whole(
         300_000, "ms", "Longest time for writing a batch, after which the group gives the partitions to another worker."
     )
@@ -49,15 +55,10 @@ class SinkSettings:
 
 
 @frozen(kw_only=True)
-class SourceSettings:
+class SourceSettings(WorkerSettings):
     """Settings of a ``SourceWorker``."""
 
     poll_ms: int = whole(500, "ms", "Longest wait of one poll of the source.", minimum=1)
     transaction_timeout_ms: int = whole(
         60_000, "ms", "After how long the broker aborts a transaction of a worker that was killed.", minimum=1
-    )
-    retry_backoff_ms: int = whole(100, "ms", "First pause after a passing error; each further one is twice as long.")
-    retry_backoff_max_ms: int = whole(10_000, "ms", "Longest pause after a passing error.")
-    retry_timeout_ms: int = whole(
-        300_000, "ms", "How long passing errors are retried without success before the worker stops."
     )

@@ -4,7 +4,6 @@ User code declares topics and passes them to the graph. Topics are compared and 
 only other modules of ``core``.
 """
 
-import difflib
 import re
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -319,13 +318,6 @@ def agreed(one: Topic[Any, Any], two: Topic[Any, Any]) -> Topic[Any, Any]:
             )
     rest = {what: second if first is None else first for what, (first, second) in declared.items()}
     return Topic(one.name, key=one.key_serde, value=one.value_serde, **rest)
-
-
-def meant(topic: str, topics: Iterable[str]) -> str:
-    """Return a message part that suggests the nearest of the known topic names, or else lists all of them."""
-    names = sorted(topics)
-    close = difflib.get_close_matches(topic, names, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(names) or 'none'}"
 
 
 def _remake(cls: type[Topic[Any, Any]], name: str, key: Any, value: Any, *rest: Any) -> Topic[Any, Any]:

@@ -15,6 +15,7 @@ from attrs import define, evolve, field, frozen
 from msgspec import inspect
 
 from streams.core.errors import InputError
+from streams.core.nearest import nearest
 from streams.core.serdes.serdes import INT32, LONG, STRING, Serde, WindowedSerde
 from streams.core.topic import Topic
 from streams.files.field_access import guarded_path_read, path_read
@@ -461,8 +462,6 @@ def is_serialized(kind: Any) -> bool:
 
 def _misfits(fields: Any, columns: dict[str, Any], prefix: str) -> Iterator[str]:
     """Yield a message for each field whose column is missing or has the wrong type."""
-    from difflib import get_close_matches
-
     # Spark and Hive ignore case, and Hive does not keep it, so a name in another case is meant for the field.
     in_other_case = {name.casefold(): name for name in columns if all(part.encode_name != name for part in fields)}
     for part in fields:
@@ -471,8 +470,8 @@ def _misfits(fields: Any, columns: dict[str, Any], prefix: str) -> Iterator[str]
         same = in_other_case.get(part.encode_name.casefold())
         if kind is None:
             if part.required or same is not None:
-                close = [same] if same else get_close_matches(part.encode_name, columns, n=1)
-                hint = f"rename {prefix + close[0]!r}" if close else "add it"
+                near = same or nearest(part.encode_name, columns)
+                hint = f"rename {prefix + near!r}" if near else "add it"
                 column_names = ", ".join(prefix + name for name in list(columns)[:20])
                 yield (
                     f"column {column!r} ({_declared(plain_member(part.type))}) is missing; {hint}, or give the field a "

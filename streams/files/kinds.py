@@ -15,6 +15,7 @@ from typing import IO, cast
 from attrs import frozen
 
 from streams.core.errors import InputError
+from streams.core.nearest import nearest
 
 #: The name of standard output.
 STANDARD_OUTPUT = "-"
@@ -169,13 +170,10 @@ class _Unzipped(gzip.GzipFile):
         self._below.close()
 
 
-def nearby(path: Path) -> str:
-    """Return a hint for a missing file: its folder is missing, or has a file with a similar name."""
+def nearby(path: Path, pattern: str = "*") -> str:
+    """Return a hint for a missing file: its folder is missing, or has a similar name that matches ``pattern``."""
     folder = path.parent
     if not folder.is_dir():
         return f"; its folder {str(folder)!r} does not exist either"
-    from difflib import get_close_matches
-
-    names = sorted(entry.name for entry in folder.iterdir())[:1000]
-    close = get_close_matches(path.name, names, n=1)
-    return f"; did you mean {str(folder / close[0])!r}?" if close else f" in {str(folder.resolve())!r}"
+    near = nearest(path.name, sorted(entry.name for entry in folder.glob(pattern))[:1000])
+    return f" in {str(folder.resolve())!r}" if near is None else f"; did you mean {str(folder / near)!r}?"

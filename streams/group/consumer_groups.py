@@ -308,7 +308,7 @@ class ConsumerGroups:
     def set_timers(self, group_id: str, before: ConsumerGroupMember, member: ConsumerGroupMember, now_ms: int) -> None:
         """Start the session of a member anew, and the time for what it has to give up since ``before``."""
         session = GroupTimer(TimerKind.CONSUMER_SESSION, group_id, member.member_id)
-        self.timers.set(session, now_ms + self.configs.value(group_id, "consumer.session.timeout.ms"))
+        self.timers.set(session, now_ms + self.configs.of(group_id).consumer_session_timeout_ms)
         step = GroupTimer(TimerKind.RECONCILIATION, group_id, member.member_id)
         if member.state is not ReconciliationState.UNREVOKED_PARTITIONS:
             self.timers.cancel(step)

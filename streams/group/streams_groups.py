@@ -192,7 +192,7 @@ class StreamsGroups:
         """Note the state of the topics and of the settings; return whether any of it requires a new assignment."""
         assert group.topology is not None
         validated = group.topology.epoch if found.is_ready else -1
-        settings = {_STANDBY_REPLICAS: str(self.configs.value(group_id, "streams.num.standby.replicas"))}
+        settings = {_STANDBY_REPLICAS: str(self.configs.of(group_id).streams_num_standby_replicas)}
         before = group.topics_hash, group.validated_epoch, group.assignment_settings
         group.configured = found
         group.topics_version = self.topics.version
@@ -209,7 +209,7 @@ class StreamsGroups:
         The first assignment waits for more members, from the first one on; the next ones keep a distance.
         """
         timer = GroupTimer(TimerKind.FIRST_ASSIGNMENT, group_id)
-        first_ms = self.configs.value(group_id, "streams.initial.rebalance.delay.ms")
+        first_ms = self.configs.of(group_id).streams_initial_rebalance_delay_ms
         if is_first and first_ms and self.timers.deadline_ms(timer) is None:
             self.timers.set(timer, now_ms + first_ms)
         if (deadline_ms := self.timers.deadline_ms(timer)) is not None:
@@ -241,14 +241,15 @@ class StreamsGroups:
         is_told = request.member_epoch == JOIN_EPOCH or member.assigned != known.assigned
         is_told = is_told or (owned is not None and owned != member.assigned)
         is_informed = group.endpoint_epoch == request.endpoint_information_epoch
+        config = self.configs.of(group_id)
         return StreamsGroupHeartbeatResponse(
             ErrorCode.NONE,
             "",
             member.member_id,
             member.epoch,
             self.configs.heartbeat_interval_ms("streams", group_id, delay_ms),
-            self.configs.value(group_id, "streams.task.offset.interval.ms"),
-            self.configs.value(group_id, "streams.acceptable.recovery.lag"),
+            config.streams_task_offset_interval_ms,
+            config.streams_acceptable_recovery_lag,
             tuple(_statuses(group, member, is_delayed=delay_ms > 0 and member.member_id not in group.target)),
             ids_of(member.assigned.active) if is_told else None,
             ids_of(member.assigned.standby) if is_told else None,
@@ -355,7 +356,7 @@ class StreamsGroups:
     def set_timers(self, group_id: str, before: StreamsGroupMember, member: StreamsGroupMember, now_ms: int) -> None:
         """Start the session of a member anew, and the time for what it has to give up since ``before``."""
         session = GroupTimer(TimerKind.CONSUMER_SESSION, group_id, member.member_id)
-        self.timers.set(session, now_ms + self.configs.value(group_id, "streams.session.timeout.ms"))
+        self.timers.set(session, now_ms + self.configs.of(group_id).streams_session_timeout_ms)
         revocation = GroupTimer(TimerKind.RECONCILIATION, group_id, member.member_id)
         if member.state is not StreamsMemberState.UNREVOKED_TASKS:
             self.timers.cancel(revocation)

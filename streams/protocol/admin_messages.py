@@ -157,6 +157,7 @@ class ConfigType(IntEnum):
 
     BOOLEAN = 1
     STRING = 2
+    INT = 3
     LONG = 5
     DOUBLE = 6
     LIST = 7

@@ -23,9 +23,10 @@ from streams.core.errors import (
     UnknownTopicError,
 )
 from streams.core.metrics import Dropped, MetricPlace, Reading
+from streams.core.nearest import meant
 from streams.core.settings.config import StreamsConfig
 from streams.core.settings.settings import Settings
-from streams.core.topic import Source, Topic, TopicLike, check_topic_name, meant, topic_name, typed_topic
+from streams.core.topic import Source, Topic, TopicLike, check_topic_name, topic_name, typed_topic
 from streams.dsl import TopologySource, build_topology
 from streams.runtime import (
     ApplicationPlan,

@@ -4,13 +4,13 @@ The declaration itself, ``StoreBuilder``, belongs to the processors, which have 
 """
 
 from datetime import timedelta
-from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from attrs import fields
 from typing_extensions import TypeForm
 
 from streams.core.errors import TopologyError
+from streams.core.nearest import nearest
 from streams.core.serdes.serdes import Serde
 from streams.state import (
     EXPIRING_KEY_VALUE,
@@ -54,8 +54,7 @@ _OPTIONS = frozenset(option.name for option in fields(StoreSpec)) - {"name", "ki
 def _builder(kind: StoreKind, key: Any, value: Any, name: str | None, options: dict[str, Any]) -> StoreBuilder[Any]:
     for option in options.keys() - _OPTIONS:
         store = "a store" if name is None else f"store {name!r}"
-        close = get_close_matches(option, _OPTIONS, n=1)
-        named = _NAMES_OF_OPTIONS.get(option) or (close[0] if close else None)
+        named = _NAMES_OF_OPTIONS.get(option) or nearest(option, _OPTIONS)
         advice = f"use {named}=" if named else f"there are: {', '.join(sorted(_OPTIONS))}"
         raise TopologyError(f"{store} of a processor has no option {option}=; {advice}")
     return StoreBuilder(kind, serde_of(key), serde_of(value), options, [] if name is None else [name], name is not None)

@@ -1,14 +1,13 @@
 """Answers a ``Question`` from a trace: the outputs with their lineage, or the nodes where the key's records ended."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from attrs import evolve
 
 from streams.core.blocks.records import TaskId, Windowed, task_of
 from streams.core.errors import UnknownTopicError
-from streams.core.topic import meant
+from streams.core.nearest import meant, similar
 from streams.runtime import PartitionQueue, Task, wait_of
 from streams.topology import SinkNode, Topology
 from streams.why.lineage import Lineage
@@ -345,6 +344,6 @@ def _nothing(question: Question, trace: Trace, paths: Paths, targets: Collection
         listed = ", ".join(keys[: question.limit]) + (", ..." if len(keys) > question.limit else "")
         text = f"records of key {shown(question.key)} came, and went on from node {node} under other keys: {listed}"
         return End("another key", node, text, {"keys": len(keys)})
-    close = get_close_matches(str(question.key), trace.keys.keys() - {str(question.key)}, n=3, cutoff=0.6)
+    close = similar(str(question.key), trace.keys.keys() - {str(question.key)}, most=3)
     hint = f"; similar keys: {', '.join(map(repr, close))}" if close else ""
     return End("no such key", "", f"no record of key {shown(question.key)} was read from {read or 'any input'}{hint}")

@@ -95,7 +95,7 @@ def test_internal_topics_are_there_with_their_settings_before_the_first_response
     response = desk.ask(request())
     assert [status.code for status in response.status] == [StreamsStatus.MISSING_INTERNAL_TOPICS]
     topic = desk.machine.topics.topic("g-counts")
-    assert (len(topic.logs), topic.config.given) == (2, {"cleanup.policy": "compact"})
+    assert (len(topic.logs), topic.config.own) == (2, {"cleanup.policy": "compact"})
     assert desk.ask(request()).active_tasks == {"0": [0, 1], "1": [0, 1]}
     assert desk.restarted().ask(StreamsGroupDescribe("g")).state == "Stable"
 

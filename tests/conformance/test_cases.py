@@ -10,13 +10,10 @@ from tests.conformance.pool import judge_all
 _FILES = sorted(Path(__file__).with_name("cases").glob("*.jsonl.gz"))
 
 
-@pytest.mark.parametrize(
-    "path",
-    [pytest.param(path, marks=pytest.mark.slow if "generated" in path.name else ()) for path in _FILES],
-    ids=lambda path: path.name.removesuffix(".jsonl.gz"),
-)
-def test_every_case_gives_what_kafka_streams_gave(path: Path) -> None:
-    cases = read_cases(path)
+@pytest.mark.case
+@pytest.mark.parametrize("is_generated", [False, True])
+def test_every_case_gives_what_kafka_streams_gave(is_generated: bool) -> None:
+    cases = [case for path in _FILES if ("generated" in path.name) == is_generated for case in read_cases(path)]
 
     failures = [f"{case.name}: {why}" for case, why in judge_all(cases, jobs=2) if why is not None]
 

@@ -50,7 +50,7 @@ def has_read(worker: SinkWorker, count: int) -> None:
     """
 
     def records() -> int:
-        return worker.progress.records + (0 if worker._run is None else worker._run._records)
+        return worker.progress.records + worker._records
 
     until(lambda: records() == count, seen=lambda: worker.progress)
 

@@ -8,6 +8,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import pytest
 
+from streams.broker.logs.config import BrokerConfig, BrokerOptions
 from streams.core.settings.client_settings import (
     ConnectionSettings,
     ConsumerSettings,
@@ -33,6 +34,7 @@ _PAIRS: list[tuple[Any, Mapping[str, Setting]]] = [
     (ParallelOptions, {**table_of(ConsumerSettings), **table_of(ParallelSettings)}),
     (ConnectionOptions, table_of(ConnectionSettings)),
     (GroupClientOptions, table_of(GroupClientSettings)),
+    (BrokerOptions, {name: row for name, row in table_of(BrokerConfig).items() if row.doc and name != "node_id"}),
 ]
 _ROWS = [
     (setting, form)
@@ -58,7 +60,7 @@ def test_types_are_those_of_all_settings_but_the_application_id(types: Any, tabl
 def test_type_of_a_setting_is_what_the_table_accepts(setting: Setting, form: Any) -> None:
     parts = [part for part in _parts(form) if part is not NoneType]
 
-    assert (len(parts) < len(_parts(form))) is setting.takes_none
+    assert (len(parts) < len(_parts(form))) is (setting.takes_none or setting.none_text != "")
     if setting.kind == "choice":
         words = {word for part in parts if get_origin(part) is Literal for word in get_args(part)}
         assert {setting.synonyms.get(str(word), str(word)) for word in words} == set(setting.choices)

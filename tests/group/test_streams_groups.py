@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.core.blocks.records import TopicPartition
-from streams.core.errors import BrokerError
+from streams.core.errors import ConfigError
 from streams.group import CoordinatorConfig, decode_assignment
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
@@ -481,9 +481,9 @@ def test_group_has_its_own_session_and_heartbeats(desk: Desk):
     assert one.last.heartbeat_interval_ms == 300
     desk.advance(900)
     assert desk.described().state == "Empty"
-    with pytest.raises(BrokerError, match="groups have no setting nonsense"):
+    with pytest.raises(ConfigError, match="groups have no setting nonsense"):
         desk.configure(nonsense="1")
-    with pytest.raises(BrokerError, match="at least 0"):
+    with pytest.raises(ConfigError, match="at least 0"):
         desk.configure(streams_num_standby_replicas="-1")
 
 
@@ -655,7 +655,7 @@ def test_group_with_members_is_not_deleted(desk: Desk):
     assert desk.ask(DeleteGroup("g")).error is ErrorCode.NONE
     desk.restart()
     assert desk.ask(ListGroups()).groups == ()
-    assert desk.coordinator.configs.given("g") == {"streams.num.standby.replicas": "1"}
+    assert desk.coordinator.configs.own("g") == {"streams.num.standby.replicas": "1"}
 
 
 def test_reset_of_offsets_removes_the_owner(desk: Desk):
@@ -721,7 +721,7 @@ def test_no_active_task_has_two_owners_and_all_have_one_in_the_end(steps: list[t
     assert Counter(task for client in clients for task in client.active) == Counter(
         (name, number) for name in "01" for number in range(3)
     )
-    replicas = desk.coordinator.configs.value("g", "streams.num.standby.replicas")
+    replicas = desk.coordinator.configs.of("g").streams_num_standby_replicas
     processes = len({client.process or client.member_id for client in clients})
     assert sum(len(client.standby) for client in clients) == 3 * min(replicas, processes - 1)
 

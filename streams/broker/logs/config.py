@@ -1,18 +1,33 @@
-"""Topic configuration with Kafka's setting names, validated whenever a topic is created, altered or loaded.
+"""The settings of topics and of the broker, with Kafka's names.
 
-One table has the name, default and parser of each setting.  Kafka settings without an effect
-in a single broker are accepted and shown, so that scripts written for Kafka run unchanged.
+Kafka settings without an effect in a single broker are accepted and shown, so that scripts written for Kafka run
+unchanged.
 """
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias, TypedDict
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from streams.clients import STRATEGIES
 from streams.core.errors import BrokerError, ConfigError
 from streams.core.settings.config import FsyncPolicy
+from streams.core.settings.setting import (
+    LONG_MAX,
+    Setting,
+    check,
+    choice,
+    decimal,
+    flag,
+    group,
+    items,
+    kafka_table,
+    number,
+    text,
+    texts_of,
+    with_texts,
+)
+from streams.core.settings.settings import Milliseconds
 from streams.protocol.compression import CODECS
 from streams.protocol.error_codes import ErrorCode
 
@@ -31,48 +46,128 @@ STORAGE_NAMES = ("array", "linked", "file", "custom")
 INTERNAL_CONFIG: Final[Mapping[str, str]] = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
 
 _DAY_MS = 86_400_000
-_NUMBER = re.compile(r"[+-]?\d+", re.ASCII)
-_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
-@frozen
-class TopicConfig:
-    """The parsed settings of a topic; times are in milliseconds, and -1 means no limit.
+def _long(name: str, default: int | None, unit: str = "", doc: str = "", **more: Any) -> Any:
+    return number(name, default, unit, doc, maximum=LONG_MAX, **more)
 
-    ``given`` has the settings that were set explicitly, as text.  If ``record_ttl_ms`` is None, records have
-    no time to live, and time-to-live headers are ignored.
+
+@frozen(kw_only=True)
+class TopicSettingsWithoutEffect:
+    """Settings of topics that are only shown.
+
+    A single broker has one replica and no tiered storage, ``fsync`` of the broker decides when to flush, and levels of
+    compression and sizes of indexes change no record.
     """
 
-    given: Mapping[str, str]
-    is_compacted: bool
-    is_deleted: bool
-    retention_ms: int
-    retention_bytes: int
-    max_message_bytes: int
-    timestamp_type: TimestampType
-    timestamp_before_max_ms: int
-    timestamp_after_max_ms: int
-    segment_bytes: int
-    segment_ms: int
-    delete_retention_ms: int
-    min_compaction_lag_ms: int
-    max_compaction_lag_ms: int
-    min_cleanable_dirty_ratio: float
-    compression: str
-    partitioner: str
-    storage: str
-    record_ttl_ms: int | None
+    compression_gzip_level: int = number("compression.gzip.level", -1, minimum=-1, maximum=9)
+    compression_lz4_level: int = number("compression.lz4.level", 9, minimum=1, maximum=17)
+    compression_zstd_level: int = number("compression.zstd.level", 3, minimum=-131_072, maximum=22)
+    file_delete_delay_ms: int = _long("file.delete.delay.ms", 60_000, "ms")
+    flush_messages: int = _long("flush.messages", LONG_MAX, minimum=1)
+    flush_ms: int = _long("flush.ms", LONG_MAX, "ms")
+    follower_replication_throttled_replicas: str = items("", ())
+    index_interval_bytes: int = number("index.interval.bytes", 4096, "bytes")
+    leader_replication_throttled_replicas: str = items("", ())
+    local_retention_bytes: int = _long("local.retention.bytes", -2, "bytes", minimum=-2)
+    local_retention_ms: int = _long("local.retention.ms", -2, "ms", minimum=-2)
+    min_insync_replicas: int = number("min.insync.replicas", 1, minimum=1)
+    preallocate: bool = flag(False)
+    remote_log_copy_disable: bool = flag(False)
+    remote_log_delete_on_disable: bool = flag(False)
+    remote_storage_enable: bool = flag(False)
+    segment_index_bytes: int = number("segment.index.bytes", 10_485_760, "bytes", minimum=4)
+    segment_jitter_ms: int = _long("segment.jitter.ms", 0, "ms")
+    unclean_leader_election_enable: bool = flag(False)
+
+
+@frozen(kw_only=True)
+class OlderTopicSettings:
+    """Settings removed in Kafka 4.0 that scripts still use; they are shown only if they were set."""
+
+    # There is one message format.
+    message_downconversion_enable: bool = flag(True)
+    message_format_version: str = text("")
+    message_timestamp_difference_max_ms: int = _long(
+        "message.timestamp.difference.max.ms", LONG_MAX, "ms", "Limit of timestamps in both directions."
+    )
+
+
+@frozen(kw_only=True)
+class TopicConfig:
+    """The parsed settings of a topic.
+
+    Defaults are Kafka's, except for ``retention.ms`` (seven days in Kafka), since an embedded broker often gets
+    historical records, which would expire at once, and for ``message.timestamp.after.max.ms`` (an hour in Kafka), since
+    tests often have times in the future. ``own`` has the settings that were set explicitly, as text.
+    """
+
+    own: Mapping[str, str]
+    cleanup_policy: str = items("delete", ("delete", "compact"), "Whether old records, or older ones of a key, go.")
+    retention_ms: int = _long("retention.ms", -1, "ms", "How long records are kept; -1 = forever.", minimum=-1)
+    retention_bytes: int = _long(
+        "retention.bytes", -1, "bytes", "Size of a partition above which its oldest records go; -1 = none.", minimum=-1
+    )
+    max_message_bytes: int = number("max.message.bytes", 1_048_588, "bytes", "Largest batch of records.")
+    timestamp_type: TimestampType = choice(  # noqa: RUF009 - frozen.
+        *("CreateTime", ("CreateTime", "LogAppendTime"), "Whether records keep their timestamps."),
+        aliases=("message_timestamp_type",),
+    )
+    timestamp_before_max_ms: int = _long(
+        "message.timestamp.before.max.ms", LONG_MAX, "ms", "How far timestamps may be behind the broker's time."
+    )
+    timestamp_after_max_ms: int = _long(
+        "message.timestamp.after.max.ms", LONG_MAX, "ms", "How far timestamps may be ahead of the broker's time."
+    )
+    segment_bytes: int = number("segment.bytes", 1 << 30, "bytes", "Size of a file of records.", minimum=14)
+    segment_ms: int = _long("segment.ms", 7 * _DAY_MS, "ms", "Age at which a file of records is closed.", minimum=1)
+    delete_retention_ms: int = _long("delete.retention.ms", _DAY_MS, "ms", "How long compaction keeps deletions.")
+    min_compaction_lag_ms: int = _long("min.compaction.lag.ms", 0, "ms", "Age below which records are not compacted.")
+    max_compaction_lag_ms: int = _long(
+        "max.compaction.lag.ms", LONG_MAX, "ms", "Age at which records have to be compacted.", minimum=1
+    )
+    min_cleanable_dirty_ratio: float = decimal(
+        0.5, "Part of a partition that is not compacted yet, at which it is compacted.", minimum=0, maximum=1
+    )
+    compression: str = choice(
+        "producer", ("producer", *CODECS), "Compression of stored batches.", aliases=("compression_type",)
+    )
+    partitioner: str = choice(
+        "default", STRATEGIES, "How producers choose partitions.", aliases=("streams_partitioner",), is_fixed=True
+    )
+    storage: str = choice(
+        *("", ("", *STORAGE_NAMES), "Where records are stored; empty = the broker's default."),
+        aliases=("streams_storage",),
+        is_fixed=True,
+    )
+    record_ttl_ms: int | None = _long(
+        *(RECORD_TTL, None, "ms", "Life of a record after its timestamp; -1 = as in its header, off = not even so."),
+        minimum=-1,
+        none_text="off",
+    )
+    without_effect: TopicSettingsWithoutEffect = group(TopicSettingsWithoutEffect)  # noqa: RUF009 - frozen.
+    older: OlderTopicSettings = group(OlderTopicSettings)  # noqa: RUF009 - frozen.
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether older records of a key are removed."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether records are deleted by age and size."""
+        return "delete" in self.cleanup_policy
 
     @property
     def limits_timestamps(self) -> bool:
         """Whether a record may be refused because its timestamp is too far from the broker's time."""
         nearest_ms = min(self.timestamp_before_max_ms, self.timestamp_after_max_ms)
-        return self.timestamp_type == "CreateTime" and nearest_ms < _FOREVER_MS
+        return self.timestamp_type == "CreateTime" and nearest_ms < LONG_MAX
 
     @property
     def limits_compaction_lag(self) -> bool:
         """Whether records have to be compacted at a certain age."""
-        return self.max_compaction_lag_ms < _FOREVER_MS
+        return self.max_compaction_lag_ms < LONG_MAX
 
     @property
     def needs_maintenance(self) -> bool:
@@ -82,214 +177,117 @@ class TopicConfig:
 
     def described(self) -> dict[str, str]:
         """Return every setting that has an effect in this broker, and every setting that was set explicitly."""
-        return {name: default for name, (default, _) in _SETTINGS.items()} | dict(self.given)
+        return {name: text for name, text in _DEFAULTS.items() if TOPIC_SETTINGS[name].doc} | dict(self.own)
 
     def shown(self) -> dict[str, str]:
         """Return every Kafka topic setting, including those without an effect, because tools expect them."""
-        return {name: default for name, (default, _) in _WITHOUT_EFFECT.items()} | self.described()
+        return _DEFAULTS | dict(self.own)
 
 
-def parse_config(given: Mapping[str, str]) -> TopicConfig:
+#: The settings of topics by Kafka's name.
+TOPIC_SETTINGS: Final[Mapping[str, Setting]] = kafka_table(TopicConfig)
+_DEFAULTS: Final[dict[str, str]] = {
+    name: text for name, text in texts_of(TopicConfig(own={})).items() if name not in kafka_table(OlderTopicSettings)
+}
+
+
+def parse_config(texts: Mapping[str, str]) -> TopicConfig:
     """Validate and parse the settings of a topic.
 
     Raises:
         BrokerError: a setting is unknown or has an invalid value, or two settings contradict each other
             (``INVALID_CONFIG``).
     """
-    for name in given:
-        if name not in _SETTINGS and name not in _WITHOUT_EFFECT and name not in _OF_OLDER_KAFKA:
-            known = ", ".join(sorted(_SETTINGS))
-            raise BrokerError(
-                f"topic configuration {name!r} is unknown; known are {known}", code=ErrorCode.INVALID_CONFIG
-            )
-    values: dict[str, Any] = {}
-    for name, (default, parse) in (_SETTINGS | _WITHOUT_EFFECT | _OF_OLDER_KAFKA).items():
-        text = given.get(name, default)
-        if not isinstance(text, str):
-            raise BrokerError(
-                f"topic configuration {name}={text!r}: expected text, such as {default!r}, not {type(text).__name__}",
-                code=ErrorCode.INVALID_CONFIG,
-            )
-        try:
-            values[name] = parse(text)
-        except ValueError as error:
-            raise BrokerError(f"topic configuration {name}={text!r}: {error}", code=ErrorCode.INVALID_CONFIG) from error
-    policies: set[str] = values["cleanup.policy"]
-    least = values["min.compaction.lag.ms"]
-    most = values["max.compaction.lag.ms"]
-    if least > most:
+    try:
+        config = with_texts(TopicConfig(own={}), texts, TOPIC_SETTINGS, "topics")
+    except ConfigError as error:
+        raise BrokerError(str(error), code=ErrorCode.INVALID_CONFIG) from error
+    least_ms = config.min_compaction_lag_ms
+    most_ms = config.max_compaction_lag_ms
+    if least_ms > most_ms:
         raise BrokerError(
-            f"topic configuration min.compaction.lag.ms={least} exceeds max.compaction.lag.ms={most}: it must not",
+            f"min.compaction.lag.ms={least_ms} exceeds max.compaction.lag.ms={most_ms}: it must not",
             code=ErrorCode.INVALID_CONFIG,
         )
-    difference_ms: int = values["message.timestamp.difference.max.ms"]
-    return TopicConfig(
-        given=dict(given),
-        is_compacted="compact" in policies,
-        is_deleted="delete" in policies,
-        retention_ms=values["retention.ms"],
-        retention_bytes=values["retention.bytes"],
-        max_message_bytes=values["max.message.bytes"],
-        timestamp_type=values["message.timestamp.type"],
-        timestamp_before_max_ms=min(values["message.timestamp.before.max.ms"], difference_ms),
-        timestamp_after_max_ms=min(values["message.timestamp.after.max.ms"], difference_ms),
-        segment_bytes=values["segment.bytes"],
-        segment_ms=values["segment.ms"],
-        delete_retention_ms=values["delete.retention.ms"],
-        min_compaction_lag_ms=least,
-        max_compaction_lag_ms=most,
-        min_cleanable_dirty_ratio=values["min.cleanable.dirty.ratio"],
-        compression=values["compression.type"],
-        partitioner=values[PARTITIONER],
-        storage=values[STORAGE],
-        record_ttl_ms=values[RECORD_TTL],
+    difference_ms = config.older.message_timestamp_difference_max_ms
+    shown = texts_of(config)
+    return evolve(
+        config,
+        own={name: shown[name] for name in texts},
+        timestamp_before_max_ms=min(config.timestamp_before_max_ms, difference_ms),
+        timestamp_after_max_ms=min(config.timestamp_after_max_ms, difference_ms),
     )
 
 
-def _policies(text: str) -> set[str]:
-    policies = {part.strip() for part in text.split(",")}
-    if not policies <= {"delete", "compact"}:
-        raise ValueError("expected 'delete', 'compact' or 'compact,delete'")
-    return policies
+def _check_rack(rack: str) -> None:
+    if not rack:
+        raise ConfigError("rack='': give the broker a rack with a name, or None")
 
 
-def _one_of(*choices: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in choices:
-            raise ValueError(f"expected one of {', '.join(choices)}")
-        return text
+@frozen(kw_only=True)
+class OfSingleBroker:
+    """Settings of brokers that clients ask for; a single broker has no others."""
 
-    return parse
-
-
-def _ttl(text: str) -> int | None:
-    return None if text == "off" else _long(-1)(text)
-
-
-def _whole(lowest: int, highest: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not _NUMBER.fullmatch(text.strip()):
-            raise ValueError("expected a whole number, in digits 0 to 9")
-        # Python rejects very long numbers with a message that does not name the setting's bound.
-        number = int(text) if len(text) < 100 else highest + 1
-        if number < lowest:
-            raise ValueError(f"must be at least {lowest}")
-        if number > highest:
-            raise ValueError(f"must be at most {highest}")
-        return number
-
-    return parse
-
-
-def _int(lowest: int) -> Callable[[str], int]:
-    return _whole(lowest, 2**31 - 1)
-
-
-def _long(lowest: int) -> Callable[[str], int]:
-    return _whole(lowest, 2**63 - 1)
-
-
-def _truth(text: str) -> bool:
-    if text.strip().lower() not in ("true", "false"):
-        raise ValueError("expected true or false")
-    return text.strip().lower() == "true"
-
-
-def _ratio(text: str) -> float:
-    if not _DECIMAL.fullmatch(text.strip()):
-        raise ValueError("expected a number")
-    number = float(text)
-    if not 0 <= number <= 1:
-        raise ValueError("must be between 0 and 1")
-    return number
-
-
-_FOREVER_MS: Final = 2**63 - 1
-_FOREVER: Final = str(_FOREVER_MS)
-
-#: Default and parser by setting name.  Defaults are Kafka's, except for ``retention.ms`` (seven days in Kafka), since
-#: an embedded broker often gets historical records, which would expire at once, and for
-#: ``message.timestamp.after.max.ms`` (an hour in Kafka), since tests often have times in the future.
-_SETTINGS: dict[str, tuple[str, Callable[[str], object]]] = {
-    "cleanup.policy": ("delete", _policies),
-    "retention.ms": ("-1", _long(-1)),
-    "retention.bytes": ("-1", _long(-1)),
-    "max.message.bytes": ("1048588", _int(0)),
-    "message.timestamp.type": ("CreateTime", _one_of("CreateTime", "LogAppendTime")),
-    "message.timestamp.before.max.ms": (_FOREVER, _long(0)),
-    "message.timestamp.after.max.ms": (_FOREVER, _long(0)),
-    "segment.bytes": (str(1 << 30), _int(14)),
-    "segment.ms": (str(7 * _DAY_MS), _long(1)),
-    "delete.retention.ms": (str(_DAY_MS), _long(0)),
-    "min.compaction.lag.ms": ("0", _long(0)),
-    "max.compaction.lag.ms": (_FOREVER, _long(1)),
-    "min.cleanable.dirty.ratio": ("0.5", _ratio),
-    "compression.type": ("producer", _one_of("producer", *CODECS)),
-    PARTITIONER: ("default", _one_of(*STRATEGIES)),
-    STORAGE: ("", _one_of("", *STORAGE_NAMES)),
-    RECORD_TTL: ("off", _ttl),
-}
-
-#: Defaults of the settings that are only shown: a single broker has one replica and no tiered storage, ``fsync`` of
-#: the broker decides when to flush, and levels of compression and sizes of indexes change no record.
-_WITHOUT_EFFECT: dict[str, tuple[str, Callable[[str], object]]] = {
-    "compression.gzip.level": ("-1", _whole(-1, 9)),
-    "compression.lz4.level": ("9", _whole(1, 17)),
-    "compression.zstd.level": ("3", _whole(-131_072, 22)),
-    "file.delete.delay.ms": ("60000", _long(0)),
-    "flush.messages": (_FOREVER, _long(1)),
-    "flush.ms": (_FOREVER, _long(0)),
-    "follower.replication.throttled.replicas": ("", str),
-    "index.interval.bytes": ("4096", _int(0)),
-    "leader.replication.throttled.replicas": ("", str),
-    "local.retention.bytes": ("-2", _long(-2)),
-    "local.retention.ms": ("-2", _long(-2)),
-    "min.insync.replicas": ("1", _int(1)),
-    "preallocate": ("false", _truth),
-    "remote.log.copy.disable": ("false", _truth),
-    "remote.log.delete.on.disable": ("false", _truth),
-    "remote.storage.enable": ("false", _truth),
-    "segment.index.bytes": ("10485760", _int(4)),
-    "segment.jitter.ms": ("0", _long(0)),
-    "unclean.leader.election.enable": ("false", _truth),
-}
-
-#: Settings removed in Kafka 4.0 that scripts still use.  The last one limits timestamps in both directions; the others
-#: have no effect, because there is one message format.
-_OF_OLDER_KAFKA: dict[str, tuple[str, Callable[[str], object]]] = {
-    "message.downconversion.enable": ("true", _truth),
-    "message.format.version": ("", str),
-    "message.timestamp.difference.max.ms": (_FOREVER, _long(0)),
-}
+    compression_type: str = choice("producer", ("producer",), "")
+    default_replication_factor: int = number("default.replication.factor", 1)
+    delete_topic_enable: bool = flag(True)
+    log_cleanup_policy: str = items("delete", ("delete",))
+    message_max_bytes: int = number("message.max.bytes", 1_048_588, "bytes")
+    min_insync_replicas: int = number("min.insync.replicas", 1)
+    offsets_topic_replication_factor: int = number("offsets.topic.replication.factor", 1)
+    transaction_state_log_replication_factor: int = number("transaction.state.log.replication.factor", 1)
 
 
 @frozen
 class BrokerConfig:
     """The settings of a broker.
 
-    - ``auto_create_topics``: a Metadata request for an unknown topic creates the topic with
-      ``default_partitions`` partitions (Kafka's ``auto.create.topics.enable``, which is also true by default).
-    - ``maintenance_interval_ms``: how often ``tick`` starts a retention and compaction pass (Kafka's
-      ``log.retention.check.interval.ms``); with None, only ``maintain`` starts one.
-    - ``serves_damaged``: partitions with damaged records are offline and the others are served; if False, a broker
-      with damaged records does not open.
-    - ``fsync``: when files are synced to disk.
-    - ``is_private``: whether only this process and its child processes connect to the broker.
-    - ``rack``: the rack or zone of the broker (Kafka's ``broker.rack``), which clients are told.
+    Raises:
+        ConfigError: a value is invalid.
     """
 
-    node_id: int = 0
-    auto_create_topics: bool = True
-    default_partitions: int = 1
-    maintenance_interval_ms: int | None = 300_000
-    serves_damaged: bool = False
-    fsync: FsyncPolicy = "never"
-    is_private: bool = False
-    rack: str | None = None
+    node_id: int = number("node.id", 0, "", "Number of the broker.")
+    auto_create_topics: bool = flag(
+        True,
+        "Whether a Metadata request for an unknown topic creates it, as by default in Kafka.",
+        aliases=("auto_create_topics_enable",),
+    )
+    default_partitions: int = number(
+        "num.partitions", 1, "partitions", "Partition count of topics created without one.", minimum=1
+    )
+    maintenance_interval_ms: int | None = number(
+        "log.retention.check.interval.ms",
+        300_000,
+        "ms",
+        "How often `tick` starts a retention and compaction pass; none = only `maintain` starts one.",
+        maximum=LONG_MAX,
+        none_text="none",
+    )
+    serves_damaged: bool = flag(
+        False,
+        "Whether partitions with damaged records are offline and the others are served; otherwise a broker with "
+        "damaged records does not open.",
+        aliases=("streams_serves_damaged",),
+    )
+    fsync: FsyncPolicy = choice(  # noqa: RUF009 - frozen.
+        "never", ("never", "commit", "always"), "When files are synced to disk.", aliases=("streams_fsync",)
+    )
+    is_private: bool = flag(
+        False,
+        "Whether only this process and its child processes connect to the broker.",
+        aliases=("streams_is_private",),
+    )
+    rack: str | None = text(
+        None,
+        "Rack or zone of the broker, which clients are told.",
+        aliases=("broker_rack",),
+        takes_none=True,
+        check=_check_rack,
+    )
+    of_single: OfSingleBroker = group(OfSingleBroker)  # noqa: RUF009 - frozen.
 
     def __attrs_post_init__(self) -> None:
-        if self.rack == "":
-            raise ConfigError("rack='': give the broker a rack with a name, or None")
+        check(self)
 
 
 class BrokerOptions(TypedDict, total=False):
@@ -297,7 +295,7 @@ class BrokerOptions(TypedDict, total=False):
 
     auto_create_topics: bool
     default_partitions: int
-    maintenance_interval_ms: int | None
+    maintenance_interval_ms: Milliseconds | None
     serves_damaged: bool
     fsync: FsyncPolicy
     is_private: bool

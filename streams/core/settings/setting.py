@@ -1,19 +1,21 @@
 """Settings: name, type, unit, default, bounds and meaning, and how values are parsed and validated.
 
-``core.config`` declares the settings with these functions, as fields of attrs classes. Parsing, messages, the
-reference page and ``--set`` are all derived from these fields. This module imports only ``core.errors``.
+Settings of applications, clients, brokers, topics and groups are declared with these functions, as fields of attrs
+classes. Parsing, messages, the reference page, ``--set`` and what brokers tell about configurations are all derived
+from these fields. This module imports only other modules of ``core``.
 """
 
-import difflib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from functools import cache
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import attrs
 from attrs import field, frozen
 
 from streams.core.errors import ConfigError
+from streams.core.nearest import meant, nearest
 
 T = TypeVar("T")
 
@@ -26,13 +28,21 @@ SECRET_FORMS = ("", "_file", "_command")
 _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
 
+#: The largest numbers of Kafka's types INT and LONG.
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+# Python would accept other digits, and underscores between digits.
+_NUMBER: Final = re.compile(r"[+-]?\d+", re.ASCII)
+_DECIMAL: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
 
 @frozen
 class Setting:
     """One setting in a table of settings.
 
     Attributes:
-        kind: int, bool, text or choice; a choice has ``choices``, and ``synonyms`` for them.
+        kind: int, decimal, bool, text, choice or list; a choice has ``choices``, and ``synonyms`` for them; a list is
+            a text of items, joined with commas, which are ``choices`` if there are any.
         unit: the unit of a number, such as ms or bytes.
         minimum, maximum: inclusive bounds of a number.
         takes_text: returns whether a text is accepted instead of a choice, or None; ``example`` is such a text.
@@ -40,6 +50,9 @@ class Setting:
         check: raises ConfigError for an invalid text.
         aliases: other accepted names: Kafka's name if it differs, and short forms.
         takes_none: whether None is accepted and selects the default.
+        none_text: the text of None, if the value of a number may be None.
+        is_fixed: whether the setting of a topic cannot be altered.
+        doc: what the setting does; empty if it is only accepted and shown because Kafka has it.
         is_secret: whether messages omit the value.
         joins: whether a list of texts is accepted and joined with commas.
         of_pairs: whether the text is NAME=VALUE pairs, joined with commas; a mapping is accepted.
@@ -52,14 +65,16 @@ class Setting:
     unit: str = ""
     choices: tuple[str, ...] = ()
     synonyms: Mapping[str, str] = field(factory=dict)
-    minimum: int | None = None
-    maximum: int | None = None
+    minimum: float | None = None
+    maximum: float | None = None
     takes_text: Callable[[str], bool] | None = None
     example: str = ""
     takes_function: FunctionCheck | None = None
     check: Callable[[str], None] | None = None
     aliases: tuple[str, ...] = ()
     takes_none: bool = False
+    none_text: str = ""
+    is_fixed: bool = False
     is_secret: bool = False
     joins: bool = False
     of_pairs: bool = False
@@ -68,15 +83,34 @@ class Setting:
     def expected(self) -> str:
         """A description of the valid values, for messages."""
         if self.kind == "choice":
-            names = " or ".join(self.choices) + (f", or a text such as {self.example}" if self.example else "")
+            names = " or ".join(filter(None, self.choices)) + (
+                f", or a text such as {self.example}" if self.example else ""
+            )
             return f"{names}, or a function" if self.takes_function else names
         if self.kind == "bool":
             return "true or false"
         if self.kind == "text":
             return "NAME=VALUE, comma-separated" if self.of_pairs else "text"
+        if self.kind == "list":
+            return f"{' or '.join(self.choices) or 'items'}, comma-separated"
+        number = "a whole number" if self.kind == "int" else "a number"
         unit = f" of {self.unit}" if self.unit else ""
         bounds = [("at least", self.minimum), ("at most", self.maximum)]
-        return "a whole number" + unit + "".join(f", {words} {bound}" for words, bound in bounds if bound is not None)
+        alternative = f", or {self.none_text}" if self.none_text else ""
+        return (
+            number + unit + "".join(f", {words} {bound}" for words, bound in bounds if bound is not None) + alternative
+        )
+
+    @property
+    def kafka_name(self) -> str:
+        """The name with dots, as it is in a configuration of Kafka: the first alias, if there is one."""
+        return (*self.aliases, self.name)[0].replace("_", ".")
+
+    def text_of(self, value: Any) -> str:
+        """Return a valid value as text, in the form of Kafka."""
+        if value is None:
+            return self.none_text
+        return str(value).lower() if self.kind == "bool" else str(value)
 
     def parse(self, value: Any) -> Any:
         """Return the validated value. Text is parsed, and a ``timedelta`` is accepted if the unit is ms.
@@ -86,11 +120,13 @@ class Setting:
         """
         if value is None and self.takes_none:
             return self.default
+        if self.none_text and value in (None, self.none_text):
+            return None
         return _PARSERS[self.kind](self, value)
 
     def misfit(self, value: Any) -> ConfigError:
         """Return the error for a value that is not valid for this setting."""
-        shown = "the given value" if self.is_secret else f"{value!r} of type {type(value).__qualname__}"
+        shown = "the given value" if self.is_secret else f"{value!r:.100} of type {type(value).__qualname__}"
         return ConfigError(f"setting {self.name!r}: expected {self.expected}, not {shown}")
 
 
@@ -107,12 +143,24 @@ def whole(default: int, unit: str, doc: str, *, minimum: int = 0, **more: Any) -
     return _declared("int", default, doc, unit=unit, minimum=minimum, **more)
 
 
-def text(default: str, doc: str, **more: Any) -> Any:
+def number(
+    name: str, default: int | None, unit: str = "", doc: str = "", *, maximum: int = INT_MAX, **more: Any
+) -> Any:
+    """Declare a whole number with Kafka's name, such as ``retention.ms``; by default of Kafka's type INT."""
+    return whole(cast("int", default), unit, doc, maximum=maximum, aliases=(name.replace(".", "_"),), **more)
+
+
+def decimal(default: float, doc: str, **more: Any) -> Any:
+    """Declare a setting whose value is a number."""
+    return _declared("decimal", default, doc, **more)
+
+
+def text(default: str | None, doc: str = "", **more: Any) -> Any:
     """Declare a setting whose value is text."""
     return _declared("text", default, doc, **more)
 
 
-def flag(default: bool | None, doc: str, **more: Any) -> Any:
+def flag(default: bool | None, doc: str = "", **more: Any) -> Any:
     """Declare a boolean setting."""
     return _declared("bool", default, doc, **more)
 
@@ -122,12 +170,17 @@ def choice(default: str, choices: tuple[str, ...], doc: str, **more: Any) -> Any
     return _declared("choice", default, doc, choices=choices, **more)
 
 
+def items(default: str, choices: tuple[str, ...], doc: str = "", **more: Any) -> Any:
+    """Declare a setting whose value is a list of ``choices``, or of any items if these are empty."""
+    return _declared("list", default, doc, choices=choices, **more)
+
+
 def group(kind: type[T], *, of_application: bool = False) -> T:
     """Declare a field that is itself a settings class, with the defaults for applications or for clients."""
     rows = table_of(cast("Any", kind), of_application=True) if of_application else {}
     default = replaced(kind(), {name: row.default for name, row in rows.items()})
-    made: T = field(default=default, metadata={"group": kind})
-    return made
+    declared: T = field(default=default, metadata={"group": kind})
+    return declared
 
 
 def _declared(
@@ -167,13 +220,69 @@ def table_of(kind: Any, *, of_application: bool = False) -> Mapping[str, Setting
     return table
 
 
-def changed(value: T, given: Mapping[str, Any]) -> T:
+def kafka_table(kind: Any) -> Mapping[str, Setting]:
+    """Return the settings of a class and of its groups by Kafka's name."""
+    return {row.kafka_name: row for row in table_of(kind).values()}
+
+
+def check(value: Any) -> None:
+    """Check the settings of an object that was made without parsing.
+
+    Raises:
+        ConfigError: a value is invalid.
+    """
+    kind: Any = type(value)
+    for name, row in table_of(kind).items():
+        if hasattr(value, name) and row.parse(getattr(value, name)) != getattr(value, name):
+            raise row.misfit(getattr(value, name))
+
+
+def texts_of(value: Any) -> dict[str, str]:
+    """Return settings, and those of their groups, as texts by Kafka's name; a setting without a value is left out.
+
+    >>> from streams.core.settings.client_settings import ConnectionSettings
+    >>> texts_of(ConnectionSettings())["connections.max.idle.ms"]
+    '540000'
+    """
+    kind: Any = type(value)
+    texts = {}
+    table = table_of(kind)
+    for row in (table[part.name] for part in _fields(kind)):
+        current = getattr(value, row.name)
+        if current is not None or row.none_text:
+            texts[row.kafka_name] = row.text_of(current)
+    for name, _ in _groups(kind):
+        texts |= texts_of(getattr(value, name))
+    return texts
+
+
+def with_texts(value: T, texts: Mapping[str, Any], table: Mapping[str, Setting], what: str) -> T:
+    """Return a copy of a settings object with other values, which are texts by the names of ``table``.
+
+    The names have to be exact, as in Kafka. ``what`` has the settings, such as "topics".
+
+    Raises:
+        ConfigError: a name is unknown, or a value is invalid or no text.
+    """
+    values: dict[str, Any] = {}
+    for name, text in texts.items():
+        row = table.get(name)
+        if row is None:
+            raise ConfigError(f"{what} have no setting {name}: {meant(name, table)}")
+        if not isinstance(text, str):
+            example = row.text_of(row.default)
+            raise ConfigError(f"setting {name!r}: expected text, such as {example!r}, not {type(text).__name__}")
+        values[row.name] = attrs.evolve(row, name=name).parse(text)
+    return replaced(value, values)
+
+
+def changed(value: T, settings: Mapping[str, Any]) -> T:
     """Return a copy of a group of settings with other values, which are parsed and validated.
 
     Raises:
         ConfigError: a name is unknown or given twice, or a value is invalid.
     """
-    return replaced(value, parsed(given, table_of(cast("Any", type(value))))) if given else value
+    return replaced(value, parsed(settings, table_of(cast("Any", type(value))))) if settings else value
 
 
 def replaced(value: T, parsed: Mapping[str, Any], *, is_part: bool = False) -> T:
@@ -190,8 +299,8 @@ def replaced(value: T, parsed: Mapping[str, Any], *, is_part: bool = False) -> T
     }
     for name, _ in _groups(kind):
         changes[name] = replaced(getattr(value, name), parsed, is_part=True)
-    made: T = attrs.evolve(value, **changes)  # type: ignore[misc]
-    return made
+    copy: T = attrs.evolve(value, **changes)  # type: ignore[misc]
+    return copy
 
 
 def _fields(kind: type) -> Iterator[Any]:
@@ -211,15 +320,15 @@ def pairs_of(text: str) -> dict[str, str]:
     Raises:
         ValueError: a part is not NAME=VALUE, or a name occurs twice.
     """
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for part in text.split(",") if text else ():
         name, equals, value = (word.strip() for word in part.partition("="))
         if not (name and equals and value):
             raise ValueError(f"{part.strip()!r} is not NAME=VALUE")
-        if name in found:
+        if name in pairs:
             raise ValueError(f"{name!r} is given twice")
-        found[name] = value
-    return found
+        pairs[name] = value
+    return pairs
 
 
 def canonical_name(name: str, table: Mapping[str, Setting]) -> str:
@@ -228,25 +337,25 @@ def canonical_name(name: str, table: Mapping[str, Setting]) -> str:
     Raises:
         ConfigError: the setting is unknown; the message suggests the nearest name.
     """
-    wanted = name.strip().lower().replace(".", "_").replace("-", "_")
-    if wanted in table:
-        return wanted
+    folded = name.strip().lower().replace(".", "_").replace("-", "_")
+    if folded in table:
+        return folded
     aliases = {alias: setting.name for setting in table.values() for alias in setting.aliases}
-    if wanted in aliases:
-        return aliases[wanted]
-    near = difflib.get_close_matches(wanted, [*table, *aliases], n=1)
-    hint = f"did you mean {aliases.get(near[0], near[0])!r}?" if near else "the reference lists all settings"
+    if folded in aliases:
+        return aliases[folded]
+    near = nearest(folded, [*table, *aliases])
+    hint = f"did you mean {aliases.get(near, near)!r}?" if near else "the reference lists all settings"
     raise ConfigError(f"unknown setting {name!r}: {hint}")
 
 
-def parsed(given: Mapping[str, Any], table: Mapping[str, Setting]) -> dict[str, Any]:
+def parsed(settings: Mapping[str, Any], table: Mapping[str, Setting]) -> dict[str, Any]:
     """Return the given settings by their canonical names, with parsed and validated values.
 
     Raises:
         ConfigError: a name is unknown or given twice, or a value is invalid.
     """
     values: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in settings.items():
         ours = canonical_name(name, table)
         if ours in values:
             raise ConfigError(f"setting {ours!r} is given twice, once as {name!r}")
@@ -262,17 +371,28 @@ def _parse_int(setting: Setting, value: Any) -> int:
         if timedelta(0) < value < timedelta(milliseconds=1):
             raise setting.misfit(value)
         value = value // timedelta(milliseconds=1)
-    try:
-        number = int(value) if isinstance(value, str) else value
-    except ValueError:
-        raise setting.misfit(value) from None
-    if not isinstance(number, int) or isinstance(number, bool):
-        raise setting.misfit(value)
-    if setting.minimum is not None and number < setting.minimum:
-        raise setting.misfit(value)
-    if setting.maximum is not None and number > setting.maximum:
+    number = value
+    # Python refuses to parse numbers of thousands of digits.
+    if isinstance(value, str) and len(value) < 100 and _NUMBER.fullmatch(value.strip()):
+        number = int(value)
+    if not isinstance(number, int) or not _is_within(setting, number):
         raise setting.misfit(value)
     return number
+
+
+def _parse_decimal(setting: Setting, value: Any) -> float:
+    number = value
+    if isinstance(value, str) and _DECIMAL.fullmatch(value.strip()):
+        number = float(value)
+    if not isinstance(number, int | float) or not _is_within(setting, number):
+        raise setting.misfit(value)
+    return float(number)
+
+
+def _is_within(setting: Setting, number: float) -> bool:
+    is_least = setting.minimum is None or number >= setting.minimum
+    is_most = setting.maximum is None or number <= setting.maximum
+    return is_least and is_most and not isinstance(number, bool)
 
 
 def _parse_bool(setting: Setting, value: Any) -> bool:
@@ -317,9 +437,9 @@ def _parse_choice(setting: Setting, value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if isinstance(value, str):
-        wanted = _folded(setting.synonyms.get(value.strip(), value.strip()))
+        folded = _folded(setting.synonyms.get(value.strip(), value.strip()))
         for word in setting.choices:
-            if wanted == _folded(word):
+            if folded == _folded(word):
                 return word
         if setting.takes_text is not None and setting.takes_text(value.strip()):
             return value.strip()
@@ -328,13 +448,24 @@ def _parse_choice(setting: Setting, value: Any) -> Any:
     raise setting.misfit(value)
 
 
+def _parse_list(setting: Setting, value: Any) -> str:
+    if not isinstance(value, str):
+        raise setting.misfit(value)
+    parts = [part.strip() for part in value.split(",")]
+    if setting.choices and not {*parts} <= {*setting.choices}:
+        raise setting.misfit(value)
+    return ",".join(parts)
+
+
 def _folded(word: str) -> str:
     return word.lower().replace("-", "_")
 
 
 _PARSERS: Mapping[str, Callable[[Setting, Any], Any]] = {
     "int": _parse_int,
+    "decimal": _parse_decimal,
     "bool": _parse_bool,
     "text": _parse_text,
     "choice": _parse_choice,
+    "list": _parse_list,
 }

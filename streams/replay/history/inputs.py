@@ -8,7 +8,6 @@ import glob
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,6 +15,7 @@ from typing import Any, TypeAlias
 from attrs import field, frozen
 
 from streams.core.errors import ConfigError, InputError
+from streams.core.nearest import suggestion
 from streams.core.topic import Topic
 from streams.files import Kind, LakeTable, is_hidden, is_local, kind_of, local_files, table_below
 from streams.replay.calls.state import read_manifest
@@ -383,7 +383,6 @@ def source_of_topic(topology: Topology, name: str) -> SourceNode:
     source = reader_of(name, sources)
     if source is not None:
         return source
-    known = sorted({topic for source in sources for topic in source.topics} - topology.internal_topics.keys())
-    close = get_close_matches(name, known, n=1)
-    meant = f" (did you mean {close[0]!r}?)" if close else ""
-    raise ReplayError(f"the topology reads no topic {name!r}{meant}; it reads {', '.join(known) or 'none by name'}")
+    topics = sorted({topic for source in sources for topic in source.topics} - topology.internal_topics.keys())
+    meant = suggestion(name, topics, " (did you mean {}?)")
+    raise ReplayError(f"the topology reads no topic {name!r}{meant}; it reads {', '.join(topics) or 'none by name'}")

@@ -13,9 +13,10 @@ from streams.core.arguments import InputRow, checked_count, checked_row, checked
 from streams.core.blocks.records import NO_TIMESTAMP, TopicPartition
 from streams.core.errors import ConfigError, TopologyError
 from streams.core.event_time.timestamps import FromValue
+from streams.core.nearest import meant
 from streams.core.settings.config import StreamsConfig, setting_name
 from streams.core.settings.settings import Settings
-from streams.core.topic import Topic, TopicLike, meant, topic_names, typed_topic
+from streams.core.topic import Topic, TopicLike, topic_names, typed_topic
 from streams.dsl import TopologySource, build_topology
 from streams.runtime import out_of_step, steps, tuned_collector
 from streams.testing.simulation.conditions import Conditions, Row, Scenario, in_order_of_topics, tagged
