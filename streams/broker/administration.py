@@ -257,8 +257,8 @@ def _list_config_resources(machine: "Broker", request: ListConfigResources, now_
     kinds = dict.fromkeys(request.resource_types)
     if any(kind not in names for kind in kinds):
         return ListConfigResourcesResponse(ErrorCode.UNSUPPORTED_VERSION)
-    found = tuple(ListedResource(name, kind) for kind in kinds for name in names[kind]())
-    return ListConfigResourcesResponse(ErrorCode.NONE, found)
+    listed = tuple(ListedResource(name, kind) for kind in kinds for name in names[kind]())
+    return ListConfigResourcesResponse(ErrorCode.NONE, listed)
 
 
 def _groups(machine: "Broker", now_ms: int) -> list[str]:
@@ -266,9 +266,9 @@ def _groups(machine: "Broker", now_ms: int) -> list[str]:
     machine.handle(ListGroups(), now_ms, responses.append)
     (response,) = responses
     assert isinstance(response, ListGroupsResponse)
-    found = [group_id for group_id, *_ in response.groups]
+    group_ids = [group_id for group_id, *_ in response.groups]
     # A group that does not exist yet may have settings.
-    return list(dict.fromkeys([*found, *machine.coordinator.configs.groups()]))
+    return list(dict.fromkeys([*group_ids, *machine.coordinator.configs.groups()]))
 
 
 # --- offsets ------------------------------------------------------------------------------

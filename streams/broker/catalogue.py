@@ -96,7 +96,7 @@ class Catalogue:
     def create_topics(self, request: CreateTopics, now_ms: int, answer: Answer) -> None:
         """Create topics, each with its own result; none is created if the request exceeds the partition limit."""
         errors: dict[str, ErrorText] = {}
-        made: dict[str, TopicMetadata] = {}
+        created: dict[str, TopicMetadata] = {}
         create = self.topics.check_new if request.is_trial else self.topics.create
 
         def count(spec: TopicSpec) -> int:
@@ -110,7 +110,7 @@ class Catalogue:
                 )
             if spec.name in INTERNAL_TOPICS:
                 spec = _own_spec(spec)
-            made[spec.name] = self.described(create(spec.name, count(spec), spec.config), count(spec))
+            created[spec.name] = self.described(create(spec.name, count(spec), spec.config), count(spec))
 
         try:
             _check_created(map(count, request.topics))
@@ -120,8 +120,8 @@ class Catalogue:
         except (BrokerError, OSError) as error:
             # None of the topics was created: all get the same error.
             errors = {spec.name: error_of(error) for spec in request.topics}
-            made = {}
-        answer(CreateTopicsResponse(errors, made))
+            created = {}
+        answer(CreateTopicsResponse(errors, created))
 
     def create_partitions(self, request: CreatePartitions, now_ms: int, answer: Answer) -> None:
         """Add partitions to topics, each with its own result; none is added if they exceed the limit per request."""
@@ -150,9 +150,9 @@ class Catalogue:
         """Delete topics by name and by ID, and respond with a result for each topic."""
         errors = {name: self.attempt(self.delete, name, now_ms)[0] for name in request.topics}
         by_id: dict[bytes, tuple[ErrorCode, str]] = {}
-        known = self.topics.by_id() if request.topic_ids else {}
+        topics_by_id = self.topics.by_id() if request.topic_ids else {}
         for topic_id in request.topic_ids:
-            topic = known.get(topic_id)
+            topic = topics_by_id.get(topic_id)
             if topic is None:
                 by_id[topic_id] = ErrorCode.UNKNOWN_TOPIC_ID, ""
             else:

@@ -33,11 +33,11 @@ def directory_of(data_dir: str | os.PathLike[str] | None) -> Path | None:
 def cluster_id(directory: Path | None) -> str:
     """Return the cluster ID of a data directory in Kafka's format; the ID is created on first use."""
     path = None if directory is None else directory / CLUSTER_FILE
-    if path is not None and path.exists() and (known := path.read_bytes().strip()):
-        if re.fullmatch(rb"[A-Za-z0-9._-]{1,64}", known):
-            return known.decode()
+    if path is not None and path.exists() and (stored := path.read_bytes().strip()):
+        if re.fullmatch(rb"[A-Za-z0-9._-]{1,64}", stored):
+            return stored.decode()
         raise ConfigError(
-            f"{path} holds {known[:40]!r}, which is not a cluster id; restore it, or delete it: the broker then "
+            f"{path} holds {stored[:40]!r}, which is not a cluster id; restore it, or delete it: the broker then "
             "gets a new one"
         )
     name = uuid_text(uuid.uuid4().bytes)
@@ -49,8 +49,8 @@ def cluster_id(directory: Path | None) -> str:
 def login_secret(directory: Path | None, size: int) -> bytes:
     """Return the random secret for login salts; the secret is created on first use."""
     path = None if directory is None else directory / SECRET_FILE
-    if path is not None and path.exists() and len(known := path.read_bytes()) >= size:
-        return known[:size]
+    if path is not None and path.exists() and len(stored := path.read_bytes()) >= size:
+        return stored[:size]
     secret = os.urandom(size)
     if path is not None:
         write_atomically(path, secret, is_durable=False)

@@ -284,23 +284,23 @@ class EmbeddedBroker:
         if isinstance(name, Topic) and partitions is None:
             partitions = name.partitions
         name = topic_name(name, "create_topic()", ConfigError)
-        given = dict(config or {})
+        texts = dict(config or {})
         if partitioner is not None:
-            given[PARTITIONER] = "custom" if callable(partitioner) else partitioner
+            texts[PARTITIONER] = "custom" if callable(partitioner) else partitioner
         if ttl_ms is not None:
-            given[RECORD_TTL] = str(ttl_ms)
+            texts[RECORD_TTL] = str(ttl_ms)
         function = partitioner if callable(partitioner) else None
         refuse_unawaited(function, f"partitioner of topic {name!r}", error=ConfigError)
         with self._driver.lock:
             self._check_open()
             topics = self._machine.topics
-            found = len(topics.logs_of(name)) if exist_ok else 0
-            if found:
-                if partitions not in (None, found):
-                    raise BrokerError(f"topic {name!r} exists with {found} partitions, not {partitions}")
+            existing = len(topics.logs_of(name)) if exist_ok else 0
+            if existing:
+                if partitions not in (None, existing):
+                    raise BrokerError(f"topic {name!r} exists with {existing} partitions, not {partitions}")
                 return
             count_ = self._config.default_partitions if partitions is None else partitions
-            topics.create(name, count_, given, storage, serialization, function)
+            topics.create(name, count_, texts, storage, serialization, function)
 
     def begin_at(self, partition: TopicPartition, offset: int) -> None:
         """Set the start offset of an empty partition, to continue a log from another broker.

@@ -103,15 +103,15 @@ class WaitingFetches:
         self, partitions: Iterable[TopicPartition], sessions: Iterable[IncrementalSession] = ()
     ) -> list[WaitingFetch]:
         """Return the fetches that wait for any of these partitions, or in these sessions, in order of arrival."""
-        found: dict[int, WaitingFetch] = {}
+        fetches: dict[int, WaitingFetch] = {}
         for session in sessions:
             fetch = self._by_session.get(session)
             if fetch is not None:
-                found[fetch.number] = fetch
+                fetches[fetch.number] = fetch
         if self._by_partition:
             for partition in partitions:
-                found.update(self._by_partition.get(partition, {}))
-        return [found[number] for number in sorted(found)]
+                fetches.update(self._by_partition.get(partition, {}))
+        return [fetches[number] for number in sorted(fetches)]
 
     def finish_session(self, session: IncrementalSession) -> tuple[PendingFetch, ...]:
         """Remove the fetch that waits in a session, like ``finish``."""

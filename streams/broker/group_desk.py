@@ -51,13 +51,13 @@ class GroupDesk:
         failure = self.perform(effects, now_ms)
         return (error, errors) if failure is None else (failure[0], {})
 
-    def alter_configs(self, group_id: str, given: Mapping[str, str], now_ms: int) -> None:
+    def alter_configs(self, group_id: str, texts: Mapping[str, str], now_ms: int) -> None:
         """Replace the configs of a group.
 
         Raises:
             BrokerError: a config is unknown or invalid, or the write failed; the old configs stay in effect.
         """
-        self.coordinator.configs.alter(group_id, given)
+        self.coordinator.configs.alter(group_id, texts)
         failure = self.perform(self.coordinator.take_effects(), now_ms)
         if failure is not None:
             raise BrokerError(failure[1], code=failure[0])
@@ -85,14 +85,14 @@ class GroupDesk:
                 token.answer(effect.response if failure is None else refusal(token.request, failure[0]))
         return failure
 
-    def _create(self, wanted: CreateInternalTopics, now_ms: int) -> None:
+    def _create(self, topics_to_create: CreateInternalTopics, now_ms: int) -> None:
         def note(response: Response) -> None:
             assert isinstance(response, CreateTopicsResponse)
             failures = {
                 name: text or code.name for name, (code, text) in response.errors.items() if code not in _CREATED
             }
             for name, why in failures.items():
-                _LOGGER.error("group %s: internal topic %s was not created: %s", wanted.group_id, name, why)
-            self.coordinator.note_creation(wanted.group_id, failures)
+                _LOGGER.error("group %s: internal topic %s was not created: %s", topics_to_create.group_id, name, why)
+            self.coordinator.note_creation(topics_to_create.group_id, failures)
 
-        self.catalogue.create_topics(CreateTopics(wanted.topics), now_ms, note)
+        self.catalogue.create_topics(CreateTopics(topics_to_create.topics), now_ms, note)

@@ -44,8 +44,8 @@ class OfflineTopics:
         """
         entry = self._document["topics"].get(topic)
         if entry is None:
-            known = ", ".join(sorted(name for name in self._document["topics"] if not name.startswith("__")))
-            raise UnknownTopicError(f"{self.data_dir}: has no topic {topic!r}; it has {known or 'none'}")
+            names = ", ".join(sorted(name for name in self._document["topics"] if not name.startswith("__")))
+            raise UnknownTopicError(f"{self.data_dir}: has no topic {topic!r}; it has {names or 'none'}")
         return int(entry["partitions"])
 
     def folders(self) -> Iterator[Path]:

@@ -156,18 +156,18 @@ def _describe_transactions(
     return DescribeTransactionsResponse(tuple(_transaction(one, machine.transactions.known(one)) for one in distinct))
 
 
-def _transaction(transactional_id: str, known: TransactionMetadata | None) -> DescribedTransaction:
-    if known is None:
+def _transaction(transactional_id: str, transaction: TransactionMetadata | None) -> DescribedTransaction:
+    if transaction is None:
         return DescribedTransaction(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
     return DescribedTransaction(
         ErrorCode.NONE,
         transactional_id,
-        known.state.value,
-        known.timeout_ms,
-        known.started_ms,
-        known.producer_id,
-        known.epoch,
-        sorted(known.partitions),
+        transaction.state.value,
+        transaction.timeout_ms,
+        transaction.started_ms,
+        transaction.producer_id,
+        transaction.epoch,
+        sorted(transaction.partitions),
     )
 
 
@@ -176,20 +176,20 @@ def _list_transactions(machine: "Broker", request: ListTransactions, now_ms: int
     producers = set(request.producer_id_filters)
     duration_ms = request.duration_filter
 
-    def is_asked_for(known: TransactionMetadata) -> bool:
-        is_long = duration_ms < 0 or (known.started_ms >= 0 and now_ms - known.started_ms > duration_ms)
+    def is_asked_for(transaction: TransactionMetadata) -> bool:
+        is_long = duration_ms < 0 or (transaction.started_ms >= 0 and now_ms - transaction.started_ms > duration_ms)
         return (
             is_long
-            and (not states or known.state.value in states)
-            and (not producers or known.producer_id in producers)
+            and (not states or transaction.state.value in states)
+            and (not producers or transaction.producer_id in producers)
         )
 
-    found = tuple(
-        ListedTransaction(known.transactional_id, known.producer_id, known.state.value)
-        for known in machine.transactions.all_known()
-        if is_asked_for(known)
+    listed = tuple(
+        ListedTransaction(transaction.transactional_id, transaction.producer_id, transaction.state.value)
+        for transaction in machine.transactions.all_known()
+        if is_asked_for(transaction)
     )
-    return ListTransactionsResponse(ErrorCode.NONE, sorted(states - _STATES), found)
+    return ListTransactionsResponse(ErrorCode.NONE, sorted(states - _STATES), listed)
 
 
 # --- access control and quotas ------------------------------------------------------------

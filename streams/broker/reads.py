@@ -105,9 +105,9 @@ def _reported(log: PartitionLog, offset: int, error: Exception) -> ErrorCode:
 
 
 def _below(blocks: Sequence[Block], offset: int) -> list[Block]:
-    kept = []
+    parts = []
     for block in blocks:
-        count = sum(1 for found in block.offsets if found < offset)
+        count = sum(1 for candidate in block.offsets if candidate < offset)
         if count:
-            kept.append(block if count == len(block) else block.slice(0, count))
-    return kept
+            parts.append(block if count == len(block) else block.slice(0, count))
+    return parts

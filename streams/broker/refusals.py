@@ -18,8 +18,8 @@ ErrorText: TypeAlias = tuple[ErrorCode, str]
 def error_of(error: Exception) -> ErrorText:
     """Return the Kafka error code and the message for an exception."""
     if isinstance(error, BrokerError):
-        known = error.code in ErrorCode._value2member_map_
-        return ErrorCode(error.code) if known else ErrorCode.UNKNOWN_SERVER_ERROR, str(error)
+        is_of_kafka = error.code in ErrorCode._value2member_map_
+        return ErrorCode(error.code) if is_of_kafka else ErrorCode.UNKNOWN_SERVER_ERROR, str(error)
     if isinstance(error, ConfigError):
         return ErrorCode.INVALID_CONFIG, str(error)
     return ErrorCode.STORAGE_ERROR, f"the storage failed: {error}"

@@ -214,15 +214,15 @@ def _resumed(data: bytes | mmap.mmap, start: int, expected: int, end: int) -> tu
     The base offset of the batch must be plausible, because the checksum does not cover it.
     """
     position = start
-    while (found := find_batch(data, position, expected)) is not None:
-        at, header = found
+    while (batch := find_batch(data, position, expected)) is not None:
+        at, header = batch
         after = whole_batch(data, at + header.size)
         if after is not None and after.base_offset == header.next_offset:
-            return found
+            return batch
         # No batch follows to confirm this offset: accept it if the damaged bytes had room for all missing records.
         is_near = header.base_offset - expected <= at - start
         if at + header.size == len(data) and (is_near or header.next_offset == end):
-            return found
+            return batch
         position = at + 1
     return None
 

@@ -535,14 +535,14 @@ class Broker:
         The ``unknown`` partitions are rejected here, because the coordinator does not check whether partitions exist.
         """
         errors = dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        known = {partition: offset for partition, offset in request.offsets.items() if partition not in errors}
+        offsets = {partition: offset for partition, offset in request.offsets.items() if partition not in errors}
 
         def answer_all(response: Response) -> None:
             assert isinstance(response, OffsetCommitResponse | TxnOffsetCommitResponse)
             answer(evolve(response, errors={**response.errors, **errors}))
 
-        if known:
-            self.handle(evolve(request, offsets=known), now_ms, answer_all)
+        if offsets:
+            self.handle(evolve(request, offsets=offsets), now_ms, answer_all)
         else:
             answer_all(OffsetCommitResponse({}) if isinstance(request, OffsetCommit) else TxnOffsetCommitResponse({}))
 

@@ -225,12 +225,12 @@ class Topics:
             yield
         finally:
             self._is_deferred = False
-        made = list(self.by_name)[before:]
-        if made:
+        created = list(self.by_name)[before:]
+        if created:
             try:
                 self._save()
             except OSError:
-                for name in made:
+                for name in created:
                     self._shrink(self.by_name.pop(name), 0)
                 raise
 
@@ -262,11 +262,11 @@ class Topics:
                 code=ErrorCode.INVALID_PARTITIONS,
             )
         storages = self.storages
-        given = dict(config or {})
+        texts = dict(config or {})
         partitioner = partitioner or storages.partitioners.get(name)
         if partitioner is not None:
-            given.setdefault(PARTITIONER, "custom")
-        parsed = parse_config(given)
+            texts.setdefault(PARTITIONER, "custom")
+        parsed = parse_config(texts)
         if storage is None:
             storage = _named(parsed.storage) or storages.choice(name)
         if parsed.storage == "custom" and not callable(storage):
@@ -372,13 +372,13 @@ class Topics:
 
     def reopened(self) -> "Topics":
         """Return these topics as if after a restart: with the same storages, but no other in-memory state."""
-        found = Topics(self.storages)
+        topics = Topics(self.storages)
         for topic in self:
             again = evolve(topic, logs=[])
             for log in topic.logs:
-                found._add_log(again, PartitionLog(log.partition, log.storage, topic.config))
-            found.by_name[topic.name] = again
-        return found
+                topics._add_log(again, PartitionLog(log.partition, log.storage, topic.config))
+            topics.by_name[topic.name] = again
+        return topics
 
     # --- the topics file --------------------------------------------------------------------
 
@@ -553,21 +553,21 @@ def _named(storage: str) -> StorageChoice | None:
     return storage if storage in ("array", "linked", "file") else None  # type: ignore[return-value]
 
 
-def _partitioner(topic: TopicLogs, given: Partitioner | None) -> Partitioner | None:
+def _partitioner(topic: TopicLogs, function: Partitioner | None) -> Partitioner | None:
     """Return the user-defined partitioner of a topic, or None if the topic uses a built-in strategy."""
     if topic.config.partitioner != "custom":
-        if given is not None:
+        if function is not None:
             raise ConfigError(
                 f"topic {topic.name!r} has the partitioning strategy {topic.config.partitioner!r}, "
                 "yet a partitioner is given for it: leave out one of them"
             )
         return None
-    if given is None:
+    if function is None:
         raise ConfigError(
             f"topic {topic.name!r} has a partitioning strategy of its own: "
             f"give its function, as partitioner= or partitioners={{{topic.name!r}: ...}}"
         )
-    return given
+    return function
 
 
 def _each(logs: Iterable[PartitionLog], act: Callable[[PartitionLog], None]) -> None:

@@ -49,13 +49,17 @@ def transaction_key(transactional_id: str) -> bytes:
     return Writer().int16(_VERSION).string(transactional_id).finish()
 
 
-def transaction_value(known: TransactionMetadata) -> bytes:
+def transaction_value(transaction: TransactionMetadata) -> bytes:
     """Return the record value for the state of a transactional ID."""
-    writer = Writer().int16(_VERSION).int64(known.producer_id).int16(known.epoch).int32(known.timeout_ms)
-    writer.int8(_STATES.index(known.state)).partitions(known.partitions)
-    writer.int64(known.updated_ms).int64(known.started_ms)
+    writer = (
+        Writer().int16(_VERSION).int64(transaction.producer_id).int16(transaction.epoch).int32(transaction.timeout_ms)
+    )
+    writer.int8(_STATES.index(transaction.state)).partitions(transaction.partitions)
+    writer.int64(transaction.updated_ms).int64(transaction.started_ms)
     # Readers of version 0 ignore what follows, as Kafka's tagged fields of version 1 do for the previous ID.
-    return (writer.int64(known.previous_producer_id) if known.previous_producer_id >= 0 else writer).finish()
+    return (
+        writer.int64(transaction.previous_producer_id) if transaction.previous_producer_id >= 0 else writer
+    ).finish()
 
 
 def read_transaction(key: bytes, value: bytes | None) -> tuple[str, TransactionMetadata | None] | None:

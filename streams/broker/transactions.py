@@ -154,11 +154,11 @@ class TransactionCoordinator:
 
     def on_ended(self, transactional_id: str, now_ms: int) -> list[TransactionEffect]:
         """Complete a transaction whose markers have been written."""
-        known = self._known[transactional_id]
-        is_commit = known.state is _S.PREPARE_COMMIT
+        transaction = self._known[transactional_id]
+        is_commit = transaction.state is _S.PREPARE_COMMIT
         state = _S.COMPLETE_COMMIT if is_commit else _S.COMPLETE_ABORT
         self._timers.cancel(transactional_id)
-        self._change(evolve(known, state=state, partitions=(), started_ms=-1, previous_producer_id=-1), now_ms)
+        self._change(evolve(transaction, state=state, partitions=(), started_ms=-1, previous_producer_id=-1), now_ms)
         return self._take_effects()
 
     def on_end_failed(self, transactional_id: str, now_ms: int) -> None:
@@ -172,23 +172,23 @@ class TransactionCoordinator:
     def tick(self, now_ms: int) -> list[TransactionEffect]:
         """Abort transactions that have timed out, and retry failed commits and aborts."""
         while (transactional_id := self._timers.pop_due(now_ms)) is not None:
-            known = self._known.get(transactional_id)
-            if known is None:
+            transaction = self._known.get(transactional_id)
+            if transaction is None:
                 continue
-            if known.state is _S.ONGOING:
+            if transaction.state is _S.ONGOING:
                 # Fence the producer: later records of this transaction must be rejected.
-                self._prepare(_next_epoch(known), is_commit=False, now_ms=now_ms)
-            elif known.state in _PREPARED:
-                self._write_markers(known)
+                self._prepare(_next_epoch(transaction), is_commit=False, now_ms=now_ms)
+            elif transaction.state in _PREPARED:
+                self._write_markers(transaction)
         return self._take_effects()
 
     def expire(self, now_ms: int) -> list[TransactionEffect]:
         """Delete transactional IDs that have not been used for ``id_expiration_ms``."""
-        for known in list(self._known.values()):
-            is_idle = known.state is not _S.ONGOING and known.state not in _PREPARED
-            if is_idle and known.updated_ms < now_ms - self.config.id_expiration_ms:
-                del self._known[known.transactional_id]
-                self._effects.append(PersistTransaction(known.transactional_id, None))
+        for transaction in list(self._known.values()):
+            is_idle = transaction.state is not _S.ONGOING and transaction.state not in _PREPARED
+            if is_idle and transaction.updated_ms < now_ms - self.config.id_expiration_ms:
+                del self._known[transaction.transactional_id]
+                self._effects.append(PersistTransaction(transaction.transactional_id, None))
         return self._take_effects()
 
     def load(self, records: Iterable[tuple[bytes, bytes | None]], now_ms: int) -> list[TransactionEffect]:
@@ -203,18 +203,18 @@ class TransactionCoordinator:
             read = read_transaction(key, value)
             if read is None:
                 continue
-            transactional_id, found = read
-            if found is None:
+            transactional_id, stored = read
+            if stored is None:
                 self._known.pop(transactional_id, None)
             else:
-                self._known[transactional_id] = found
-        for known in self._known.values():
-            if known.producer_id < _NEVER_GIVEN:
-                self._next_producer_id = max(self._next_producer_id, known.producer_id + 1)
-            if known.state is _S.ONGOING:
-                self._timers.set(known.transactional_id, now_ms + known.timeout_ms)
-            elif known.state in _PREPARED:
-                self._write_markers(known)
+                self._known[transactional_id] = stored
+        for transaction in self._known.values():
+            if transaction.producer_id < _NEVER_GIVEN:
+                self._next_producer_id = max(self._next_producer_id, transaction.producer_id + 1)
+            if transaction.state is _S.ONGOING:
+                self._timers.set(transaction.transactional_id, now_ms + transaction.timeout_ms)
+            elif transaction.state in _PREPARED:
+                self._write_markers(transaction)
         return self._take_effects()
 
     def check(self, *, tolerates: bool) -> None:
@@ -244,22 +244,22 @@ class TransactionCoordinator:
                     )
                 _LOGGER.error("%s; if it is open, kafka-transactions.sh --abort ends it", what)
 
-    def _contradicts(self, partition: TopicPartition, found: ActiveProducer) -> bool:
+    def _contradicts(self, partition: TopicPartition, producer: ActiveProducer) -> bool:
         """Whether a producer in a log is ahead of its state here, or has a transaction that has ended here.
 
         A state is in the transaction log before a record or a marker that depends on it is in another log.
         """
-        for known in self._known.values():
-            is_prepared = known.state in _PREPARED
-            if known.producer_id == found.producer_id:
-                is_behind = known.state is _S.ONGOING and found.epoch < known.epoch
-                if found.epoch > known.epoch or (found.open_offset >= 0 and is_behind):
+        for transaction in self._known.values():
+            is_prepared = transaction.state in _PREPARED
+            if transaction.producer_id == producer.producer_id:
+                is_behind = transaction.state is _S.ONGOING and producer.epoch < transaction.epoch
+                if producer.epoch > transaction.epoch or (producer.open_offset >= 0 and is_behind):
                     return True
-            elif not is_prepared or known.previous_producer_id != found.producer_id:
+            elif not is_prepared or transaction.previous_producer_id != producer.producer_id:
                 continue
-            is_open = (is_prepared or known.state is _S.ONGOING) and partition in known.partitions
-            return found.open_offset >= 0 and not is_open
-        return found.open_offset >= 0
+            is_open = (is_prepared or transaction.state is _S.ONGOING) and partition in transaction.partitions
+            return producer.open_offset >= 0 and not is_open
+        return producer.open_offset >= 0
 
     def restore(self, transactional_id: str | None, before: TransactionMetadata | None) -> None:
         """Restore the state of a transactional ID from before a change that could not be written to the log."""
@@ -285,14 +285,14 @@ class TransactionCoordinator:
 
         Returns ``NONE`` if it may, otherwise the error code.
         """
-        known = self._known.get(transactional_id)
-        if known is None or known.producer_id != producer_id:
+        transaction = self._known.get(transactional_id)
+        if transaction is None or transaction.producer_id != producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        if known.epoch != epoch:
+        if transaction.epoch != epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
-        if known.state in _PREPARED:
+        if transaction.state in _PREPARED:
             return ErrorCode.CONCURRENT_TRANSACTIONS
-        is_part = known.state is _S.ONGOING and partition in known.partitions
+        is_part = transaction.state is _S.ONGOING and partition in transaction.partitions
         return ErrorCode.NONE if is_part else ErrorCode.INVALID_TXN_STATE
 
     # --- requests -------------------------------------------------------------------------
@@ -300,27 +300,27 @@ class TransactionCoordinator:
     def _initialize(self, request: InitProducerId, now_ms: int, token: object) -> None:
         transactional_id = request.transactional_id
         assert transactional_id is not None
-        known = self._known.get(transactional_id)
+        transaction = self._known.get(transactional_id)
         if not transactional_id:
             self._answer(token, InitProducerIdResponse(ErrorCode.INVALID_REQUEST))
         elif not 0 < request.transaction_timeout_ms <= self.config.max_timeout_ms:
             self._answer(token, InitProducerIdResponse(ErrorCode.INVALID_TRANSACTION_TIMEOUT))
-        elif known is None:
-            made = TransactionMetadata(transactional_id, self._new_producer_id(), 0, request.transaction_timeout_ms)
-            self._change(made, now_ms)
-            self._answer(token, InitProducerIdResponse(ErrorCode.NONE, made.producer_id, made.epoch))
-        elif _is_asked_again(known, request):
-            self._answer(token, InitProducerIdResponse(ErrorCode.NONE, known.producer_id, known.epoch))
-        elif request.producer_id >= 0 and known.epoch != request.producer_epoch:
+        elif transaction is None:
+            new = TransactionMetadata(transactional_id, self._new_producer_id(), 0, request.transaction_timeout_ms)
+            self._change(new, now_ms)
+            self._answer(token, InitProducerIdResponse(ErrorCode.NONE, new.producer_id, new.epoch))
+        elif _is_asked_again(transaction, request):
+            self._answer(token, InitProducerIdResponse(ErrorCode.NONE, transaction.producer_id, transaction.epoch))
+        elif request.producer_id >= 0 and transaction.epoch != request.producer_epoch:
             self._answer(token, InitProducerIdResponse(ErrorCode.PRODUCER_FENCED))
-        elif known.state is _S.ONGOING:
+        elif transaction.state is _S.ONGOING:
             # Fence the previous producer and abort its transaction first; the new producer retries.
-            self._prepare(_next_epoch(known), is_commit=False, now_ms=now_ms)
+            self._prepare(_next_epoch(transaction), is_commit=False, now_ms=now_ms)
             self._answer(token, InitProducerIdResponse(ErrorCode.CONCURRENT_TRANSACTIONS))
-        elif known.state in _PREPARED:
+        elif transaction.state in _PREPARED:
             self._answer(token, InitProducerIdResponse(ErrorCode.CONCURRENT_TRANSACTIONS))
         else:
-            renewed = self._renewed(known)
+            renewed = self._renewed(transaction)
             last_epoch = request.producer_epoch if request.producer_id >= 0 else -1
             renewed = evolve(
                 renewed,
@@ -338,97 +338,103 @@ class TransactionCoordinator:
         now_ms: int,
         partitions: tuple[TopicPartition, ...],
     ) -> ErrorCode:
-        known = self._known.get(request.transactional_id)
-        if known is None or known.producer_id != request.producer_id:
+        transaction = self._known.get(request.transactional_id)
+        if transaction is None or transaction.producer_id != request.producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        if known.epoch != request.producer_epoch:
+        if transaction.epoch != request.producer_epoch:
             return ErrorCode.PRODUCER_FENCED
-        if known.state in _PREPARED:
+        if transaction.state in _PREPARED:
             return ErrorCode.CONCURRENT_TRANSACTIONS
-        is_begun = known.state is _S.ONGOING
+        is_begun = transaction.state is _S.ONGOING
         grown = evolve(
-            known,
+            transaction,
             state=_S.ONGOING,
-            partitions=tuple(dict.fromkeys((*known.partitions, *partitions))),
-            started_ms=known.started_ms if is_begun else now_ms,
+            partitions=tuple(dict.fromkeys((*transaction.partitions, *partitions))),
+            started_ms=transaction.started_ms if is_begun else now_ms,
         )
-        if grown != known:
+        if grown != transaction:
             self._change(grown, now_ms)
         if not is_begun:
-            self._timers.set(known.transactional_id, now_ms + known.timeout_ms)
+            self._timers.set(transaction.transactional_id, now_ms + transaction.timeout_ms)
         return ErrorCode.NONE
 
     def _end(self, request: EndTxn, now_ms: int, token: object) -> None:
-        known = self._known.get(request.transactional_id)
+        transaction = self._known.get(request.transactional_id)
         error = ErrorCode.NONE
-        if known is None or known.producer_id != request.producer_id:
+        if transaction is None or transaction.producer_id != request.producer_id:
             error = ErrorCode.INVALID_PRODUCER_ID_MAPPING
-            if known is not None and self._is_repeated(known, request):
+            if transaction is not None and self._is_repeated(transaction, request):
                 error = ErrorCode.NONE
-        elif known.epoch != request.producer_epoch:
-            error = ErrorCode.NONE if self._is_repeated(known, request) else ErrorCode.PRODUCER_FENCED
-        elif known.state is _S.ONGOING:
+        elif transaction.epoch != request.producer_epoch:
+            error = ErrorCode.NONE if self._is_repeated(transaction, request) else ErrorCode.PRODUCER_FENCED
+        elif transaction.state is _S.ONGOING:
             # The producer continues with the next epoch, so that late requests are rejected (KIP-890).
-            following = self._renewed(known) if request.bumps_epoch else known
+            following = self._renewed(transaction) if request.bumps_epoch else transaction
             self._prepare(following, is_commit=request.is_commit, now_ms=now_ms)
-            known = self._known[request.transactional_id]
-        elif not request.bumps_epoch and known.state in _ENDED[request.is_commit]:
+            transaction = self._known[request.transactional_id]
+        elif not request.bumps_epoch and transaction.state in _ENDED[request.is_commit]:
             error = ErrorCode.NONE
-        elif request.bumps_epoch and not request.is_commit and known.state not in _PREPARED:
+        elif request.bumps_epoch and not request.is_commit and transaction.state not in _PREPARED:
             # Nothing was added; the next epoch keeps out what may still arrive of the aborted transaction.
-            self._change(evolve(self._renewed(known), state=_S.COMPLETE_ABORT, previous_producer_id=-1), now_ms)
-            known = self._known[request.transactional_id]
-        elif known.state in _PREPARED:
+            self._change(evolve(self._renewed(transaction), state=_S.COMPLETE_ABORT, previous_producer_id=-1), now_ms)
+            transaction = self._known[request.transactional_id]
+        elif transaction.state in _PREPARED:
             error = ErrorCode.CONCURRENT_TRANSACTIONS
         else:
             error = ErrorCode.INVALID_TXN_STATE
-        if error is ErrorCode.NONE and known is not None:
-            self._answer(token, EndTxnResponse(error, known.producer_id, known.epoch))
+        if error is ErrorCode.NONE and transaction is not None:
+            self._answer(token, EndTxnResponse(error, transaction.producer_id, transaction.epoch))
         else:
             self._answer(token, EndTxnResponse(error))
 
-    def _is_repeated(self, known: TransactionMetadata, request: EndTxn) -> bool:
+    def _is_repeated(self, transaction: TransactionMetadata, request: EndTxn) -> bool:
         """Whether a request retries the commit or abort that has just completed, because the response was lost."""
-        if known.state not in _ENDED[request.is_commit]:
+        if transaction.state not in _ENDED[request.is_commit]:
             return False
-        if known.producer_id == request.producer_id:
-            return known.epoch == request.producer_epoch + 1
-        return known.epoch == 0 and request.producer_epoch == _LAST_EPOCH
+        if transaction.producer_id == request.producer_id:
+            return transaction.epoch == request.producer_epoch + 1
+        return transaction.epoch == 0 and request.producer_epoch == _LAST_EPOCH
 
     # --- changes --------------------------------------------------------------------------
 
-    def _prepare(self, known: TransactionMetadata, *, is_commit: bool, now_ms: int) -> None:
+    def _prepare(self, transaction: TransactionMetadata, *, is_commit: bool, now_ms: int) -> None:
         state = _S.PREPARE_COMMIT if is_commit else _S.PREPARE_ABORT
-        self._timers.set(known.transactional_id, now_ms + _RETRY_MS)
-        prepared = evolve(known, state=state)
+        self._timers.set(transaction.transactional_id, now_ms + _RETRY_MS)
+        prepared = evolve(transaction, state=state)
         self._change(prepared, now_ms)
         self._write_markers(prepared)
 
-    def _write_markers(self, known: TransactionMetadata) -> None:
+    def _write_markers(self, transaction: TransactionMetadata) -> None:
         # Once the marker is written, the logs reject lower epochs.  The records of a producer whose epochs are used up
         # have its previous ID.
-        producer_id, epoch = known.producer_id, known.epoch
-        if known.previous_producer_id >= 0:
-            producer_id = known.previous_producer_id
+        producer_id, epoch = transaction.producer_id, transaction.epoch
+        if transaction.previous_producer_id >= 0:
+            producer_id = transaction.previous_producer_id
             epoch = _LAST_EPOCH + 1
-        is_commit = known.state is _S.PREPARE_COMMIT
-        self._effects.append(WriteMarkers(known.transactional_id, producer_id, epoch, known.partitions, is_commit))
+        is_commit = transaction.state is _S.PREPARE_COMMIT
+        self._effects.append(
+            WriteMarkers(transaction.transactional_id, producer_id, epoch, transaction.partitions, is_commit)
+        )
 
-    def _change(self, known: TransactionMetadata, now_ms: int) -> None:
-        before = self._known.get(known.transactional_id)
-        assert before is None or known.state in _LEGAL_NEXT[before.state], f"{before.state} -> {known.state}"
-        known = evolve(known, updated_ms=now_ms)
-        self._known[known.transactional_id] = known
-        self._effects.append(PersistTransaction(known.transactional_id, transaction_value(known)))
+    def _change(self, transaction: TransactionMetadata, now_ms: int) -> None:
+        before = self._known.get(transaction.transactional_id)
+        assert before is None or transaction.state in _LEGAL_NEXT[before.state], (
+            f"{before.state} -> {transaction.state}"
+        )
+        transaction = evolve(transaction, updated_ms=now_ms)
+        self._known[transaction.transactional_id] = transaction
+        self._effects.append(PersistTransaction(transaction.transactional_id, transaction_value(transaction)))
 
-    def _renewed(self, known: TransactionMetadata) -> TransactionMetadata:
+    def _renewed(self, transaction: TransactionMetadata) -> TransactionMetadata:
         """Return the state with the producer ID and epoch for the next transaction.
 
         They are the same ID with the next epoch or, after the last epoch, a new ID.
         """
-        if known.epoch < _LAST_EPOCH:
-            return evolve(known, epoch=known.epoch + 1)
-        return evolve(known, producer_id=self._new_producer_id(), epoch=0, previous_producer_id=known.producer_id)
+        if transaction.epoch < _LAST_EPOCH:
+            return evolve(transaction, epoch=transaction.epoch + 1)
+        return evolve(
+            transaction, producer_id=self._new_producer_id(), epoch=0, previous_producer_id=transaction.producer_id
+        )
 
     def _new_producer_id(self) -> int:
         producer_id = self._next_producer_id
@@ -449,11 +455,15 @@ class TransactionCoordinator:
         return effects
 
 
-def _next_epoch(known: TransactionMetadata) -> TransactionMetadata:
+def _next_epoch(transaction: TransactionMetadata) -> TransactionMetadata:
     """Return the state with a bumped epoch that fences the producer; the highest epoch is reserved for fencing."""
-    return evolve(known, epoch=known.epoch + 1)
+    return evolve(transaction, epoch=transaction.epoch + 1)
 
 
-def _is_asked_again(known: TransactionMetadata, request: InitProducerId) -> bool:
+def _is_asked_again(transaction: TransactionMetadata, request: InitProducerId) -> bool:
     """Whether a producer retries its last epoch bump because the response was lost (KIP-360)."""
-    return known.state is _S.EMPTY and 0 <= known.last_epoch == request.producer_epoch and request.producer_id >= 0
+    return (
+        transaction.state is _S.EMPTY
+        and 0 <= transaction.last_epoch == request.producer_epoch
+        and request.producer_id >= 0
+    )

@@ -26,13 +26,13 @@ class RawColumns:
 
     def without(self, indexes: set[int]) -> "RawColumns":
         """Return the columns without some rows."""
-        kept = [index for index in range(len(self.offsets)) if index not in indexes]
+        remaining = [index for index in range(len(self.offsets)) if index not in indexes]
         return RawColumns(
-            [self.offsets[index] for index in kept],
-            [self.keys[index] for index in kept],
-            [self.values[index] for index in kept],
-            [self.timestamps_ms[index] for index in kept],
-            None if self.headers is None else [self.headers[index] for index in kept],
+            [self.offsets[index] for index in remaining],
+            [self.keys[index] for index in remaining],
+            [self.values[index] for index in remaining],
+            [self.timestamps_ms[index] for index in remaining],
+            None if self.headers is None else [self.headers[index] for index in remaining],
         )
 
 
@@ -51,15 +51,15 @@ class Unreadable:
 
 def joined(blocks: Sequence[Block]) -> RawColumns:
     """Return the concatenated records of several blocks of one partition."""
-    made = RawColumns([], [], [], [], [] if any(block.headers is not None for block in blocks) else None)
+    columns = RawColumns([], [], [], [], [] if any(block.headers is not None for block in blocks) else None)
     for block in blocks:
-        made.offsets.extend(block.offsets)
-        made.keys.extend(block.keys)
-        made.values.extend(block.values)
-        made.timestamps_ms.extend(block.timestamps)
-        if made.headers is not None:
-            made.headers.extend(block.headers if block.headers is not None else [()] * len(block))
-    return made
+        columns.offsets.extend(block.offsets)
+        columns.keys.extend(block.keys)
+        columns.values.extend(block.values)
+        columns.timestamps_ms.extend(block.timestamps)
+        if columns.headers is not None:
+            columns.headers.extend(block.headers if block.headers is not None else [()] * len(block))
+    return columns
 
 
 def readable(topic: Topic[Any, Any], raw: RawColumns) -> tuple[list[Any], list[Any], list[Unreadable]]:

@@ -34,8 +34,8 @@ class ConnectorKind:
 
     def load(self) -> Callable[..., Any]:
         """Import the module of the factory, and return the factory."""
-        found: Callable[..., Any] = getattr(import_module(self.module), self.factory)
-        return found
+        factory: Callable[..., Any] = getattr(import_module(self.module), self.factory)
+        return factory
 
 
 #: All kinds; names are unique within a side.
@@ -91,11 +91,11 @@ def make(kind: ConnectorKind, settings: Mapping[str, Any], function_named: Calla
     )
 
 
-def _value(kind: ConnectorKind, name: str, value: Any, wanted: Any, function_named: Callable[[str], Any]) -> Any:
-    if isinstance(value, str) and "Callable" in str(wanted) and ".py:" in value:
+def _value(kind: ConnectorKind, name: str, value: Any, form: Any, function_named: Callable[[str], Any]) -> Any:
+    if isinstance(value, str) and "Callable" in str(form) and ".py:" in value:
         return function_named(value)
     try:
-        return msgspec.convert(value, wanted)
+        return msgspec.convert(value, form)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{kind.side} {kind.name!r}, setting {name!r}: {error}") from None
     except TypeError:  # A type that is not TOML's, such as a protocol: the factory checks the value.

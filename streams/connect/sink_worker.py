@@ -224,12 +224,12 @@ class SinkWorker(ConnectWorker[K, V, SinkConnector[K, V], SinkSettings], Rebalan
         """Open the sink for the assigned partitions, and seek to the positions stored in the target or the group."""
         assigned = sorted(consumer.assignment())
         self._empty()
-        known = self._connector.open(self.name, self._topic, [partition.partition for partition in assigned])
+        positions = self._connector.open(self.name, self._topic, [partition.partition for partition in assigned])
         begins = consumer.beginning_offsets(assigned)
         ends = consumer.end_offsets(assigned)
-        committed = consumer.committed([it for it in assigned if it.partition not in known])
+        committed = consumer.committed([it for it in assigned if it.partition not in positions])
         for partition in assigned:
-            stored = known.get(partition.partition)
+            stored = positions.get(partition.partition)
             if stored is None and partition in committed:
                 stored = committed[partition].offset
             if stored is None:

@@ -188,7 +188,7 @@ class SourceWorker(ConnectWorker[K, V, SourceConnector[K, V], SourceSettings]):
         rows: dict[int, list[int]] = {}
         for index, partition in enumerate(self._partitions(keys, count)):
             rows.setdefault(partition, []).append(index)
-        made = []
+        parts = []
         for partition, indexes in rows.items():
             chosen: list[Headers] | None = None if headers is None else [headers[index] for index in indexes]
             part = Block(
@@ -198,8 +198,8 @@ class SourceWorker(ConnectWorker[K, V, SourceConnector[K, V], SourceSettings]):
                 chosen,
                 range(len(indexes)),
             )
-            made.append((TopicPartition(topic.name, partition), part))
-        return made
+            parts.append((TopicPartition(topic.name, partition), part))
+        return parts
 
     def _serialized(self, block: SourceBlock[K, V]) -> tuple[Sequence[bytes | None], Sequence[bytes | None]]:
         if block.is_serialized:

@@ -96,8 +96,8 @@ class SqlSink:
             place.connector == connector, place.topic == topic.name
         )
         with self._engine.connect() as connection:
-            known = {partition: int(offset) for partition, offset in connection.execute(query)}
-        if any(known.values()) and not self._has_table:
+            positions = {partition: int(offset) for partition, offset in connection.execute(query)}
+        if any(positions.values()) and not self._has_table:
             raise lost_table(self, connector, topic.name, self._positions_name)
         if self._creates:
             self._created().create(self._engine, checkfirst=True)
@@ -106,8 +106,8 @@ class SqlSink:
         self._converters = [
             converter(column.type, self._table.c[column.name], dialect, repr(self)) for column in self._shape.columns
         ]
-        self._stored = {partition: known.get(partition) for partition in partitions}
-        return {partition: known[partition] for partition in partitions if partition in known}
+        self._stored = {partition: positions.get(partition) for partition in partitions}
+        return {partition: positions[partition] for partition in partitions if partition in positions}
 
     def write(self, block: SinkBlock[Any, Any]) -> None:
         """Buffer a block until the next commit, so that a suspended worker holds no lock."""
@@ -229,14 +229,14 @@ class SqlSink:
         if missing:
             raise ConfigError(f"{self!r}: the table has no column {missing[0]!r}; add {', '.join(missing)}")
         if self._is_upsert:
-            wanted = {column.name for column in self._shape.keys}
+            keys = {column.name for column in self._shape.keys}
             unique = [set(table.primary_key.columns.keys())]
             unique += [set(index.columns.keys()) for index in table.indexes if index.unique]
             unique += [set(it.columns.keys()) for it in table.constraints if isinstance(it, sql.UniqueConstraint)]
-            if wanted not in unique:
+            if keys not in unique:
                 raise ConfigError(
                     f"{self!r}: an upsert needs a primary key, or a unique index, of the columns "
-                    f"{', '.join(sorted(wanted))}"
+                    f"{', '.join(sorted(keys))}"
                 )
         return table
 
@@ -280,12 +280,12 @@ class SqlSink:
             if rows:
                 connection.execute(self._table.insert(), rows)
             return
-        kept, deleted = self._shape.last_by_key(block, columns, repr(self))
-        replaced = [*deleted, *(() if self._has_conflict else kept)]
+        remaining, deleted = self._shape.last_by_key(block, columns, repr(self))
+        replaced = [*deleted, *(() if self._has_conflict else remaining)]
         if replaced:
             self._delete(connection, columns, replaced)
-        if kept:
-            rows = [{name: column[index] for name, column in zip(names, columns, strict=True)} for index in kept]
+        if remaining:
+            rows = [{name: column[index] for name, column in zip(names, columns, strict=True)} for index in remaining]
             connection.execute(self._upsert() if self._has_conflict else self._table.insert(), rows)
 
     @property

@@ -101,8 +101,8 @@ class TableShape:
                         f"{block.topic.name}-{block.partition}, offset {block.offsets[row]}: column {column.name!r} is "
                         f"{key!r} in the key and {value!r} in the value; rename the key column with key=..."
                     )
-        made = [*keys, *(column.values(block.values) for column in self.values)]
-        return made if self.timestamp is None else [*made, self.timestamp.values(block.timestamps_ms)]
+        columns = [*keys, *(column.values(block.values) for column in self.values)]
+        return columns if self.timestamp is None else [*columns, self.timestamp.values(block.timestamps_ms)]
 
     def last_by_key(
         self, block: SinkBlock[Any, Any], columns: Sequence[Sequence[Any]], sink: str
@@ -122,8 +122,8 @@ class TableShape:
                     f"key, or a null in it ({key!r}): it cannot be upserted; give mode='append'"
                 )
         values = block.values
-        kept = [index for index in last.values() if values[index] is not None]
-        return kept, [index for index in last.values() if values[index] is None]
+        remaining = [index for index in last.values() if values[index] is not None]
+        return remaining, [index for index in last.values() if values[index] is None]
 
 
 def table_shape(topic: Topic[Any, Any], key: str | Sequence[str] = (), timestamp: str = "") -> TableShape:
@@ -149,8 +149,8 @@ def table_shape(topic: Topic[Any, Any], key: str | Sequence[str] = (), timestamp
         tuple(column for column in fields if column.name in taken),
         times,
     )
-    found = _names(shape.columns)
-    twice = sorted({name for name in found if found.count(name) > 1})
+    column_names = _names(shape.columns)
+    twice = sorted({name for name in column_names if column_names.count(name) > 1})
     if twice:
         raise ConfigError(
             f"topic {topic.name!r}: two columns are called {twice[0]!r}; rename one with key= or timestamp="
@@ -179,10 +179,10 @@ def _columns(serde: Serde[Any], name: str) -> tuple[TableColumn, ...]:
         return _windowed(serde)
     if serde is BYTES or serde is NULL:
         return (TableColumn(name, ColumnType.BYTES, list),)
-    found = object_type(serde)
-    if found is None:
+    form = object_type(serde)
+    if form is None:
         return (TableColumn(name, ColumnType.JSON, _serialized(serde)),)
-    info = _plain(inspect.type_info(found[0]))
+    info = _plain(inspect.type_info(form[0]))
     fields = getattr(info, "fields", None)
     if not fields or getattr(info, "array_like", False) or getattr(info, "tag", None) is not None:
         kind, convert = _scalar(info)

@@ -69,10 +69,10 @@ def _named(reader: AvroType, writer: AvroType, path: str, seen: set[tuple[int, i
             yield _problem("MISSING_ENUM_SYMBOLS", f"{path}/symbols", f"the reader has no {', '.join(missing)}")
     written = {part.name: part for part in writer.fields}
     for number, part in enumerate(reader.fields):
-        found = next((written[name] for name in (part.name, *part.aliases) if name in written), None)
+        old = next((written[name] for name in (part.name, *part.aliases) if name in written), None)
         place = f"{path}/fields/{number}"
-        if found is not None:
-            yield from _compared(part.type, found.type, f"{place}/type", seen)
+        if old is not None:
+            yield from _compared(part.type, old.type, f"{place}/type", seen)
         elif not part.has_default:
             yield _problem(
                 "READER_FIELD_MISSING_DEFAULT_VALUE",

@@ -45,82 +45,82 @@ class _Parser:
     def __init__(self, named: dict[str, AvroType]) -> None:
         self._named = named
 
-    def type(self, given: Any, namespace: str) -> AvroType:
+    def type(self, schema: Any, namespace: str) -> AvroType:
         """Return the parsed type of a JSON value within a schema."""
-        if isinstance(given, list):
-            return self._union(given, namespace)
-        if isinstance(given, str):
-            return self._by_name(given, namespace)
-        if not isinstance(given, dict) or "type" not in given:
-            raise invalid_schema(f"no type in {given!r}")
-        kind = given["type"]
+        if isinstance(schema, list):
+            return self._union(schema, namespace)
+        if isinstance(schema, str):
+            return self._by_name(schema, namespace)
+        if not isinstance(schema, dict) or "type" not in schema:
+            raise invalid_schema(f"no type in {schema!r}")
+        kind = schema["type"]
         if isinstance(kind, (dict, list)):
             return self.type(kind, namespace)
         if kind == "array":
-            return AvroType(kind, items=self.type(_part(given, "items"), namespace))
+            return AvroType(kind, items=self.type(_part(schema, "items"), namespace))
         if kind == "map":
-            return AvroType(kind, items=self.type(_part(given, "values"), namespace))
+            return AvroType(kind, items=self.type(_part(schema, "values"), namespace))
         if kind in ("record", "error", "enum", "fixed"):
-            return self._declared("record" if kind == "error" else kind, given, namespace)
+            return self._declared("record" if kind == "error" else kind, schema, namespace)
         return self._by_name(kind, namespace)
 
     def _by_name(self, name: str, namespace: str) -> AvroType:
         if name in PRIMITIVES:
             return AvroType(name)
-        found = self._named.get(_full(name, namespace)) or self._named.get(name)
-        if found is None:
+        named = self._named.get(_full(name, namespace)) or self._named.get(name)
+        if named is None:
             raise invalid_schema(f"{name!r} is no type: a primitive one, or one that is declared before")
-        return found
+        return named
 
-    def _union(self, given: list[Any], namespace: str) -> AvroType:
-        branches = tuple(self.type(branch, namespace) for branch in given)
+    def _union(self, schemas: list[Any], namespace: str) -> AvroType:
+        branches = tuple(self.type(branch, namespace) for branch in schemas)
         kinds = [branch.name or branch.kind for branch in branches]
         if "union" in kinds or len(set(kinds)) < len(kinds):
             raise invalid_schema(f"a union of {', '.join(kinds)}: each type may be in it once, and no union")
         return AvroType("union", branches=branches)
 
-    def _declared(self, kind: str, given: Mapping[str, Any], namespace: str) -> AvroType:
-        name = given.get("name")
+    def _declared(self, kind: str, schema: Mapping[str, Any], namespace: str) -> AvroType:
+        name = schema.get("name")
         if not isinstance(name, str) or not all(map(_NAME.fullmatch, name.split("."))):
             raise invalid_schema(f"{name!r} is no name of a type {kind}")
-        own = name.rpartition(".")[0] or given.get("namespace", namespace)
+        own = name.rpartition(".")[0] or schema.get("namespace", namespace)
         full = _full(name, own)
         if full in self._named:
             raise invalid_schema(f"type {full} is declared twice")
-        aliases = tuple(_full(alias, own) for alias in given.get("aliases", ()))
-        found = self._named[full] = AvroType(kind, full, aliases)
+        aliases = tuple(_full(alias, own) for alias in schema.get("aliases", ()))
+        declared = self._named[full] = AvroType(kind, full, aliases)
         if kind == "fixed":
-            found.size = _part(given, "size")
+            declared.size = _part(schema, "size")
         elif kind == "enum":
-            found.symbols = tuple(_part(given, "symbols"))
-            found.default = given.get("default")
-            if found.default is not None and found.default not in found.symbols:
-                raise invalid_schema(f"enum {full}: the default {found.default!r} is none of its symbols")
+            declared.symbols = tuple(_part(schema, "symbols"))
+            declared.default = schema.get("default")
+            if declared.default is not None and declared.default not in declared.symbols:
+                raise invalid_schema(f"enum {full}: the default {declared.default!r} is none of its symbols")
         else:
-            found.fields = [self._field(part, own, full) for part in _part(given, "fields")]
-            names = [part.name for part in found.fields]
+            declared.fields = [self._field(part, own, full) for part in _part(schema, "fields")]
+            names = [part.name for part in declared.fields]
             if len(set(names)) < len(names):
                 raise invalid_schema(f"record {full}: a field is declared twice")
-        return found
+        return declared
 
-    def _field(self, given: Any, namespace: str, record: str) -> AvroField:
-        if not isinstance(given, dict) or not _NAME.fullmatch(str(given.get("name"))):
-            raise invalid_schema(f"record {record}: {given!r} is no field")
-        kind = self.type(_part(given, "type"), namespace)
-        return AvroField(given["name"], kind, "default" in given, tuple(given.get("aliases", ())))
+    def _field(self, schema: Any, namespace: str, record: str) -> AvroField:
+        if not isinstance(schema, dict) or not _NAME.fullmatch(str(schema.get("name"))):
+            raise invalid_schema(f"record {record}: {schema!r} is no field")
+        kind = self.type(_part(schema, "type"), namespace)
+        return AvroField(schema["name"], kind, "default" in schema, tuple(schema.get("aliases", ())))
 
 
-def _part(given: Mapping[str, Any], name: str) -> Any:
-    if name not in given:
-        raise invalid_schema(f"{given.get('type')} {given.get('name', '')!r} has no {name}")
-    return given[name]
+def _part(schema: Mapping[str, Any], name: str) -> Any:
+    if name not in schema:
+        raise invalid_schema(f"{schema.get('type')} {schema.get('name', '')!r} has no {name}")
+    return schema[name]
 
 
 def _full(name: str, namespace: str) -> str:
     return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
-def parse(given: Any, referenced: Iterable[Any] = ()) -> AvroType:
+def parse(document: Any, referenced: Iterable[Any] = ()) -> AvroType:
     """Return the type of a schema, given as JSON; ``referenced`` are those that it references, in dependency order.
 
     Raises:
@@ -129,4 +129,4 @@ def parse(given: Any, referenced: Iterable[Any] = ()) -> AvroType:
     named: dict[str, AvroType] = {}
     for schema in referenced:
         _Parser(named).type(schema, "")
-    return _Parser(named).type(given, "")
+    return _Parser(named).type(document, "")

@@ -30,12 +30,12 @@ Json = Mapping[str, Any] | bool
 _NOTHING = object()
 
 
-def _at(found: Any, pointer: str) -> Any:
+def _at(value: Any, pointer: str) -> Any:
     """Return the part of a document at a JSON pointer (RFC 6901), or ``_NOTHING``."""
     for step in filter(None, pointer.split("/")):
         key = step.replace("~1", "/").replace("~0", "~")
-        found = found.get(key, _NOTHING) if isinstance(found, Mapping) else _NOTHING
-    return found
+        value = value.get(key, _NOTHING) if isinstance(value, Mapping) else _NOTHING
+    return value
 
 
 @define
@@ -45,17 +45,17 @@ class _Document:
     root: Json
     named: Mapping[str, Json] = field(factory=dict)
 
-    def resolved(self, given: Json) -> Json:
+    def resolved(self, schema: Json) -> Json:
         for _ in range(32):
-            if not isinstance(given, Mapping) or "$ref" not in given:
+            if not isinstance(schema, Mapping) or "$ref" not in schema:
                 break
-            given = self._target(str(given["$ref"]))
-        return given
+            schema = self._target(str(schema["$ref"]))
+        return schema
 
     def _target(self, ref: str) -> Json:
         name, _, pointer = ref.partition("#")
-        found = _at(self.named.get(name, True) if name else self.root, pointer)
-        return found if isinstance(found, (Mapping, bool)) else True
+        target = _at(self.named.get(name, True) if name else self.root, pointer)
+        return target if isinstance(target, (Mapping, bool)) else True
 
     def has(self, pointer: str) -> bool:
         """Return whether the schema has a part at a JSON pointer."""
@@ -151,32 +151,32 @@ class _Comparison:
                 yield _problem("SUM_TYPE_NARROWED", f"{path}/{number}")
 
     def _items(self, new: Mapping[str, Any], old: Mapping[str, Any], path: str) -> Iterator[str]:
-        given = new.get("items", True)
+        items = new.get("items", True)
         held = old.get("items", True)
-        if isinstance(given, list) and isinstance(held, list):
+        if isinstance(items, list) and isinstance(held, list):
             rest = new.get("additionalItems", True)
             for number, part in enumerate(held):
-                place = given[number] if number < len(given) else rest
+                place = items[number] if number < len(items) else rest
                 yield from self.compared(place, part, f"{path}/items/{number}")
-        elif isinstance(given, list) or isinstance(held, list):
+        elif isinstance(items, list) or isinstance(held, list):
             yield _problem("ITEM_TYPE_CHANGED", f"{path}/items")
         else:
-            yield from self.compared(given, held, f"{path}/items")
+            yield from self.compared(items, held, f"{path}/items")
 
     def _properties(self, new: Mapping[str, Any], old: Mapping[str, Any], path: str) -> Iterator[str]:
-        given = new.get("properties", {})
+        properties = new.get("properties", {})
         held = old.get("properties", {})
         rest = new.get("additionalProperties", True)
         old_rest = old.get("additionalProperties", True)
         for name, part in held.items():
             place = f"{path}/properties/{name}"
-            if name in given:
-                yield from self.compared(given[name], part, place)
+            if name in properties:
+                yield from self.compared(properties[name], part, place)
             elif self._reader.resolved(rest) is False:
                 yield _problem("PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL", place)
             else:
                 yield from self.compared(rest, part, place)
-        for name, part in given.items():
+        for name, part in properties.items():
             is_open = self._writer.resolved(old_rest) is not False
             if name not in held and is_open and not self._fits(part, old_rest, path):
                 yield _problem("PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL", f"{path}/properties/{name}")
@@ -184,31 +184,31 @@ class _Comparison:
             yield _problem("ADDITIONAL_PROPERTIES_REMOVED", f"{path}/additionalProperties")
         for name in new.get("required", ()):
             if name not in old.get("required", ()):
-                part = self._reader.resolved(given.get(name, True))
+                part = self._reader.resolved(properties.get(name, True))
                 if not (isinstance(part, Mapping) and "default" in part):
                     yield _problem("REQUIRED_ATTRIBUTE_ADDED", f"{path}/required/{name}")
 
 
-def _constraints(given: Json) -> Mapping[str, Any]:
-    if isinstance(given, bool):
-        return {} if given else {"not": {}}
-    return {name: value for name, value in given.items() if name not in _REMARKS}
+def _constraints(schema: Json) -> Mapping[str, Any]:
+    if isinstance(schema, bool):
+        return {} if schema else {"not": {}}
+    return {name: value for name, value in schema.items() if name not in _REMARKS}
 
 
-def _alternatives(given: Mapping[str, Any]) -> list[Json]:
+def _alternatives(schema: Mapping[str, Any]) -> list[Json]:
     for name in ("anyOf", "oneOf"):
-        if name in given:
-            return list(given[name])
-    return [given]
+        if name in schema:
+            return list(schema[name])
+    return [schema]
 
 
-def _kinds(given: Mapping[str, Any]) -> set[str]:
-    kind = given.get("type", _TYPES)
+def _kinds(schema: Mapping[str, Any]) -> set[str]:
+    kind = schema.get("type", _TYPES)
     return {kind} if isinstance(kind, str) else set(kind)
 
 
-def _is_object(given: Mapping[str, Any]) -> bool:
-    return not given.keys().isdisjoint({"properties", "required", "additionalProperties"})
+def _is_object(schema: Mapping[str, Any]) -> bool:
+    return not schema.keys().isdisjoint({"properties", "required", "additionalProperties"})
 
 
 def _types(new: Mapping[str, Any], old: Mapping[str, Any], path: str) -> Iterator[str]:

@@ -57,12 +57,12 @@ def file_of(text: str) -> descriptor_pb2.FileDescriptorProto:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         return parse(text)
-    found = descriptor_pb2.FileDescriptorProto()
+    file = descriptor_pb2.FileDescriptorProto()
     try:
-        found.ParseFromString(data)
+        file.ParseFromString(data)
     except DecodeError as error:
         raise invalid_schema(f"it is no descriptor of a file: {error}") from error
-    return found
+    return file
 
 
 def canonical(text: str) -> str:
@@ -91,10 +91,10 @@ def parsed(schema: Schema, referenced: Mapping[str, Schema]) -> FileDescriptor:
         for name, other in referenced.items():
             _add(pool, name, other.text)
         _add(pool, ROOT, schema.text)
-        found: FileDescriptor = pool.FindFileByName(ROOT)
+        file: FileDescriptor = pool.FindFileByName(ROOT)
     except (TypeError, KeyError) as error:
         raise invalid_schema(error) from error
-    return found
+    return file
 
 
 def _add(pool: DescriptorPool, name: str, text: str) -> None:
@@ -107,9 +107,9 @@ def _add(pool: DescriptorPool, name: str, text: str) -> None:
 
 def _add_known(pool: DescriptorPool, name: str) -> None:
     """Add a well-known file, which needs no reference, after the files that it imports."""
-    known = _WELL_KNOWN.get(name)
-    if known is None:
+    file = _WELL_KNOWN.get(name)
+    if file is None:
         return
-    for imported in known.dependencies:
+    for imported in file.dependencies:
         _add_known(pool, imported.name)
-    pool.AddSerializedFile(known.serialized_pb)
+    pool.AddSerializedFile(file.serialized_pb)

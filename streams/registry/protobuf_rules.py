@@ -110,10 +110,10 @@ def _oneofs(reader: Descriptor, writer: Descriptor, path: str) -> Iterator[str]:
         if len(free) > 1 or (free and was_there):
             kind = "FIELDS_MOVED_TO_EXISTING_ONEOF" if was_there else "MULTIPLE_FIELDS_MOVED_TO_ONEOF"
             yield _problem(kind, f"{path}/{group.name}", f"fields {', '.join(map(str, free))} were independent")
-    kept = reader.fields_by_number
+    remaining = reader.fields_by_number
     for group in writer.oneofs:
         for part in group.fields:
-            if part.number not in kept and len(group.fields) > 1:
+            if part.number not in remaining and len(group.fields) > 1:
                 yield _problem("ONEOF_FIELD_REMOVED", f"{path}/{group.name}", f"field {part.name} is missing")
 
 

@@ -43,9 +43,9 @@ def parse(text: str) -> FileDescriptorProto:
 
 
 def _tokens(text: str) -> Iterator[str]:
-    for found in _TOKEN.finditer(text):
-        if found.lastgroup != "skip":
-            yield found.group()
+    for match in _TOKEN.finditer(text):
+        if match.lastgroup != "skip":
+            yield match.group()
 
 
 def _unquoted(token: str) -> str:
@@ -73,10 +73,10 @@ class _Parser:
         return False
 
     def _expect(self, token: str) -> None:
-        found = self._next()
-        if found != token:
+        actual = self._next()
+        if actual != token:
             raise invalid_schema(
-                f"expected {token!r}, found {found!r} after {' '.join(self._tokens[self._at - 5 : self._at - 1])!r}"
+                f"expected {token!r}, found {actual!r} after {' '.join(self._tokens[self._at - 5 : self._at - 1])!r}"
             )
 
     def _skip(self) -> None:

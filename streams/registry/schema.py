@@ -48,38 +48,38 @@ class Schema:
     rules: Mapping[str, Any] | None = None
 
     @classmethod
-    def parse(cls, given: Mapping[str, Any]) -> "Schema":
+    def parse(cls, document: Mapping[str, Any]) -> "Schema":
         """Return the schema of a request or of a record of the topic.
 
         Raises:
             RegistryError: a field has the wrong type.
         """
-        kind = given.get("schemaType") or AVRO
-        text = given.get("schema")
+        kind = document.get("schemaType") or AVRO
+        text = document.get("schema")
         if kind not in TYPES:
             raise invalid_schema(f"schemaType {kind!r} is none of {', '.join(TYPES)}")
         if not isinstance(text, str) or not text.strip():
             raise invalid_schema("there is no schema")
         try:
             references = tuple(
-                Reference(item["name"], item["subject"], item["version"]) for item in given.get("references") or ()
+                Reference(item["name"], item["subject"], item["version"]) for item in document.get("references") or ()
             )
         except (TypeError, KeyError) as error:
             raise invalid_schema(f"a reference needs name, subject and version: {error}") from error
-        return cls(kind, text, references, given.get("metadata") or None, given.get("ruleSet") or None)
+        return cls(kind, text, references, document.get("metadata") or None, document.get("ruleSet") or None)
 
     def payload(self) -> dict[str, Any]:
         """Return the schema as JSON; the type is omitted if it is Avro."""
-        found: dict[str, Any] = {"schema": self.text}
+        payload: dict[str, Any] = {"schema": self.text}
         if self.kind != AVRO:
-            found["schemaType"] = self.kind
+            payload["schemaType"] = self.kind
         if self.references:
-            found["references"] = [reference.payload() for reference in self.references]
+            payload["references"] = [reference.payload() for reference in self.references]
         if self.metadata:
-            found["metadata"] = dict(self.metadata)
+            payload["metadata"] = dict(self.metadata)
         if self.rules:
-            found["ruleSet"] = dict(self.rules)
-        return found
+            payload["ruleSet"] = dict(self.rules)
+        return payload
 
     @property
     def identity(self) -> str:
@@ -118,26 +118,31 @@ def parsed_json(text: str, kind: str = JSON) -> Any:
         RegistryError: the text is not JSON.
     """
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except ValueError as error:
         if kind == AVRO and text.strip().isidentifier():
             return text.strip()
         raise invalid_schema(error) from error
     except RecursionError as error:
         raise invalid_schema("it is nested too deeply") from error
-    if kind == AVRO and isinstance(found, dict) and found.keys() == {"type"} and isinstance(found["type"], str):
-        return found["type"]
-    return found
+    if (
+        kind == AVRO
+        and isinstance(document, dict)
+        and document.keys() == {"type"}
+        and isinstance(document["type"], str)
+    ):
+        return document["type"]
+    return document
 
 
-def _compact(found: Any, *, sort: bool) -> str:
-    return json.dumps(found, separators=(",", ":"), ensure_ascii=False, sort_keys=sort)
+def _compact(document: Any, *, sort: bool) -> str:
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False, sort_keys=sort)
 
 
 #: The schemas that a schema refers to, by the name under which it does.
 Referenced = Mapping[str, "Schema"]
 
 
-def page_of(found: Sequence[Any], offset: int, limit: int) -> list[Any]:
+def page_of(items: Sequence[Any], offset: int, limit: int) -> list[Any]:
     """Return a part of a list; a limit below 1 means no limit."""
-    return list(found[offset : offset + limit] if limit > 0 else found[offset:])
+    return list(items[offset : offset + limit] if limit > 0 else items[offset:])

@@ -160,8 +160,8 @@ class TopologyTestDriver:
         """
         topic = topic_name(topic, "pipe_bytes()")
         if not self._reads(topic):
-            known = {partition.topic for partition in self._reader} | set(self._global_topics())
-            raise UnknownTopicError(f"the topology does not read topic {topic!r}; {meant(topic, known)}")
+            topics = {partition.topic for partition in self._reader} | set(self._global_topics())
+            raise UnknownTopicError(f"the topology does not read topic {topic!r}; {meant(topic, topics)}")
         count = self._counts.get(topic, 1)
         if partition is None:
             partition = 0 if key is None else partition_for(key, count)
@@ -171,8 +171,8 @@ class TopologyTestDriver:
             timestamp_ms = self.clock.now_ms()
         if timestamp_ms != NO_TIMESTAMP:
             timestamp_ms = checked_time(timestamp_ms, f"topic {topic!r}: timestamp_ms", SerializationError)
-        given = checked_headers(headers, f"topic {topic!r}: headers", SerializationError)
-        self._feed(TopicPartition(topic, partition), (key, value, timestamp_ms, given))
+        checked = checked_headers(headers, f"topic {topic!r}: headers", SerializationError)
+        self._feed(TopicPartition(topic, partition), (key, value, timestamp_ms, checked))
 
     def _feed(self, partition: TopicPartition, row: Row) -> None:
         self._history.append((partition, row))
@@ -254,15 +254,15 @@ class TopologyTestDriver:
         """
         if name in self._globals:
             return self._globals[name].stores[name].view
-        found = {task.task_id.partition: task.stores[name] for task in self._tasks if name in task.stores}
-        if not found:
-            known = ", ".join(sorted([*self.topology.stores, *self._globals])) or "none"
-            raise StreamsError(f"there is no store {name!r}; the topology has: {known}")
-        if partition is None and len(found) > 1:
-            raise StreamsError(f"store {name!r} has {len(found)} partitions; name one: store({name!r}, partition=0)")
-        if (partition or 0) not in found:
-            raise StreamsError(f"store {name!r} has the partitions {sorted(found)}, not {partition!r}")
-        return found[partition or 0].view
+        stores = {task.task_id.partition: task.stores[name] for task in self._tasks if name in task.stores}
+        if not stores:
+            names = ", ".join(sorted([*self.topology.stores, *self._globals])) or "none"
+            raise StreamsError(f"there is no store {name!r}; the topology has: {names}")
+        if partition is None and len(stores) > 1:
+            raise StreamsError(f"store {name!r} has {len(stores)} partitions; name one: store({name!r}, partition=0)")
+        if (partition or 0) not in stores:
+            raise StreamsError(f"store {name!r} has the partitions {sorted(stores)}, not {partition!r}")
+        return stores[partition or 0].view
 
     def metric(self, name: str, node: str | None = None) -> int:
         """Return a total such as ``dropped-records``: the sum over all tasks and all nodes, or over one ``node``."""
@@ -531,11 +531,11 @@ class TopologyTestDriver:
         Raises:
             UnknownTopicError: the topology neither writes nor reads the topic.
         """
-        known = {partition.topic for partition in self._logs} | set(self._global_topics())
-        known |= {self._plan.physical_topic(name) for name in self._counts}
-        known |= {self._plan.changelog(store) for store in self.topology.stores}
-        known |= {self.config.errors_dead_letter_queue_topic_name} - {""}
-        if topic in known or reader_of(topic, self.topology.sources()) is not None:
+        topics = {partition.topic for partition in self._logs} | set(self._global_topics())
+        topics |= {self._plan.physical_topic(name) for name in self._counts}
+        topics |= {self._plan.changelog(store) for store in self.topology.stores}
+        topics |= {self.config.errors_dead_letter_queue_topic_name} - {""}
+        if topic in topics or reader_of(topic, self.topology.sources()) is not None:
             return
         handlers = (
             self.config.deserialization_handler,
@@ -544,7 +544,7 @@ class TopologyTestDriver:
         )
         if any(sink.topic_for is not None for sink in self.topology.sinks()) or any(map(callable, handlers)):
             return  # The topic is chosen per record.
-        raise UnknownTopicError(f"the topology neither writes nor reads topic {topic!r}; {meant(topic, known)}")
+        raise UnknownTopicError(f"the topology neither writes nor reads topic {topic!r}; {meant(topic, topics)}")
 
     def _unread(self, topic: str) -> Iterator[tuple[int, Row]]:
         self._check_known(topic)

@@ -203,7 +203,7 @@ class _Places:
             return self._decimals(**bounds)
         if form is int:
             return self._integers(**bounds)
-        found: dict[Any, Any] = {
+        strategies: dict[Any, Any] = {
             None: lambda: st.none(),
             type(None): lambda: st.none(),
             bool: lambda: st.booleans(),
@@ -216,8 +216,8 @@ class _Places:
             timedelta: lambda: st.timedeltas(timedelta(days=-10_000), timedelta(days=10_000)),
             Uuid: lambda: st.uuids(),
         }
-        if form in found:
-            return found[form]()
+        if form in strategies:
+            return strategies[form]()
         if not isinstance(form, type):
             raise TypeError(f"{form!r} is no class")
         return st.from_type(form)
@@ -260,8 +260,8 @@ class _Places:
             return st.dictionaries(self.of(key), self.of(value), **size)
         item = self.of(arguments[0]) if arguments else self._json()
         if issubclass(kind, Set):
-            found = st.frozensets(item, **size)
-            return found.map(set) if issubclass(kind, set) else found
+            sets = st.frozensets(item, **size)
+            return sets.map(set) if issubclass(kind, set) else sets
         if issubclass(kind, tuple):
             return st.lists(item, **size).map(tuple)
         if issubclass(kind, Sequence):
@@ -337,18 +337,18 @@ def _fields(kind: Any) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
 
 def _bounds(metadata: Sequence[Any]) -> dict[str, Any]:
     """Return the arguments of a strategy that correspond to constraints, such as ``min_value``."""
-    found: dict[str, Any] = {}
+    bounds: dict[str, Any] = {}
     for item in metadata:
         for name, argument in _BOUNDS.items():
             if getattr(item, name, None) is not None:
-                found[argument] = getattr(item, name)
+                bounds[argument] = getattr(item, name)
         if getattr(item, "gt", None) is not None:
-            found |= {"min_value": item.gt, "exclude_min": True}
+            bounds |= {"min_value": item.gt, "exclude_min": True}
         if getattr(item, "lt", None) is not None:
-            found |= {"max_value": item.lt, "exclude_max": True}
+            bounds |= {"max_value": item.lt, "exclude_max": True}
         extra = getattr(item, "extra", None) or {}
         if "precision" in extra:
             places = extra["scale"]
             largest = Decimal(10 ** extra["precision"] - 1).scaleb(-places)
-            found |= {"places": places, "min_value": -largest, "max_value": largest}
-    return found
+            bounds |= {"places": places, "min_value": -largest, "max_value": largest}
+    return bounds

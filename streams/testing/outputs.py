@@ -64,15 +64,15 @@ def explained(read: ReadRecords[Any], expected: Sequence[Any]) -> list[str] | No
       'ann', record 2: read 3, expected 2
     """
     rows = _rows(read)
-    wanted = _rows(expected)
-    if rows is None or wanted is None:
+    expected_rows = _rows(expected)
+    if rows is None or expected_rows is None:
         return None
-    lines = [f"topic {read.topic!r}: {len(rows)} records read, {len(wanted)} expected"]
+    lines = [f"topic {read.topic!r}: {len(rows)} records read, {len(expected_rows)} expected"]
     ours = _by_key(rows)
-    theirs = _by_key(wanted)
+    theirs = _by_key(expected_rows)
     tokens = [token for token in {**theirs, **ours} if ours.get(token) != theirs.get(token)]
     if not tokens:
-        return [*lines, *_order_lines(rows, wanted)]
+        return [*lines, *_order_lines(rows, expected_rows)]
     # pytest cuts what is long: first the keys without a record, with the reason of one of them.
     tokens.sort(key=lambda token: token in ours)
     for number, token in enumerate(tokens[:_KEYS]):
@@ -86,25 +86,25 @@ def explained(read: ReadRecords[Any], expected: Sequence[Any]) -> list[str] | No
 
 def _rows(items: Sequence[Any]) -> list[_Row] | None:
     """Return the items as rows; None if any item is neither a (key, value) pair nor a ``Record``."""
-    found = []
+    rows = []
     for item in items:
         if isinstance(item, Record):
-            found.append(_Row(item.key, item.value, item.timestamp_ms, item.headers))
+            rows.append(_Row(item.key, item.value, item.timestamp_ms, item.headers))
         elif isinstance(item, tuple) and len(item) == 2:
-            found.append(_Row(item[0], item[1], None, ()))
+            rows.append(_Row(item[0], item[1], None, ()))
         else:
             return None
-    return found
+    return rows
 
 
 def _by_key(rows: Iterable[_Row]) -> dict[Any, list[_Row]]:
-    found: dict[Any, list[_Row]] = {}
+    rows_by_key: dict[Any, list[_Row]] = {}
     for row in rows:
         try:
-            found.setdefault(row.key, []).append(row)
+            rows_by_key.setdefault(row.key, []).append(row)
         except TypeError:  # A key that cannot be hashed.
-            found.setdefault(repr(row.key), []).append(row)
-    return found
+            rows_by_key.setdefault(repr(row.key), []).append(row)
+    return rows_by_key
 
 
 def _key_lines(read: Sequence[_Row], expected: Sequence[_Row]) -> Iterator[str]:

@@ -57,11 +57,11 @@ class OutputSnapshot:
         elif old is None:
             raise AssertionError(f"there is no {path}; run pytest with --update-outputs to write it, and read it")
         else:
-            found = [*difflib.unified_diff(old.splitlines(), lines, path.name, "read now", lineterm="", n=1)]
-            more = f"\n... {len(found) - _LINES} more lines" if len(found) > _LINES else ""
+            differences = [*difflib.unified_diff(old.splitlines(), lines, path.name, "read now", lineterm="", n=1)]
+            more = f"\n... {len(differences) - _LINES} more lines" if len(differences) > _LINES else ""
             raise AssertionError(
                 f"outputs differ from {path}; if they are right, run pytest with --update-outputs\n"
-                + "\n".join(found[:_LINES])
+                + "\n".join(differences[:_LINES])
                 + more
             )
 

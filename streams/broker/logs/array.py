@@ -302,31 +302,31 @@ def kept_below(blocks: Iterable[Block], upto: int, keep: Keep) -> Steps[list[Blo
     """
     below: list[Block] = []
     for portion in portions(blocks_below(blocks, upto)):
-        kept = (keep(block) for block in portion)
-        below += joined(block for block in kept if block is not None and len(block))
+        compacted = (keep(block) for block in portion)
+        below += joined(block for block in compacted if block is not None and len(block))
         yield records_in(portion)
     return below
 
 
 def blocks_below(blocks: Iterable[Block], upto: int) -> list[Block]:
     """Return the blocks with the records below the offset ``upto``; a block that extends beyond it is cut."""
-    found: list[Block] = []
+    parts: list[Block] = []
     for block in blocks:
         split = index_of(block.offsets, upto)
         if not split:
             break
-        found.append(block if split == len(block) else block.slice(0, split))
-    return found
+        parts.append(block if split == len(block) else block.slice(0, split))
+    return parts
 
 
 def blocks_from(blocks: Iterable[Block], offset: int) -> list[Block]:
     """Return the blocks with the records from ``offset`` on; a block that starts below it is cut."""
-    found: list[Block] = []
+    parts: list[Block] = []
     for block in blocks:
         split = index_of(block.offsets, offset)
         if split < len(block):
-            found.append(block.slice(split) if split else block)
-    return found
+            parts.append(block.slice(split) if split else block)
+    return parts
 
 
 def joined(blocks: Iterable[Block]) -> Iterable[Block]:

@@ -88,15 +88,15 @@ def pieces(block: Block) -> list[Block]:
     count = min(-(-size // BATCH_BYTES), length)
     if count <= 1:
         return [block]
-    found = []
+    parts = []
     for number in range(count):
         start = number * length // count
         stop = (number + 1) * length // count
         piece = block.slice(start, stop)
         if block.producer is not None:
             piece.producer = advanced(block.producer, block.offsets[start] - block.offsets[0])
-        found.append(piece)
-    return found
+        parts.append(piece)
+    return parts
 
 
 def empty_batches(base_offset: int, next_offset: int) -> bytes:
@@ -104,12 +104,12 @@ def empty_batches(base_offset: int, next_offset: int) -> bytes:
 
     Each batch has one control record, which readers skip.
     """
-    found = []
+    batches = []
     while base_offset < next_offset:
         end = min(next_offset, base_offset + _MOST_OFFSETS)
-        found.append(batch.encode(gap(end - 1), base_offset, next_offset=end))
+        batches.append(batch.encode(gap(end - 1), base_offset, next_offset=end))
         base_offset = end
-    return b"".join(found)
+    return b"".join(batches)
 
 
 def is_gapless(block: EncodedBlock) -> bool:

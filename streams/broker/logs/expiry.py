@@ -90,10 +90,10 @@ def without_expired(blocks: Iterable[Block], topic_ttl_ms: int, now_ms: int) -> 
     last_offset = next_offset = -1
     for block in blocks:
         last_offset = block.offsets[-1]
-        kept = live(block, topic_ttl_ms, now_ms)
-        if kept is not None:
-            result.append(kept)
-            next_offset = kept.offsets[-1]
+        live_block = live(block, topic_ttl_ms, now_ms)
+        if live_block is not None:
+            result.append(live_block)
+            next_offset = live_block.offsets[-1]
     if last_offset > next_offset:
         result.append(gap(last_offset, now_ms))
     return result

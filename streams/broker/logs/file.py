@@ -184,9 +184,9 @@ class FileStorage:
         The record is found with the time indexes of the segments.
         """
         for segment in self._segments:
-            found = segment.first_at(timestamp_ms, self.start_offset)
-            if found is not None:
-                return found
+            place = segment.first_at(timestamp_ms, self.start_offset)
+            if place is not None:
+                return place
         return None
 
     def extents(self) -> Sequence[LogExtent]:
@@ -305,8 +305,8 @@ class FileStorage:
         held: Block | None = None
         count = 0
         for portion in portions(block for segment in group for block in segment.blocks()):
-            kept = (keep(block) for block in portion)
-            for block in joined(block for block in kept if block is not None and len(block)):
+            compacted = (keep(block) for block in portion)
+            for block in joined(block for block in compacted if block is not None and len(block)):
                 if held is not None:
                     self._write(result, held, block.offsets[0])
                 held = block
@@ -333,11 +333,11 @@ class FileStorage:
     # --- internal -------------------------------------------------------------------------
 
     def _open(self) -> None:
-        found = recovered(self.directory, self.files, is_known=self.is_known)
-        if found is None:
+        state = recovered(self.directory, self.files, is_known=self.is_known)
+        if state is None:
             self._roll()
         else:
-            self._segments, self.start_offset, self.end_offset = found
+            self._segments, self.start_offset, self.end_offset = state
             self._bases = [segment.base_offset for segment in self._segments]
             if self._segments[-1].next_offset < self.end_offset:
                 # The log start offset is above the last record, as after a power failure: continue at the start offset.
@@ -397,14 +397,14 @@ class FileStorage:
 
     def _encoded(self, block: Block, base_offset: int, next_offset: int | None = None) -> bytes:
         """Return a block as encoded batches; with ``next_offset``, the batches cover all offsets below it."""
-        wanted = codec_number(block.compression if self.compression == "producer" else self.compression)
+        codec = codec_number(block.compression if self.compression == "producer" else self.compression)
         parts = pieces(block)
         if next_offset is None:
             start = base_offset - block.offsets[0]
-            return b"".join(batch.encode(piece, start + piece.offsets[0], attributes=wanted) for piece in parts)
+            return b"".join(batch.encode(piece, start + piece.offsets[0], attributes=codec) for piece in parts)
         bases = [piece.offsets[0] for piece in parts]
         return b"".join(
-            batch.encode(piece, base, attributes=wanted, next_offset=end)
+            batch.encode(piece, base, attributes=codec, next_offset=end)
             for piece, base, end in zip(parts, bases, [*bases[1:], next_offset], strict=True)
         )
 
@@ -422,7 +422,7 @@ def _append(segment: Segment, data: bytes) -> None:
 def _first_not_below(block: Block, offset: int) -> int:
     if block.offsets[0] >= offset:
         return 0
-    return next((index for index, found in enumerate(block.offsets) if found >= offset), len(block))
+    return next((index for index, candidate in enumerate(block.offsets) if candidate >= offset), len(block))
 
 
 def file_storage(data_dir: Path, fsync: FsyncPolicy = "never") -> StorageFactory:

@@ -135,9 +135,9 @@ def check_owner(folder: Path, topic: str, topic_id: str) -> None:
     Raises:
         DamagedLogError: the folder belongs to an earlier topic with the same name.
     """
-    found = read_metadata(folder, topic)
-    if found is not None and found.get("id") != topic_id:
-        raise damaged(folder, f"the records are of a topic with id {found.get('id')}, not {topic_id}", folder)
+    metadata = read_metadata(folder, topic)
+    if metadata is not None and metadata.get("id") != topic_id:
+        raise damaged(folder, f"the records are of a topic with id {metadata.get('id')}, not {topic_id}", folder)
 
 
 @define
@@ -161,14 +161,14 @@ class Adoption:
         refused: list[str] = []
         is_changed = False
         for topic, numbers in unknown.items():
-            found = {number: read_metadata(self._folder(topic, number), topic) for number in numbers}
-            for number, entry in list(found.items()):
+            folders = {number: read_metadata(self._folder(topic, number), topic) for number in numbers}
+            for number, entry in list(folders.items()):
                 if entry is not None and entry.get("id") in self.deleting:
                     remove_partition(self._folder(topic, number))
-                    del found[number]
-            if not found:
+                    del folders[number]
+            if not folders:
                 continue
-            entry = self._adopted(topic, found)
+            entry = self._adopted(topic, folders)
             if entry is not None:
                 self.entries[topic] = entry
                 is_changed = True
@@ -178,11 +178,11 @@ class Adoption:
                     self.logs,
                     entry["partitions"],
                 )
-            elif any(_has_records(self._folder(topic, number)) for number in found):
-                refused += [f"{topic}-{number}" for number in sorted(found)]
+            elif any(_has_records(self._folder(topic, number)) for number in folders):
+                refused += [f"{topic}-{number}" for number in sorted(folders)]
             else:
                 # The broker was killed while creating the topic, and no client got a response.
-                for number in found:
+                for number in folders:
                     remove_partition(self._folder(topic, number))
         if refused:
             raise ConfigError(
@@ -209,20 +209,24 @@ class Adoption:
     def _folder(self, topic: str, number: int) -> Path:
         return self.logs / str(TopicPartition(topic, number))
 
-    def _adopted(self, topic: str, found: Mapping[int, Entry | None]) -> Entry | None:
+    def _adopted(self, topic: str, folders: Mapping[int, Entry | None]) -> Entry | None:
         """Return the metadata of a topic that is adopted, given the metadata in its partition folders.
 
         The result is None if partitions are missing or their metadata differs.
         """
         entry = self.entries.get(topic)
-        known = [metadata for metadata in found.values() if metadata is not None]
-        present = set(found)
+        entries = [metadata for metadata in folders.values() if metadata is not None]
+        present = set(folders)
         if entry is not None:
-            known = [*known, entry]
+            entries = [*entries, entry]
             present |= set(range(entry["partitions"]))
-        if len(known) < len(found) or len(_different(known, "id")) != 1 or len(_different(known, "storage")) != 1:
+        if (
+            len(entries) < len(folders)
+            or len(_different(entries, "id")) != 1
+            or len(_different(entries, "storage")) != 1
+        ):
             return None
-        newest = max(known, key=lambda one: int(one["partitions"]))
+        newest = max(entries, key=lambda one: int(one["partitions"]))
         return dict(newest) if present == set(range(newest["partitions"])) else None
 
 

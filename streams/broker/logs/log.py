@@ -256,8 +256,8 @@ class PartitionLog:
                 "-2 for the start or -1 for the end",
                 code=ErrorCode.INVALID_REQUEST,
             )
-        found = self.storage.offset_for_timestamp(timestamp_ms)
-        return (-1, -1) if found is None else (found[1], found[0])
+        place = self.storage.offset_for_timestamp(timestamp_ms)
+        return (-1, -1) if place is None else (place[1], place[0])
 
     def delete_records(self, offset: int) -> int:
         """Raise the start offset to ``offset`` (-1 = the end) and return the new start offset.
@@ -391,9 +391,9 @@ class PartitionLog:
     def _drop_expired(self, ttl_ms: int, now_ms: int) -> None:
         """Raise the start offset to the first record whose time to live has not expired."""
         for block in _blocks_between(self.storage, self.start_offset, self.high_watermark):
-            kept = expiry.live(block, ttl_ms, now_ms)
-            if kept is not None:
-                self.storage.truncate_before(kept.offsets[0])
+            live = expiry.live(block, ttl_ms, now_ms)
+            if live is not None:
+                self.storage.truncate_before(live.offsets[0])
                 return
             self.storage.truncate_before(block.offsets[-1] + 1)
 

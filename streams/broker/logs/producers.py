@@ -87,27 +87,27 @@ class ProducerLedger:
         stamp = block.producer
         if stamp is None:
             return None
-        known = self._producers.get(stamp.producer_id)
-        if known is None:
+        producer = self._producers.get(stamp.producer_id)
+        if producer is None:
             return None
-        if stamp.epoch < known.epoch:
+        if stamp.epoch < producer.epoch:
             raise BrokerError(
                 f"producer {stamp.producer_id} of epoch {stamp.epoch} writes to {self.partition}, but epoch "
-                f"{known.epoch} has begun: another producer has taken its place",
+                f"{producer.epoch} has begun: another producer has taken its place",
                 code=ErrorCode.INVALID_PRODUCER_EPOCH,
             )
         if stamp.sequence < 0:
             return None
-        if stamp.epoch > known.epoch or not known.recent:
-            if stamp.sequence != 0 and stamp.epoch > known.epoch:
+        if stamp.epoch > producer.epoch or not producer.recent:
+            if stamp.sequence != 0 and stamp.epoch > producer.epoch:
                 raise self._out_of_order(stamp, 0)
             return None
-        for appended in known.recent:
+        for appended in producer.recent:
             distance = (stamp.sequence - appended.first) & _SEQUENCE_MASK
             if distance + len(block) <= appended.length:
                 return appended.offset + distance
-        if stamp.sequence != known.next_sequence:
-            raise self._out_of_order(stamp, known.next_sequence)
+        if stamp.sequence != producer.next_sequence:
+            raise self._out_of_order(stamp, producer.next_sequence)
         return None
 
     def appended(self, stamped: Stamped, now_ms: int) -> None:
@@ -116,18 +116,18 @@ class ProducerLedger:
         if stamp.is_control:
             self._end(stamp, base_offset, is_commit, now_ms)
             return
-        known = self._producer(stamp, now_ms)
+        producer = self._producer(stamp, now_ms)
         if stamp.sequence >= 0:
-            last = known.recent[-1] if known.recent else None
+            last = producer.recent[-1] if producer.recent else None
             if (
                 last is not None
                 and (last.first + last.length) & _SEQUENCE_MASK == stamp.sequence
                 and (last.offset + last.length == base_offset)
             ):
                 # The records are adjacent in the log: merge them into one batch.
-                known.recent[-1] = _Appended(last.first, last.length + length, last.offset)
+                producer.recent[-1] = _Appended(last.first, last.length + length, last.offset)
             else:
-                known.recent.append(_Appended(stamp.sequence, length, base_offset))
+                producer.recent.append(_Appended(stamp.sequence, length, base_offset))
         if stamp.is_transactional:
             self._open.setdefault(stamp.producer_id, base_offset)
 
@@ -137,20 +137,20 @@ class ProducerLedger:
 
     def epoch_of(self, producer_id: int) -> int:
         """Return the latest epoch of a producer, or -1 if the producer is unknown."""
-        known = self._producers.get(producer_id)
-        return -1 if known is None else known.epoch
+        producer = self._producers.get(producer_id)
+        return -1 if producer is None else producer.epoch
 
     def active(self) -> list[ActiveProducer]:
         """Return all idempotent and transactional producers that are known to the log."""
         return [
             ActiveProducer(
                 producer_id,
-                known.epoch,
-                (known.next_sequence - 1) & _SEQUENCE_MASK if known.recent else -1,
-                known.last_ms,
+                producer.epoch,
+                (producer.next_sequence - 1) & _SEQUENCE_MASK if producer.recent else -1,
+                producer.last_ms,
                 self._open.get(producer_id, -1),
             )
-            for producer_id, known in self._producers.items()
+            for producer_id, producer in self._producers.items()
         ]
 
     # --- transactions ---------------------------------------------------------------------
@@ -167,10 +167,10 @@ class ProducerLedger:
         """Return the aborted transactions that have records from ``start`` up to ``end``, ordered by first offset."""
         if not self._aborted:
             return ()
-        found = [item for item in self._aborted if item.marker_offset >= start and item.first_offset < end]
+        aborted = [item for item in self._aborted if item.marker_offset >= start and item.first_offset < end]
         return tuple(
             AbortedTransaction(item.producer_id, item.first_offset)
-            for item in sorted(found, key=lambda item: item.first_offset)
+            for item in sorted(aborted, key=lambda item: item.first_offset)
         )
 
     def is_aborted(self, block: Block) -> bool:
@@ -195,8 +195,8 @@ class ProducerLedger:
         """Drop producers that have not written since ``idle_since_ms`` and have no open transaction."""
         idle = [
             producer_id
-            for producer_id, known in self._producers.items()
-            if known.last_ms < idle_since_ms and producer_id not in self._open
+            for producer_id, producer in self._producers.items()
+            if producer.last_ms < idle_since_ms and producer_id not in self._open
         ]
         for producer_id in idle:
             del self._producers[producer_id]
@@ -204,11 +204,11 @@ class ProducerLedger:
     # --- internal -------------------------------------------------------------------------
 
     def _producer(self, stamp: ProducerStamp, now_ms: int) -> _Producer:
-        known = self._producers.get(stamp.producer_id)
-        if known is None or stamp.epoch > known.epoch:
-            known = self._producers[stamp.producer_id] = _Producer(stamp.epoch, now_ms)
-        known.last_ms = now_ms
-        return known
+        producer = self._producers.get(stamp.producer_id)
+        if producer is None or stamp.epoch > producer.epoch:
+            producer = self._producers[stamp.producer_id] = _Producer(stamp.epoch, now_ms)
+        producer.last_ms = now_ms
+        return producer
 
     def _end(self, stamp: ProducerStamp, offset: int, is_commit: bool, now_ms: int) -> None:
         self._producer(stamp, now_ms)

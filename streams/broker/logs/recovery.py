@@ -75,12 +75,12 @@ def noted_offset(path: Path) -> int:
         DamagedLogError: the file is invalid.
     """
     try:
-        found = read_checkpoint(path)
+        offset = read_checkpoint(path)
     except CheckpointError as error:
         raise damaged(path.parent, str(error), path) from error
-    if found is None and path.exists():
+    if offset is None and path.exists():
         _LOGGER.warning("%s: empty, as after a power failure; taken as offset 0", path)
-    return found or 0
+    return offset or 0
 
 
 def find_batch(data: bytes | mmap.mmap, position: int, lowest: int = 0) -> tuple[int, BatchHeader] | None:
@@ -193,10 +193,10 @@ class _Recovery:
         )
 
     def _keep_aside(self, damage: Damage, why: str) -> None:
-        kept = damage.path.with_name(f"{damage.path.name}.cut-{damage.position}")
+        copy = damage.path.with_name(f"{damage.path.name}.cut-{damage.position}")
         data = os.pread(self.files.get(damage.path), damage.length - damage.position, damage.position)
         if data.strip(b"\0"):
-            write_atomically(kept, data)
+            write_atomically(copy, data)
         _LOGGER.warning(
             "log segment %s: cut from %d to %d bytes, next offset %d (%s; %s); what was cut is kept as %s",
             damage.path,
@@ -205,7 +205,7 @@ class _Recovery:
             damage.offset,
             damage.reason,
             why,
-            kept.name if data.strip(b"\0") else "nothing, being zeros",
+            copy.name if data.strip(b"\0") else "nothing, being zeros",
         )
         os.ftruncate(self.files.get(damage.path), damage.position)
 
@@ -231,8 +231,8 @@ class _Recovery:
         return paths
 
     def _ends_early(self, path: Path, position: int, end: int) -> DamagedLogError:
-        known = f"the log ends there, though it was whole up to {self.recovery_point} before"
-        return damaged(self.directory, known, path, position=position, offset=end)
+        why = f"the log ends there, though it was whole up to {self.recovery_point} before"
+        return damaged(self.directory, why, path, position=position, offset=end)
 
 
 def recovered(directory: Path, files: OpenFiles, *, is_known: bool) -> Recovered | None:

@@ -183,9 +183,9 @@ class Segment:
             if header.max_timestamp < timestamp_ms or header.next_offset <= start_offset:
                 continue
             block = self._decoded(data, header)
-            for found, timestamp in zip(block.offsets, block.timestamps, strict=True):
-                if timestamp >= timestamp_ms and found >= start_offset:
-                    return found, timestamp
+            for offset, timestamp in zip(block.offsets, block.timestamps, strict=True):
+                if timestamp >= timestamp_ms and offset >= start_offset:
+                    return offset, timestamp
         return None
 
     def remove(self) -> None:
@@ -211,8 +211,8 @@ class Segment:
             if position + header.size > end:
                 return
             if position - base + header.size > len(window):
-                wanted = min(max(WINDOW, header.size), end - position)
-                window = self._bytes(position, wanted)
+                size = min(max(WINDOW, header.size), end - position)
+                window = self._bytes(position, size)
                 base = position
             first = position - base
             data = window[first : first + header.size]

@@ -112,10 +112,10 @@ class SerializedStorage(Generic[S]):
 
         The inner storage finds the encoded block by the maximum timestamp of its records.
         """
-        found = self.inner.offset_for_timestamp(timestamp_ms)
-        if found is None:
+        place = self.inner.offset_for_timestamp(timestamp_ms)
+        if place is None:
             return None
-        for block in self._blocks(found[0]):
+        for block in self._blocks(place[0]):
             for offset, timestamp in zip(block.offsets, block.timestamps, strict=True):
                 if timestamp >= timestamp_ms and offset >= self.start_offset:
                     return offset, timestamp
@@ -185,11 +185,11 @@ class SerializedStorage(Generic[S]):
                     # This control record replaces removed envelopes.
                     number = block.offsets[-1] + 1
                     continue
-                for found, key, value, _, _ in block.rows():
+                for offset, key, value, _, _ in block.rows():
                     if key is None or len(key) < _HEADER.size:
-                        raise CorruptBatchError(f"record {found} is no envelope: was the topic's codec added later?")
-                    yield found, key, value, block.compression
-                    number = found + 1
+                        raise CorruptBatchError(f"record {offset} is no envelope: was the topic's codec added later?")
+                    yield offset, key, value, block.compression
+                    number = offset + 1
 
     def _blocks_from(self, offset: int) -> Iterator[Block]:
         if self._numbers and offset < self.end_offset:
@@ -248,11 +248,13 @@ class CompactableSerializedStorage(SerializedStorage[CompactableStorage]):
                     rows.append((envelopes.offsets[index], whole))
                     continue
                 block = self._opened(key, value, envelopes.compression)
-                kept = keep(block)
-                if kept is None or not len(kept):
+                remaining = keep(block)
+                if remaining is None or not len(remaining):
                     continue
-                count += len(kept)
-                rows.append((envelopes.offsets[index], whole if kept is block else self._reencoded(key, kept)))
+                count += len(remaining)
+                rows.append(
+                    (envelopes.offsets[index], whole if remaining is block else self._reencoded(key, remaining))
+                )
             return _stacked(rows, envelopes.compression) if rows else None
 
         below = bisect_left(self._bases, upto)

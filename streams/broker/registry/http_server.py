@@ -61,25 +61,25 @@ class RegistryServer:
         try:
             self._check(headers)
             parts = urlsplit(target)
-            found = self._asked(method, parts.path, dict(parse_qsl(parts.query)), body)
+            result = self._asked(method, parts.path, dict(parse_qsl(parts.query)), body)
         except RegistryError as error:
             return error.status, _CONTENT_TYPE, _json({"error_code": error.code, "message": str(error)})
         except StreamsError as error:
             log.error("%s %s failed: %s", method, target[:200], error)
             return _FAILED // 100, _CONTENT_TYPE, _json({"error_code": _FAILED, "message": str(error)})
-        if isinstance(found, SchemaText):
-            return 200, _CONTENT_TYPE, found.text.encode()
-        return 200, _CONTENT_TYPE, _json(found)
+        if isinstance(result, SchemaText):
+            return 200, _CONTENT_TYPE, result.text.encode()
+        return 200, _CONTENT_TYPE, _json(result)
 
     def _asked(self, method: str, path: str, arguments: Mapping[str, str], body: bytes) -> Any:
         try:
-            given = json.loads(body) if body else {}
+            document = json.loads(body) if body else {}
         except (ValueError, RecursionError) as error:
             raise RegistryError(400, f"the body is no JSON: {error}") from error
-        if given is not None and not isinstance(given, dict):
+        if document is not None and not isinstance(document, dict):
             raise invalid_schema("the body is no JSON object")
         with self._lock:
-            return answer(self._registry, method, path, arguments, given or {})
+            return answer(self._registry, method, path, arguments, document or {})
 
     def _check(self, headers: Mapping[str, str]) -> None:
         """Reject requests from web pages of other sites."""
@@ -105,8 +105,8 @@ class RegistryServer:
         self.close()
 
 
-def _json(found: Any) -> bytes:
-    return json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode()
+def _json(document: Any) -> bytes:
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 class _Server(http.server.ThreadingHTTPServer):

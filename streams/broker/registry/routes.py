@@ -43,9 +43,9 @@ class RegistryCall:
         except ValueError:
             raise RegistryError(_NOT_FOUND, f"argument {name}: {text!r} is no number") from None
 
-    def page(self, found: list[Any]) -> list[Any]:
+    def page(self, items: list[Any]) -> list[Any]:
         """Return the part of a list that the arguments ``offset`` and ``limit`` select."""
-        return page_of(found, max(0, self.number("offset", 0)), self.number("limit", -1))
+        return page_of(items, max(0, self.number("offset", 0)), self.number("limit", -1))
 
     @property
     def subject(self) -> str:
@@ -82,12 +82,12 @@ def _types(_registry: SchemaRegistry, _call: RegistryCall) -> Any:
 
 
 def _schemas(registry: SchemaRegistry, call: RegistryCall) -> Any:
-    found = registry.state.all_versions(deleted=call.flag("deleted"))
+    versions = registry.state.all_versions(deleted=call.flag("deleted"))
     prefix = call.arguments.get("subjectPrefix", "")
-    found = [version for version in found if version.subject.startswith(prefix)]
+    versions = [version for version in versions if version.subject.startswith(prefix)]
     if call.flag("latestOnly"):
-        found = list({version.subject: version for version in found}.values())
-    return [_version(version, call) for version in call.page(found)]
+        versions = list({version.subject: version for version in versions}.values())
+    return [_version(version, call) for version in call.page(versions)]
 
 
 def _by_id(registry: SchemaRegistry, call: RegistryCall) -> Any:
@@ -128,18 +128,18 @@ def _subjects(registry: SchemaRegistry, call: RegistryCall) -> Any:
     state = registry.state
     prefix = call.arguments.get("subjectPrefix", "")
     only = call.flag("deletedOnly", "deleted_only")
-    found = [
+    subjects = [
         subject
         for subject in sorted(state.subjects)
         if subject.startswith(prefix)
         and (not state.versions(subject) if only else state.versions(subject, deleted=call.flag("deleted")))
     ]
-    return call.page(found)
+    return call.page(subjects)
 
 
 def _look_up(registry: SchemaRegistry, call: RegistryCall) -> Any:
-    found = registry.look_up(call.subject, call.body, normalize=call.flag("normalize"), deleted=call.flag("deleted"))
-    return _version(found, call)
+    version = registry.look_up(call.subject, call.body, normalize=call.flag("normalize"), deleted=call.flag("deleted"))
+    return _version(version, call)
 
 
 def _delete_subject(registry: SchemaRegistry, call: RegistryCall) -> Any:
@@ -148,13 +148,13 @@ def _delete_subject(registry: SchemaRegistry, call: RegistryCall) -> Any:
 
 def _versions(registry: SchemaRegistry, call: RegistryCall) -> Any:
     only = call.flag("deletedOnly", "deleted_only")
-    found = registry.versions(call.subject, deleted=only or call.flag("deleted"))
-    return call.page([version.version for version in found if version.is_deleted or not only])
+    versions = registry.versions(call.subject, deleted=only or call.flag("deleted"))
+    return call.page([version.version for version in versions if version.is_deleted or not only])
 
 
 def _register(registry: SchemaRegistry, call: RegistryCall) -> Any:
-    found = registry.register(call.subject, call.body, normalize=call.flag("normalize"))
-    return _version(found, call)
+    version = registry.register(call.subject, call.body, normalize=call.flag("normalize"))
+    return _version(version, call)
 
 
 def _asked(registry: SchemaRegistry, call: RegistryCall) -> SchemaVersion:

@@ -95,39 +95,41 @@ class RegistryState:
     def apply(self, key: bytes, value: bytes | None) -> None:
         """Apply a record of the topic; other key types, such as ``NOOP``, are ignored."""
         name = json.loads(key)
-        given = None if value is None else json.loads(value)
+        document = None if value is None else json.loads(value)
         subject = name.get("subject")
         match name["keytype"]:
             case "SCHEMA":
-                self._set_version(subject, name["version"], given)
-            case "DELETE_SUBJECT" if given is not None:
+                self._set_version(subject, name["version"], document)
+            case "DELETE_SUBJECT" if document is not None:
                 versions = self.subjects.get(subject, {})
                 for number, version in versions.items():
-                    if number <= given["version"]:
+                    if number <= document["version"]:
                         versions[number] = evolve(version, is_deleted=True)
             case "CONFIG":
-                _set(self.configs, subject, given and {part: it for part, it in given.items() if part != "subject"})
+                _set(
+                    self.configs, subject, document and {part: it for part, it in document.items() if part != "subject"}
+                )
             case "MODE":
-                _set(self.modes, subject, given and given["mode"])
+                _set(self.modes, subject, document and document["mode"])
 
-    def _set_version(self, subject: str, number: int, given: Mapping[str, Any] | None) -> None:
+    def _set_version(self, subject: str, number: int, document: Mapping[str, Any] | None) -> None:
         versions = self.subjects.setdefault(subject, {})
-        if given is None:
+        if document is None:
             versions.pop(number, None)
             if not versions:
                 del self.subjects[subject]
             return
-        schema = Schema.parse(given)
-        schema_id = given["id"]
-        versions[number] = SchemaVersion(subject, number, schema_id, schema, bool(given.get("deleted")))
+        schema = Schema.parse(document)
+        schema_id = document["id"]
+        versions[number] = SchemaVersion(subject, number, schema_id, schema, bool(document.get("deleted")))
         self.schemas[schema_id] = schema
         self.ids.setdefault(schema.identity, schema_id)
         self.highest_id = max(self.highest_id, schema_id)
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[SchemaVersion]:
         """Return the versions of a subject in ascending order; with ``deleted``, soft-deleted ones too."""
-        found = self.subjects.get(subject, {})
-        return [found[number] for number in sorted(found) if deleted or not found[number].is_deleted]
+        versions = self.subjects.get(subject, {})
+        return [versions[number] for number in sorted(versions) if deleted or not versions[number].is_deleted]
 
     def all_versions(self, *, deleted: bool = False) -> list[SchemaVersion]:
         """Return the versions of all subjects, in the order of their names."""

@@ -36,9 +36,11 @@ class SchemaTopic:
 
     def since(self, offset: int) -> tuple[Sequence[Record], int]:
         """Return the records from an offset on, and the offset after them."""
-        found: list[Record] = []
+        records: list[Record] = []
         while blocks := self._broker.read(PARTITION, offset):
             for block in blocks:
-                found += [(key, value) for key, value in zip(block.keys, block.values, strict=True) if key is not None]
+                records += [
+                    (key, value) for key, value in zip(block.keys, block.values, strict=True) if key is not None
+                ]
             offset = blocks[-1].offsets[-1] + 1
-        return found, offset
+        return records, offset

@@ -41,23 +41,23 @@ class SchemaRegistry:
     @property
     def state(self) -> RegistryState:
         """The state as of the end of the log."""
-        found, self._position = self._log.since(self._position)
-        for key, value in found:
+        records, self._position = self._log.since(self._position)
+        for key, value in records:
             self._state.apply(key, value)
         return self._state
 
     # --- schemas and versions ---------------------------------------------------------------
 
-    def register(self, subject: str, given: Mapping[str, Any], *, normalize: bool) -> SchemaVersion:
+    def register(self, subject: str, document: Mapping[str, Any], *, normalize: bool) -> SchemaVersion:
         """Return the version of a subject with this schema, which is registered if there is none.
 
         Raises:
             RegistryError: the schema is invalid or incompatible, or the mode forbids it.
         """
-        schema = self._checked(given, normalize or bool(self._config(subject).get("normalize")))
-        found = self._find(subject, schema)
-        if found is not None:
-            return found
+        schema = self._checked(document, normalize or bool(self._config(subject).get("normalize")))
+        registered = self._find(subject, schema)
+        if registered is not None:
+            return registered
         state = self.state
         is_import = self._mode(subject) == "IMPORT"
         self._check_writable(subject)
@@ -71,37 +71,37 @@ class SchemaRegistry:
                     f"Schema being registered is incompatible with an earlier schema for subject "
                     f"{subject!r}, details: [{told}, {{compatibility: '{level}'}}]",
                 )
-        schema_id = self._new_id(schema, given, is_import=is_import)
+        schema_id = self._new_id(schema, document, is_import=is_import)
         highest = max(state.subjects.get(subject, {0: None}))
-        number = given.get("version") if is_import else None
+        number = document.get("version") if is_import else None
         version = SchemaVersion(subject, number or highest + 1, schema_id, schema)
         self._log.append(records.schema_record(version))
         return version
 
-    def _new_id(self, schema: Schema, given: Mapping[str, Any], *, is_import: bool) -> int:
+    def _new_id(self, schema: Schema, document: Mapping[str, Any], *, is_import: bool) -> int:
         state = self.state
-        asked = given.get("id") or -1
+        asked = document.get("id") or -1
         if not is_import:
             if asked > 0:
                 raise RegistryError(errors.NOT_PERMITTED, "a schema with an id needs the mode IMPORT")
             return state.ids.get(schema.identity) or state.highest_id + 1
-        known = state.schemas.get(asked)
-        if known is not None and known != schema:
+        existing = state.schemas.get(asked)
+        if existing is not None and existing != schema:
             raise RegistryError(errors.NOT_PERMITTED, f"id {asked} is that of another schema already")
         return int(asked) if asked > 0 else state.ids.get(schema.identity) or state.highest_id + 1
 
-    def look_up(self, subject: str, given: Mapping[str, Any], *, normalize: bool, deleted: bool) -> SchemaVersion:
+    def look_up(self, subject: str, document: Mapping[str, Any], *, normalize: bool, deleted: bool) -> SchemaVersion:
         """Return the version of a subject with this schema.
 
         Raises:
             RegistryError: there is no such subject or schema.
         """
         self.versions(subject, deleted=deleted)
-        schema = self._checked(given, normalize)
-        found = self._find(subject, schema, deleted=deleted)
-        if found is None:
+        schema = self._checked(document, normalize)
+        version = self._find(subject, schema, deleted=deleted)
+        if version is None:
             raise errors.no_schema()
-        return found
+        return version
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[SchemaVersion]:
         """Return the versions of a subject in order.
@@ -109,10 +109,10 @@ class SchemaRegistry:
         Raises:
             RegistryError: there is no such subject.
         """
-        found = self.state.versions(subject, deleted=deleted)
-        if not found:
+        versions = self.state.versions(subject, deleted=deleted)
+        if not versions:
             raise errors.no_subject(subject)
-        return found
+        return versions
 
     def version(self, subject: str, number: str, *, deleted: bool = False) -> SchemaVersion:
         """Return a version of a subject by its number or ``latest``.
@@ -128,9 +128,9 @@ class SchemaRegistry:
                 f"The specified version '{number}' is not a valid version id. Allowed values are between "
                 '[1, 2^31-1] and the string "latest"',
             )
-        for found in self.versions(subject, deleted=deleted):
-            if found.version == int(number):
-                return found
+        for candidate in self.versions(subject, deleted=deleted):
+            if candidate.version == int(number):
+                return candidate
         raise errors.no_version(number)
 
     def schema(self, schema_id: int) -> Schema:
@@ -139,20 +139,20 @@ class SchemaRegistry:
         Raises:
             RegistryError: there is no such schema.
         """
-        found = self.state.schemas.get(schema_id)
-        if found is None:
+        schema = self.state.schemas.get(schema_id)
+        if schema is None:
             raise RegistryError(errors.SCHEMA_NOT_FOUND, f"Schema {schema_id} not found")
-        return found
+        return schema
 
     def users(self, version: SchemaVersion) -> list[int]:
         """Return the IDs of the schemas that reference a version."""
-        found = [
+        ids = [
             other.id
             for other in self.state.all_versions()
             for reference in other.schema.references
             if (reference.subject, reference.version) == (version.subject, version.version)
         ]
-        return sorted(set(found))
+        return sorted(set(ids))
 
     def delete_subject(self, subject: str, *, permanent: bool) -> list[int]:
         """Delete the versions of a subject, and return their numbers; ``permanent`` also removes soft-deleted ones.
@@ -242,18 +242,18 @@ class SchemaRegistry:
             earlier = earlier[-1:]
         problems: list[str] = []
         for version in reversed(earlier):
-            found = differences(level, (schema, self._referenced(schema)), self._with_references(version.schema))
-            if found:
-                return [*found, f"{{oldSchemaVersion: {version.version}}}"]
+            differing = differences(level, (schema, self._referenced(schema)), self._with_references(version.schema))
+            if differing:
+                return [*differing, f"{{oldSchemaVersion: {version.version}}}"]
         return problems
 
-    def tested(self, subject: str, given: Mapping[str, Any], number: str | None, *, normalize: bool) -> list[str]:
+    def tested(self, subject: str, document: Mapping[str, Any], number: str | None, *, normalize: bool) -> list[str]:
         """Return why a schema is incompatible with a version, or with all that the level requires (None).
 
         Raises:
             RegistryError: the schema is invalid, or there is no such version.
         """
-        schema = self._checked(given, normalize)
+        schema = self._checked(document, normalize)
         if number is None:
             return self.incompatibilities(subject, schema)
         if number in LATEST and not self.state.versions(subject):
@@ -280,16 +280,16 @@ class SchemaRegistry:
             )
         return self._config(subject)
 
-    def set_config(self, subject: str | None, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    def set_config(self, subject: str | None, document: Mapping[str, Any]) -> Mapping[str, Any]:
         """Set the configuration of a subject, or the global one (None); omitted settings are unchanged.
 
         Raises:
             RegistryError: the compatibility level is unknown.
         """
         self._check_writable(subject)
-        changes = {name: value for name, value in given.items() if name != "compatibility" and value is not None}
-        if "compatibility" in given:
-            level = str(given["compatibility"]).upper()
+        changes = {name: value for name, value in document.items() if name != "compatibility" and value is not None}
+        if "compatibility" in document:
+            level = str(document["compatibility"]).upper()
             if level not in LEVELS:
                 raise RegistryError(
                     errors.INVALID_COMPATIBILITY,
@@ -297,7 +297,7 @@ class SchemaRegistry:
                 )
             changes["compatibilityLevel"] = level
         self._log.append(records.config_record(subject, {**self.state.configs.get(subject, {}), **changes}))
-        return given
+        return document
 
     def delete_config(self, subject: str | None) -> Mapping[str, Any]:
         """Delete the configuration of a subject, or reset the global one (None); return the previous configuration.
@@ -305,9 +305,9 @@ class SchemaRegistry:
         Raises:
             RegistryError: the subject has no configuration of its own.
         """
-        found = self.config(subject, defaults=False)
+        config = self.config(subject, defaults=False)
         self._log.append(records.config_record(subject, None))
-        return found
+        return config
 
     # --- modes ------------------------------------------------------------------------------
 
@@ -353,9 +353,9 @@ class SchemaRegistry:
         Raises:
             RegistryError: the subject has no mode of its own.
         """
-        found = self.mode(subject, defaults=False)
+        mode = self.mode(subject, defaults=False)
         self._log.append(records.mode_record(subject, None))
-        return found
+        return mode
 
     def _check_writable(self, subject: str | None) -> None:
         mode = self._mode(subject)
@@ -364,24 +364,24 @@ class SchemaRegistry:
 
     # --- parts ------------------------------------------------------------------------------
 
-    def _checked(self, given: Mapping[str, Any], normalize: bool) -> Schema:
+    def _checked(self, document: Mapping[str, Any], normalize: bool) -> Schema:
         """Return the schema of a request in canonical form; a request without a text names the schema by ``id``."""
-        if not given.get("schema") and given.get("id", -1) > 0:
-            return self.schema(given["id"])
-        schema = Schema.parse(given).canonical(normalized=normalize)
+        if not document.get("schema") and document.get("id", -1) > 0:
+            return self.schema(document["id"])
+        schema = Schema.parse(document).canonical(normalized=normalize)
         check(schema, self._referenced(schema))
         return schema
 
     def _find(self, subject: str, schema: Schema, *, deleted: bool = False) -> SchemaVersion | None:
-        found = [it for it in self.state.versions(subject, deleted=deleted) if it.schema == schema]
-        return found[-1] if found else None
+        versions = [it for it in self.state.versions(subject, deleted=deleted) if it.schema == schema]
+        return versions[-1] if versions else None
 
     def _with_references(self, schema: Schema) -> tuple[Schema, dict[str, Schema]]:
         return schema, self._referenced(schema)
 
     def _referenced(self, schema: Schema) -> dict[str, Schema]:
         """Return the schemas that a schema references, directly or indirectly, by name, in dependency order."""
-        found: dict[str, Schema] = {}
+        schemas: dict[str, Schema] = {}
         for reference in schema.references:
             try:
                 version = self.version(reference.subject, str(reference.version), deleted=True)
@@ -390,6 +390,6 @@ class SchemaRegistry:
                     f"reference {reference.name!r} to version {reference.version} of subject "
                     f"{reference.subject!r}: {error}"
                 ) from error
-            found |= self._referenced(version.schema)
-            found[reference.name] = version.schema
-        return found
+            schemas |= self._referenced(version.schema)
+            schemas[reference.name] = version.schema
+        return schemas

@@ -126,10 +126,10 @@ class _Scram:
         assert keys is not None
         message = f"{self._first},{self._answer},{unproved}".encode()
         signature = hmac.digest(keys.stored_key, message, hash_name)
-        given = b64decode(proof, validate=True)
-        if len(given) != len(signature):
+        client_proof = b64decode(proof, validate=True)
+        if len(client_proof) != len(signature):
             raise AuthenticationFailed("name or password is wrong")
-        client_key = bytes(left ^ right for left, right in zip(given, signature, strict=True))
+        client_key = bytes(left ^ right for left, right in zip(client_proof, signature, strict=True))
         if not hmac.compare_digest(hashlib.new(hash_name, client_key).digest(), keys.stored_key):
             raise AuthenticationFailed("name or password is wrong")
         self.is_done = True
@@ -152,11 +152,11 @@ class _Bearer:
             header, *parts = token.decode().split("\x01")
         except ValueError as error:
             raise AuthenticationFailed("no OAUTHBEARER token: it is not UTF-8") from error
-        found = next((part.removeprefix(_BEARER) for part in parts if part.startswith(_BEARER)), None)
-        if not header.startswith("n,") or found is None:
+        bearer = next((part.removeprefix(_BEARER) for part in parts if part.startswith(_BEARER)), None)
+        if not header.startswith("n,") or bearer is None:
             raise AuthenticationFailed("no OAUTHBEARER token: expected 'n,,' and 'auth=Bearer TOKEN'")
         try:
-            user = self.check(found)
+            user = self.check(bearer)
         except ValueError as error:
             self._reason = f"the token is not accepted: {error}"
             return json.dumps({"status": "invalid_token"}).encode()

@@ -103,8 +103,8 @@ class ClientConnection(asyncio.Protocol):
             self._transport.abort()
             return
         local = transport.get_extra_info("sockname")
-        found = self._listener.advertised(Address(local[0], local[1]))
-        self._serving = Serving(self._driver.cluster_id, {self._driver.node_id: found}, self._driver.node_id)
+        address = self._listener.advertised(Address(local[0], local[1]))
+        self._serving = Serving(self._driver.cluster_id, {self._driver.node_id: address}, self._driver.node_id)
 
     def data_received(self, data: bytes) -> None:
         """Split received bytes into frames, and handle requests, up to a limit per event loop iteration."""

@@ -118,12 +118,12 @@ class Users:
     def has(self, name: str, password: str) -> bool:
         """Whether a user has this password; the check takes the same time for unknown users."""
         if not self.keys:
-            known = self.passwords.get(name)
-            return hmac.compare_digest((known or "").encode(), password.encode()) and known is not None
+            expected = self.passwords.get(name)
+            return hmac.compare_digest((expected or "").encode(), password.encode()) and expected is not None
         mechanism = next((one for one in SCRAM_HASHES if (one, name) in self.keys), _USUAL_MECHANISM)
         keys = self.scram(name, mechanism)
-        given = ScramKeys.of(password, mechanism, keys.salt, keys.iterations)
-        return hmac.compare_digest(given.stored_key, keys.stored_key)
+        derived = ScramKeys.of(password, mechanism, keys.salt, keys.iterations)
+        return hmac.compare_digest(derived.stored_key, keys.stored_key)
 
     def scram(self, name: str, mechanism: str) -> ScramKeys:
         """Return the SCRAM credentials of a user for a mechanism.
@@ -131,9 +131,9 @@ class Users:
         For an unknown user, the keys are random.  The salt and the iteration count are plausible and always the same
         for a name, so that clients cannot find out which users exist.
         """
-        found = self.keys.get((mechanism, name)) or self._derived.get((mechanism, name))
-        if found is not None:
-            return found
+        stored = self.keys.get((mechanism, name)) or self._derived.get((mechanism, name))
+        if stored is not None:
+            return stored
         password = self.passwords.get(name)
         if password is not None:
             keys = self._derived[mechanism, name] = ScramKeys.of(password, mechanism, self._salt(name, mechanism))

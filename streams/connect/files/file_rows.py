@@ -50,9 +50,9 @@ def check_settings(source: str, interval_ms: int, **reactions: str) -> None:
         ConfigError: the pause is less than 1 ms, or a reaction is neither "fail" nor "continue".
     """
     check_pause(source, "interval_ms", interval_ms)
-    for name, given in reactions.items():
-        if given not in ("fail", "continue"):
-            raise ConfigError(f"{source}: {name} is 'fail' or 'continue', not {given!r}")
+    for name, reaction in reactions.items():
+        if reaction not in ("fail", "continue"):
+            raise ConfigError(f"{source}: {name} is 'fail' or 'continue', not {reaction!r}")
 
 
 def check_pause(source: str, name: str, pause_ms: int, *, least_ms: int = 1) -> None:
@@ -90,8 +90,8 @@ class FileRows:
         """
         source = evolve(reader.source, lines=[lines])
         some = evolve(reader, source=source, part=Part(first_line=first_line))
-        found = [self.block(records, partition, position) for records in some.records(_ANY_PARTITION)]
-        return found or [SourceBlock(partition, position, [], [])]
+        blocks = [self.block(records, partition, position) for records in some.records(_ANY_PARTITION)]
+        return blocks or [SourceBlock(partition, position, [], [])]
 
     def batches(self, reader: FileInput, skip_rows: int) -> Any:
         """Yield the rows after the first ``skip_rows`` as ``Records``.
@@ -107,21 +107,21 @@ class FileRows:
         values = as_list(records.values)
         times = records.timestamps
         headers = records.headers if any(records.headers or ()) else None
-        bad = {index for index, found in enumerate(headers or ()) if any(name == ROW_HEADER for name, _ in found)}
+        bad = {index for index, row in enumerate(headers or ()) if any(name == ROW_HEADER for name, _ in row)}
         if not bad:
             return SourceBlock(partition, position, keys, values, times, headers, is_serialized=True)
         assert headers is not None, "bad rows have a header"
         for index in sorted(bad):
             message = next(value for name, value in headers[index] if name == ROW_HEADER)
             log.warning("%s; the row is left out", (message or b"").decode())
-        kept = [index for index in range(len(keys)) if index not in bad]
+        good = [index for index in range(len(keys)) if index not in bad]
         return SourceBlock(
             partition,
             position,
-            [keys[index] for index in kept],
-            [values[index] for index in kept],
-            [times[index] for index in kept],
-            [headers[index] for index in kept],
+            [keys[index] for index in good],
+            [values[index] for index in good],
+            [times[index] for index in good],
+            [headers[index] for index in good],
             is_serialized=True,
             skipped=len(bad),
         )

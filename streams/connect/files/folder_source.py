@@ -206,19 +206,19 @@ class FolderSource:
         """
         if self._error is not None:
             raise self._error
-        found: list[SourceBlock[Any, Any]] = []
+        blocks: list[SourceBlock[Any, Any]] = []
         try:
             if not self._queue:
-                found += self._look()
-            while sum(map(len, found)) < _BATCH and (block := self._next()) is not None:
-                found.append(block)
+                blocks += self._look()
+            while sum(map(len, blocks)) < _BATCH and (block := self._next()) is not None:
+                blocks.append(block)
         except Exception as error:
-            if not found:
+            if not blocks:
                 raise
             self._error = error
-        if not found:
+        if not blocks:
             self._stop.wait(min(timeout_ms, self._interval_ms))
-        return found
+        return blocks
 
     def committed(self, positions: Mapping[str, Position]) -> None:
         """Do nothing: files stay where they are."""
@@ -325,8 +325,8 @@ class FolderSource:
                 f"{message}; give what is new in a file of another name, or leave it out with changed_files='continue'"
             )
         log.warning("%s; what has changed is left out", message)
-        known = self._read[name] = _Progress(version, progress.rows, is_whole=True)
-        return SourceBlock(name, known.position, [], [], skipped=1)
+        skipped = self._read[name] = _Progress(version, progress.rows, is_whole=True)
+        return SourceBlock(name, skipped.position, [], [], skipped=1)
 
     # --- rows -------------------------------------------------------------------------
 

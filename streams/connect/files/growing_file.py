@@ -172,17 +172,17 @@ def _is_quoted(line: bytes, is_quoted: bool) -> bool:
         is_quoted = True
         at = 1
     while True:
-        found = line.find(_QUOTE if is_quoted else b',"', at)
-        if found < 0:
+        quote = line.find(_QUOTE if is_quoted else b',"', at)
+        if quote < 0:
             return is_quoted
         if not is_quoted:
             is_quoted = True
-            at = found + 2
-        elif line.startswith(b'""', found):
-            at = found + 2
+            at = quote + 2
+        elif line.startswith(b'""', quote):
+            at = quote + 2
         else:
             is_quoted = False
-            at = found + 1
+            at = quote + 1
 
 
 def file_of_inode(folder: Path, inode: int) -> Iterator[Path]:
@@ -193,14 +193,14 @@ def file_of_inode(folder: Path, inode: int) -> Iterator[Path]:
 
 def rotated(path: Path) -> list[Path]:
     """Return what rotation has left of a file, such as ``app.log.1``, uncompressed, the oldest first."""
-    found = []
+    files = []
     with os.scandir(path.parent) as entries:
         for entry in entries:
             end = entry.name.removeprefix(path.name)
             is_rotated = end != entry.name and _ROTATED.fullmatch(end) is not None
             if (is_rotated or _is_dated(path, entry.name)) and entry.is_file():
-                found.append((entry.stat().st_mtime_ns, entry.name))
-    return [path.parent / name for _, name in sorted(found)]
+                files.append((entry.stat().st_mtime_ns, entry.name))
+    return [path.parent / name for _, name in sorted(files)]
 
 
 def _is_dated(path: Path, name: str) -> bool:

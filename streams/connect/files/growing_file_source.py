@@ -54,20 +54,20 @@ class GrowingFileSource:
         self._name = f"GrowingFileSource({path!r})"
         self._path = Path(path)
         try:
-            found = named_kind(file_format, path) or kind_of(path)
+            file_kind = named_kind(file_format, path) or kind_of(path)
         except ConfigError as error:
             raise ConfigError(f"{self._name}: {error}") from None
-        if found is None:
+        if file_kind is None:
             raise ConfigError(f"{self._name}: the suffix names no kind of file: rename it, or give file_format=")
-        if found.is_gzip or not (found.kind.is_lines or found.kind is Kind.CSV):
+        if file_kind.is_gzip or not (file_kind.kind.is_lines or file_kind.kind is Kind.CSV):
             kinds = listed(tuple(kind for kind in Kind if kind is not Kind.PARQUET))
             raise ConfigError(f"{self._name}: only files of lines can grow: {kinds}; FolderSource reads whole files")
         check_settings(self._name, interval_ms, bad_rows=bad_rows, lost_lines=lost_lines)
-        self._kind = found
+        self._kind = file_kind
         self._bad_rows = bad_rows
         self._lost_lines = lost_lines
         self._interval_ms = interval_ms
-        self._is_csv = found.kind is Kind.CSV
+        self._is_csv = file_kind.kind is Kind.CSV
         self._rows: FileRows | None = None
         self._reader: FileInput | None = None
         self._file: GrowingFile | None = None
@@ -99,10 +99,10 @@ class GrowingFileSource:
             ConnectError: the rest of the file cannot be found, and ``lost_lines`` is "fail".
             InputError: a row is bad, and ``bad_rows`` is "fail".
         """
-        found = self._opened() if self._file is None else self._next(self._file)
-        if not found:
+        blocks = self._opened() if self._file is None else self._next(self._file)
+        if not blocks:
             self._stop.wait(min(timeout_ms, self._interval_ms))
-        return found
+        return blocks
 
     def committed(self, positions: Mapping[str, Position]) -> None:
         """Do nothing: the file stays as it is."""
@@ -155,8 +155,8 @@ class GrowingFileSource:
         if position["offset"]:
             # The same beginning in another file is a copy, unless the file itself is still there.
             paths = chain(paths, [self._path], reversed(rotated(self._path)))
-        found = (GrowingFile.resume(path, position, is_csv=self._is_csv) for path in paths)
-        return next((file for file in found if file is not None), None)
+        files = (GrowingFile.resume(path, position, is_csv=self._is_csv) for path in paths)
+        return next((file for file in files if file is not None), None)
 
     def _next(self, file: GrowingFile) -> list[SourceBlock[Any, Any]]:
         """Return the next rows of the open file, or go on with its successor."""
@@ -189,11 +189,11 @@ class GrowingFileSource:
 
     def _has_successor(self, file: GrowingFile) -> bool:
         try:
-            found = os.stat(self._path)
+            status = os.stat(self._path)
         except FileNotFoundError:
             return False
         # An empty file is one to which the writer has not gone on yet.
-        return found.st_ino != file.inode and found.st_size > 0
+        return status.st_ino != file.inode and status.st_size > 0
 
     def _successor(self, file: GrowingFile) -> list[SourceBlock[Any, Any]]:
         """Open the file that was written after this one: the next that was rotated, or that of the name."""
@@ -201,15 +201,15 @@ class GrowingFileSource:
         others = [(path, path.stat()) for path in rotated(self._path)]
         later = [path for path, stat in others if stat.st_mtime_ns > file.modified_ns and stat.st_ino not in inodes]
         path = later[0] if later else self._path
-        found = GrowingFile.begin(path, is_csv=self._is_csv)
-        if found is None:  # It was rotated at this moment.
+        successor = GrowingFile.begin(path, is_csv=self._is_csv)
+        if successor is None:  # It was rotated at this moment.
             return []
         log.info("%r: goes on in %s after line %d of the file before it", self, path, file.line - 1)
         file.close()
-        self._file = found
-        self._position = found.position
+        self._file = successor
+        self._position = successor.position
         # Its first lines at once: of a file of which nothing was read, nothing shows that it was replaced.
-        return [SourceBlock(str(self._path), found.position, [], []), *self._next(found)]
+        return [SourceBlock(str(self._path), successor.position, [], []), *self._next(successor)]
 
     def _replaced(self, file: GrowingFile) -> list[SourceBlock[Any, Any]]:
         """The file was truncated or written over: go on in the copy that rotation has made before, or begin again."""

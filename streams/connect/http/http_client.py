@@ -38,10 +38,10 @@ def url_of(httpx: Any, url: str, who: str) -> Any:
         ConfigError: it is not one of HTTP with a host.
     """
     try:
-        found = httpx.URL(url)
+        parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
         raise ConfigError(f"{who}: {error}") from None
-    if found.scheme not in ("http", "https") or not found.host:
+    if parsed.scheme not in ("http", "https") or not parsed.host:
         # A query can have a token.
         raise ConfigError(f"{who}(url={url.partition('?')[0]!r}): the URL begins with http:// or https:// and a host")
-    return found
+    return parsed

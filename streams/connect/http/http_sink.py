@@ -167,11 +167,11 @@ def json_body(block: SinkBlock[Any, Any]) -> bytes:
             at,
             key,
             value,
-            b',"headers":[%b]' % b",".join(b"[%b,%b]" % (plain(name.encode()), plain(data)) for name, data in found)
-            if found
+            b',"headers":[%b]' % b",".join(b"[%b,%b]" % (plain(name.encode()), plain(data)) for name, data in pairs)
+            if pairs
             else b"",
         )
-        for offset, at, key, value, found in zip(block.offsets, block.timestamps_ms, keys, values, headers, strict=True)
+        for offset, at, key, value, pairs in zip(block.offsets, block.timestamps_ms, keys, values, headers, strict=True)
     ]
     # The names of topics have no characters that JSON escapes.
     start = f'{{"topic":"{topic.name}","partition":{block.partition},"records":['.encode()

@@ -267,20 +267,20 @@ class HttpSource:
 
     def _last_of(self, items: Sequence[bytes]) -> Any:
         first = value_at(items[0], self.last)
-        found = value_at(items[-1], self.last)
+        last = value_at(items[-1], self.last)
         before = self._position.get("last")
-        if not isinstance(found, str | int):
-            raise DocumentError(f"item {len(items) - 1}: field {self.last!r} is {found!r:.50}, not a text or a number")
-        if found == before:
+        if not isinstance(last, str | int):
+            raise DocumentError(f"item {len(items) - 1}: field {self.last!r} is {last!r:.50}, not a text or a number")
+        if last == before:
             raise DocumentError(
-                f"ends with {self.last}={found!r} again: the server does not heed the parameter {self.last_param!r}"
+                f"ends with {self.last}={last!r} again: the server does not heed the parameter {self.last_param!r}"
             )
-        if first == before or _is_back(before, first, found):
+        if first == before or _is_back(before, first, last):
             raise DocumentError(
-                f"has items from {self.last}={first!r} to {found!r} after {self.last_param}={before!r}: they would be "
+                f"has items from {self.last}={first!r} to {last!r} after {self.last_param}={before!r}: they would be "
                 "written twice; let the server send only items after the last one, in its order"
             )
-        return found
+        return last
 
     def _page_position(self, body: bytes, count: int, position: dict[str, Any]) -> tuple[int, bool]:
         """Note the next page, or how much of this one is written; return how much was, and whether it is the last."""
@@ -309,13 +309,13 @@ def _is_back(before: Any, first: Any, last: Any) -> bool:
 
 def _version(answer: "Response", body: bytes) -> dict[str, str]:
     """Return what tells this version of a document from the next one."""
-    found = {
+    version = {
         name: answer.headers[header]
         for name, header in (("etag", "etag"), ("modified", "last-modified"))
         if header in answer.headers
     }
     # Last-Modified has seconds only, and not every server heeds If-Modified-Since.
-    return found if "etag" in found else {**found, "digest": hashlib.sha256(body).hexdigest()}
+    return version if "etag" in version else {**version, "digest": hashlib.sha256(body).hexdigest()}
 
 
 def pause_ms_of(text: str, now_ms: int) -> int:

@@ -32,10 +32,10 @@ def part_at(document: bytes, path: str) -> bytes | None:
     Raises:
         DocumentError: the document is not JSON, or something on the way has no fields.
     """
-    found = document
+    part = document
     for number, name in enumerate(path.split(".") if path else ()):
         try:
-            fields = _fields(found)
+            fields = _fields(part)
         except msgspec.ValidationError:
             place = ".".join(path.split(".")[:number])
             what = f"field {place!r}" if place else "the document"
@@ -44,8 +44,8 @@ def part_at(document: bytes, path: str) -> bytes | None:
             raise DocumentError(f"is not JSON: {error}") from None
         if name not in fields or bytes(fields[name]) == b"null":
             return None
-        found = bytes(fields[name])
-    return found
+        part = bytes(fields[name])
+    return part
 
 
 def items_at(document: bytes, path: str) -> list[bytes]:
@@ -54,12 +54,12 @@ def items_at(document: bytes, path: str) -> list[bytes]:
     Raises:
         DocumentError: there is no list.
     """
-    found = part_at(document, path)
+    part = part_at(document, path)
     what = f"field {path!r}" if path else "the document"
-    if found is None:
+    if part is None:
         raise DocumentError(f"{what} is missing; it should be a list")
     try:
-        return [bytes(item) for item in _items(found)]
+        return [bytes(item) for item in _items(part)]
     except msgspec.ValidationError:
         raise DocumentError(f"{what} is not a list") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -72,9 +72,9 @@ def value_at(document: bytes, path: str) -> Any:
     Raises:
         DocumentError: the document is not JSON, or something on the way has no fields.
     """
-    found = part_at(document, path)
+    part = part_at(document, path)
     try:
-        return None if found is None else msgspec.json.decode(found)
+        return None if part is None else msgspec.json.decode(part)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise DocumentError(f"is not JSON: {error}") from None
 

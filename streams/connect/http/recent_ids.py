@@ -34,7 +34,7 @@ class RecentIds:
         self._count = 0
         for name, position in sorted(positions.items(), key=lambda item: int(item[1]["at_ms"])):
             self._add(name, position)
-        return [found for _, ids in self._entries.values() for found in ids]
+        return [stored for _, ids in self._entries.values() for stored in ids]
 
     def entry(self, ids: Iterable[str], now_ms: int) -> tuple[str, Position]:
         """Return name and content of the entry for the ids of a transaction."""

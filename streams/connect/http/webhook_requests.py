@@ -63,8 +63,8 @@ class Checks:
         Raises:
             RequestRefusal: the sender may not send.
         """
-        kind, _, given = headers.get("authorization", "").partition(" ")
-        if self.token and not (kind.lower() == "bearer" and _are_equal(given.strip(), self.token)):
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        if self.token and not (kind.lower() == "bearer" and _are_equal(token.strip(), self.token)):
             raise RequestRefusal(401, "give the token of this source: Authorization: Bearer TOKEN")
         if not self.token and not self.secret and "origin" in headers:
             # Any page in a browser on this machine can send requests to a loopback address.
@@ -87,9 +87,9 @@ class Checks:
             )
 
 
-def _are_equal(given: str, expected: str) -> bool:
+def _are_equal(actual: str, expected: str) -> bool:
     """Compare in constant time."""
-    return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), expected.encode())
+    return hmac.compare_digest(actual.encode("utf-8", "surrogateescape"), expected.encode())
 
 
 @frozen(eq=False)
@@ -106,8 +106,8 @@ class RequestReader:
 
     def id_of(self, headers: Mapping[str, str]) -> str | None:
         """Return the id of a request in a short form; None if it has none."""
-        found = headers.get(self.id_header.lower(), "")
-        return digest(found) if found else None
+        request_id = headers.get(self.id_header.lower(), "")
+        return digest(request_id) if request_id else None
 
     def post(self, headers: Mapping[str, str], body: bytes, request_id: str | None) -> Post:
         """Return the records of a request.
@@ -123,12 +123,12 @@ class RequestReader:
             items = items_at(body, "" if self.items == _WHOLE else self.items) if self.items else [body]
         except DocumentError as error:
             raise RequestRefusal(422, f"the body: {error}") from None
-        made = [self._record(number, item, key) for number, item in enumerate(items)]
+        records = [self._record(number, item, key) for number, item in enumerate(items)]
         now_ms = self.clock.now_ms()
         return Post(
-            [key for key, _, _ in made],
-            [value for _, value, _ in made],
-            [now_ms if time_ms is None else time_ms for _, _, time_ms in made],
+            [key for key, _, _ in records],
+            [value for _, value, _ in records],
+            [now_ms if time_ms is None else time_ms for _, _, time_ms in records],
             tuple((name, headers[name.lower()].encode()) for name in self.headers if name.lower() in headers),
             len(body),
             request_id,

@@ -65,9 +65,9 @@ class DeltaSink:
             if error.__cause__ is not None and self.is_retriable(error):
                 raise
             raise ConfigError(f"{self!r}: {error}") from error
-        found = self._found(partitions)
-        self._stored = {partition: found.get(partition) for partition in partitions}
-        return found
+        positions = self._found(partitions)
+        self._stored = {partition: positions.get(partition) for partition in partitions}
+        return positions
 
     def write(self, block: SinkBlock[Any, Any]) -> None:
         """Buffer a block until the next commit."""
@@ -126,8 +126,8 @@ class DeltaSink:
         return f"streams/{self._connector}/{self._rows.topic.name}/{partition}"
 
     def _found(self, partitions: Sequence[int]) -> dict[int, int]:
-        found = {partition: self._table.transaction_version(self._app_id(partition)) for partition in partitions}
-        return {partition: int(at) for partition, at in found.items() if at is not None}
+        versions = {partition: self._table.transaction_version(self._app_id(partition)) for partition in partitions}
+        return {partition: int(at) for partition, at in versions.items() if at is not None}
 
     def _check(self, moved: Mapping[int, int]) -> None:
         """Read the newest version of the table, and check the positions of the partitions in the commit.

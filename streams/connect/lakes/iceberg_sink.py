@@ -72,10 +72,10 @@ class IcebergSink:
             if error.__cause__ is not None and self.is_retriable(error):
                 raise
             raise ConfigError(str(error)) from error
-        known = self._positions(table)
-        found = {partition: known[partition] for partition in partitions if partition in known}
-        self._stored = {partition: found.get(partition) for partition in partitions}
-        return found
+        stored = self._positions(table)
+        positions = {partition: stored[partition] for partition in partitions if partition in stored}
+        self._stored = {partition: positions.get(partition) for partition in partitions}
+        return positions
 
     def write(self, block: SinkBlock[Any, Any]) -> None:
         """Buffer a block until the next commit."""
@@ -96,8 +96,8 @@ class IcebergSink:
         assert self._rows is not None, "open comes first"
         moved = {block.partition: block.next_offset for block in self._blocks}
         rows = pa.Table.from_batches(map(self._rows.batch, self._blocks), self._rows.schema)
-        table, known = self._checked(moved)
-        positions = json.dumps({str(partition): at for partition, at in sorted((known | moved).items())})
+        table, stored = self._checked(moved)
+        positions = json.dumps({str(partition): at for partition, at in sorted((stored | moved).items())})
         try:
             with without_commit_retries(table).transaction() as change:
                 change.append(rows, snapshot_properties={self._property: positions})
@@ -146,17 +146,17 @@ class IcebergSink:
             SinkFencedError: another worker has changed a stored position.
         """
         table = self._catalog.load_table(self._within)
-        known = self._positions(table)
-        check_positions(repr(self), self._property, self._stored, known, list(moved))
-        return table, known
+        stored = self._positions(table)
+        check_positions(repr(self), self._property, self._stored, stored, list(moved))
+        return table, stored
 
     def _positions(self, table: Any) -> dict[int, int]:
         """Return the positions in the newest snapshot that contains them; a snapshot has those of all partitions."""
         snapshot = table.current_snapshot()
         while snapshot is not None:
-            found = snapshot.summary and snapshot.summary.additional_properties.get(self._property)
-            if found is not None:
-                return _read(found)
+            text = snapshot.summary and snapshot.summary.additional_properties.get(self._property)
+            if text is not None:
+                return _read(text)
             parent = snapshot.parent_snapshot_id
             before = None if parent is None else table.snapshot_by_id(parent)
             if before is None and (snapshot.sequence_number or 0) > 1:  # Those before it have expired.

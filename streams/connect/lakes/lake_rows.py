@@ -97,7 +97,7 @@ def names_of(partition_by: str | Sequence[str]) -> list[str]:
 
 
 def check_positions(
-    sink: str, where: str, expected: Mapping[int, int | None], found: Mapping[int, int], partitions: Sequence[int]
+    sink: str, where: str, expected: Mapping[int, int | None], stored: Mapping[int, int], partitions: Sequence[int]
 ) -> None:
     """Check that the stored position of each partition is the one from which the sink started.
 
@@ -105,8 +105,8 @@ def check_positions(
         SinkFencedError: another worker has changed a stored position.
     """
     for partition in partitions:
-        if found.get(partition) != expected[partition]:
+        if stored.get(partition) != expected[partition]:
             raise SinkFencedError(
-                f"{sink}: the position of {where}-{partition} is {found.get(partition)}, no longer "
+                f"{sink}: the position of {where}-{partition} is {stored.get(partition)}, no longer "
                 f"{expected[partition]}: another worker has written there"
             )

@@ -74,10 +74,10 @@ class Folder:
 
         if system is None:
             try:
-                found, path = file_system(folder)
+                system_, path = file_system(folder)
             except FileSystemError as error:
                 raise ConfigError(str(error)) from error
-            return cls(found, os.path.abspath(path) if found.type_name == "local" else path.rstrip("/"))
+            return cls(system_, os.path.abspath(path) if system_.type_name == "local" else path.rstrip("/"))
         if isinstance(system, FileSystem):
             return cls(system, folder.rstrip("/"))
         if not hasattr(system, "protocol"):
@@ -94,9 +94,9 @@ class Folder:
         from pyarrow.fs import FileSelector
 
         base = f"{self.path}/{path}"
-        found = self.system.get_file_info(FileSelector(base, recursive=recursive, allow_not_found=True))
+        entries = self.system.get_file_info(FileSelector(base, recursive=recursive, allow_not_found=True))
         # Stores differ in whether a path begins with a slash.
-        return [info.path.lstrip("/").removeprefix(f"{base}/".lstrip("/")) for info in found]
+        return [info.path.lstrip("/").removeprefix(f"{base}/".lstrip("/")) for info in entries]
 
     def read(self, path: str) -> bytes:
         """Return the bytes of a file."""
@@ -146,8 +146,8 @@ class ParquetManifest:
 
     def positions(self) -> dict[int, int]:
         """Return the offset after the last record of each partition."""
-        found = {partition: max(entries).next_offset for partition, entries in self._entries().items()}
-        return dict(sorted(found.items()))
+        positions = {partition: max(entries).next_offset for partition, entries in self._entries().items()}
+        return dict(sorted(positions.items()))
 
     def files(self, after: Mapping[int, int] | None = None) -> list[ManifestFile]:
         """Return all files, or those with records at or after the offsets ``after``, which are by partition.
@@ -166,14 +166,14 @@ class ParquetManifest:
         import pyarrow.compute as pc
         import pyarrow.parquet as pq
 
-        found = []
+        tables = []
         for file in self._files(after or {}):
             with self._folder.system.open_input_file(f"{self._folder.path}/{file.path}") as stream:
                 rows = pq.read_table(stream)
-            found.append(rows.filter(pc.greater_equal(rows.column("offset"), file.from_offset)))
-        if not found:
+            tables.append(rows.filter(pc.greater_equal(rows.column("offset"), file.from_offset)))
+        if not tables:
             raise ConnectError(f"{self!r}: has no files")
-        rows = pa.concat_tables(found)
+        rows = pa.concat_tables(tables)
         return rows if columns is None else rows.select(list(columns))
 
     def _files(self, after: Mapping[int, int]) -> Iterator[ManifestFile]:
@@ -189,11 +189,11 @@ class ParquetManifest:
                 covered = entry.next_offset
 
     def _entries(self) -> dict[int, list[Entry]]:
-        found: dict[int, list[Entry]] = {}
+        entries: dict[int, list[Entry]] = {}
         for path in self._folder.names(self._root, recursive=True):
             if path.endswith(".json"):
-                found.setdefault(int(path.partition("/")[0]), []).append(Entry.of(path))
-        return found
+                entries.setdefault(int(path.partition("/")[0]), []).append(Entry.of(path))
+        return entries
 
 
 @frozen(eq=False)
@@ -220,8 +220,8 @@ class ManifestWriter:
 
     def found(self, partition: int) -> int | None:
         """Read the position of a partition from the file system and return it; None if the partition has no entry."""
-        known = self._last[partition]
-        number = -1 if known is None else known.number
+        last = self._last[partition]
+        number = -1 if last is None else last.number
         # Whoever has written more has written the entry after the last one.
         groups = sorted({max(number, 0) // _GROUP, (number + 1) // _GROUP})
         entry = self._newest(partition, [f"{group:08d}" for group in groups])

@@ -117,8 +117,8 @@ class ParquetSink:
             return
         partitions = sorted({written.partition for written in self._waiting})
         expected = {partition: self._manifest.position(partition) for partition in partitions}
-        found = {partition: at for partition in partitions if (at := self._manifest.found(partition)) is not None}
-        check_positions(repr(self), "the manifest", expected, found, partitions)
+        stored = {partition: at for partition in partitions if (at := self._manifest.found(partition)) is not None}
+        check_positions(repr(self), "the manifest", expected, stored, partitions)
         # From here on an entry may be there, though its writing fails, so abort must not delete its files.
         waiting = self._waiting
         self._waiting = []

@@ -45,7 +45,7 @@ class PostgresClient:
             ConfigError: the connection string cannot be parsed, or the server does not let the user in.
         """
         try:
-            made: Connection[Any] = self.psycopg.connect(
+            connection: Connection[Any] = self.psycopg.connect(
                 self.dsn, autocommit=True, application_name=f"streams {connector}", **options
             )
         except self.psycopg.ProgrammingError as error:  # The connection string cannot be parsed.
@@ -54,7 +54,7 @@ class PostgresClient:
             if "authentication failed" in str(error) or "does not exist" in str(error):
                 raise ConfigError(f"{self.owner}: {server_message(error)}") from None
             raise
-        return made
+        return connection
 
     def is_retriable(self, error: Exception) -> bool:
         """Whether an error concerns the connection, a lock, or the server's resources."""

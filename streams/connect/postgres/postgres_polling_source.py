@@ -247,14 +247,14 @@ class PostgresPollingSource:
     def _next_bound(self, connection: "Connection[Any]") -> _Bound | None:
         """Return the last values that are visible, if they are new, and the transactions that run after that."""
         text = "SELECT {texts} FROM {table} AS t WHERE TRUE"
-        given = list[Any]()
+        parameters = list[Any]()
         if self._at is not None:
             text += " AND ({order}) > ({values})"
-            given += self._at
+            parameters += self._at
         if self._updated_at:
             text += " AND {updated_at} <= clock_timestamp() - %s * interval '1 ms'"
-            given.append(self._delay_ms)
-        row = connection.execute(self._query(text + " ORDER BY {last} LIMIT 1"), given).fetchone()
+            parameters.append(self._delay_ms)
+        row = connection.execute(self._query(text + " ORDER BY {last} LIMIT 1"), parameters).fetchone()
         if row is None:
             return None
         running = {name for (name,) in connection.execute(_RUNNING)}
@@ -276,18 +276,18 @@ class PostgresPollingSource:
 
     def _rows(self, connection: "Connection[Any]", bound: _Bound) -> list[tuple[Any, ...]]:
         text = "SELECT {texts}, {columns} FROM {table} AS t WHERE ({order}) <= ({values})"
-        given = list[Any](bound.values)
+        parameters = list[Any](bound.values)
         if self._at is not None:
             text += " AND ({order}) > ({values})"
-            given += self._at
+            parameters += self._at
         query = self._query(text + " ORDER BY {order} LIMIT %s")
-        return connection.execute(query, [*given, self._batch]).fetchall()
+        return connection.execute(query, [*parameters, self._batch]).fetchall()
 
-    def _block(self, found: Sequence[tuple[Any, ...]]) -> SourceBlock[Any, Any]:
+    def _block(self, fetched: Sequence[tuple[Any, ...]]) -> SourceBlock[Any, Any]:
         table = self._table
         width = len(self._order)
-        self._at = tuple(found[-1][:width])
-        rows = [dict(zip(table.columns, row[width:], strict=True)) for row in found]
+        self._at = tuple(fetched[-1][:width])
+        rows = [dict(zip(table.columns, row[width:], strict=True)) for row in fetched]
         return SourceBlock(
             table.name,
             dict(zip(self._order, self._at, strict=True)),

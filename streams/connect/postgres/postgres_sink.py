@@ -122,9 +122,9 @@ class PostgresSink:
                 self._create_table(cursor)
             self._check_table(cursor)
             self._create_stages(cursor)
-            found = self._found(cursor, partitions)
-        self._stored = {partition: found.get(partition) for partition in partitions}
-        return found
+            positions = self._found(cursor, partitions)
+        self._stored = {partition: positions.get(partition) for partition in partitions}
+        return positions
 
     def write(self, block: SinkBlock[Any, Any]) -> None:
         """Buffer a block until the next commit, so that a suspended worker holds no lock."""
@@ -216,10 +216,12 @@ class PostgresSink:
         self._execute(cursor, query, table=self._table, parts=sql.SQL(", ").join(parts))
 
     def _check_table(self, cursor: "Cursor[Any]") -> None:
-        known = self._columns_of(cursor, self._table)
-        if not known:
+        columns = self._columns_of(cursor, self._table)
+        if not columns:
             raise ConfigError(f"{self!r}: the table does not exist; create it, or give create=True")
-        missing = [f"{column.name} {_TYPES[column.type]}" for column in self._shape.columns if column.name not in known]
+        missing = [
+            f"{column.name} {_TYPES[column.type]}" for column in self._shape.columns if column.name not in columns
+        ]
         if missing:
             raise ConfigError(
                 f"{self!r}: the table has no column {missing[0].split(' ')[0]!r}; ALTER TABLE {self._table_name} "
@@ -244,8 +246,8 @@ class PostgresSink:
             "ANY(indkey) WHERE indrelid = to_regclass(%s) AND indisunique AND indpred IS NULL GROUP BY indexrelid",
             [self._table.as_string(cursor)],
         )
-        wanted = {column.name for column in self._shape.keys}
-        return any(set(names) == wanted for (names,) in cursor.fetchall())
+        keys = {column.name for column in self._shape.keys}
+        return any(set(names) == keys for (names,) in cursor.fetchall())
 
     def _create_stages(self, cursor: "Cursor[Any]") -> None:
         """Create the temporary tables: one with all columns for rows, and one for the keys to delete."""
@@ -295,7 +297,7 @@ class PostgresSink:
         if not self._is_upsert:
             self._copy(cursor, self._table, shape.columns, columns, range(len(block)))
             return
-        kept, deleted = shape.last_by_key(block, columns, repr(self))
+        remaining, deleted = shape.last_by_key(block, columns, repr(self))
         if deleted:
             stage = self._psycopg.sql.Identifier("streams_deleted")
             self._copy(cursor, stage, shape.keys, columns[: len(shape.keys)], deleted)
@@ -303,8 +305,8 @@ class PostgresSink:
             self._execute(
                 cursor, "DELETE FROM {table} USING streams_deleted WHERE {same}", table=self._table, same=same
             )
-        if kept:
-            self._copy(cursor, self._psycopg.sql.Identifier("streams_rows"), shape.columns, columns, kept)
+        if remaining:
+            self._copy(cursor, self._psycopg.sql.Identifier("streams_rows"), shape.columns, columns, remaining)
             rest = [column for column in shape.columns if column not in shape.keys]
             self._execute(
                 cursor,
@@ -327,8 +329,8 @@ class PostgresSink:
         """Insert rows by COPY in the text format, which works for every column type with a text input."""
         is_all = isinstance(indexes, range)
         texts = [
-            _texts(column.type, found if is_all else [found[index] for index in indexes])
-            for column, found in zip(columns, values, strict=True)
+            _texts(column.type, column_values if is_all else [column_values[index] for index in indexes])
+            for column, column_values in zip(columns, values, strict=True)
         ]
         if not indexes:
             return
@@ -373,4 +375,4 @@ def _texts(kind: ColumnType, column: Sequence[Any]) -> list[str]:
 def _escaped(text: str) -> str:
     if _SPECIAL.search(text) is None:
         return text
-    return _SPECIAL.sub(lambda found: _ESCAPES[found[0]], text)
+    return _SPECIAL.sub(lambda match: _ESCAPES[match[0]], text)

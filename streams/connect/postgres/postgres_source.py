@@ -215,19 +215,19 @@ class PostgresSource:
         )
 
     def _publish(self, connection: "Connection[Any]") -> None:
-        found = connection.execute(
+        publication = connection.execute(
             "SELECT EXISTS (SELECT FROM pg_get_publication_tables(pubname) WHERE relid = %s) "
             "FROM pg_publication WHERE pubname = %s",
             [self._table.number, self._publication],
         ).fetchone()
-        if found is None:
+        if publication is None:
             connection.execute(
                 self._table.query(
                     "CREATE PUBLICATION {name} FOR TABLE {table} WITH (publish_via_partition_root = true)",
                     name=self._publication,
                 )
             )
-        elif not found[0]:
+        elif not publication[0]:
             raise ConfigError(
                 f"{self!r}: publication {self._publication!r} does not have the table: "
                 f"ALTER PUBLICATION {self._publication} ADD TABLE {self._table.name}"
@@ -249,8 +249,8 @@ class PostgresSource:
 
     def _begin(self, connection: "Connection[Any]") -> None:
         """Start without a stored position."""
-        found = self._found_slot(connection)
-        if found is not None and self._copies:
+        slot = self._found_slot(connection)
+        if slot is not None and self._copies:
             raise ConfigError(
                 f"{self!r}: slot {self._slot!r} exists, but {self._connector!r} has no position: give snapshot='never' "
                 f"to go on there, or remove it: SELECT pg_drop_replication_slot('{self._slot}')"
@@ -258,12 +258,12 @@ class PostgresSource:
         self._blocks = self._first(is_noted=False)
 
     def _go_on(self, connection: "Connection[Any]", lsn: int) -> None:
-        found = self._found_slot(connection)
+        slot = self._found_slot(connection)
         again = "give the connector another name, with which it begins anew"
-        if found is None or found[1] == "lost":
-            what = "does not exist any more" if found is None else "has lost its log (max_slot_wal_keep_size)"
+        if slot is None or slot[1] == "lost":
+            what = "does not exist any more" if slot is None else "has lost its log (max_slot_wal_keep_size)"
             raise ConnectError(f"{self!r}: slot {self._slot!r} {what}: changes after {lsn_text(lsn)} are lost; {again}")
-        self._confirmed = found[0]
+        self._confirmed = slot[0]
         self._lsn = lsn
         if self._confirmed > lsn:
             raise ConnectError(
@@ -277,14 +277,14 @@ class PostgresSource:
         A block without records first stores that the start has begun, to recognize a start that was killed.
         """
         assert self._connection is not None
-        found = self._found_slot(self._connection)
+        slot = self._found_slot(self._connection)
         if not is_noted:
             yield self._block([], [], None)
         if not self._copies:
-            self._lsn = self._created() if found is None else found[0]
+            self._lsn = self._created() if slot is None else slot[0]
             yield self._block([], [], None)
             return
-        if found is not None:
+        if slot is not None:
             # What the start before has read was not committed.
             self._connection.execute("SELECT pg_drop_replication_slot(%s)", [self._slot])
         yield from self._snapshot()
@@ -303,11 +303,13 @@ class PostgresSource:
         keeper = table.connect(self._connector, replication="database")
         self._others.append(keeper)
         # psycopg has no method for replication connections, but their commands are simple queries.
-        made = keeper.pgconn.exec_(f'CREATE_REPLICATION_SLOT "{self._slot}" LOGICAL pgoutput EXPORT_SNAPSHOT'.encode())
-        point = made.get_value(0, 1)
-        name = made.get_value(0, 2)
+        created = keeper.pgconn.exec_(
+            f'CREATE_REPLICATION_SLOT "{self._slot}" LOGICAL pgoutput EXPORT_SNAPSHOT'.encode()
+        )
+        point = created.get_value(0, 1)
+        name = created.get_value(0, 2)
         if point is None or name is None:
-            reason = made.error_message.decode().strip()
+            reason = created.error_message.decode().strip()
             raise ConnectError(f"{self!r}: slot {self._slot!r} cannot be created: {reason}")
         reader = table.connect(self._connector)
         self._others.append(reader)
@@ -319,8 +321,8 @@ class PostgresSource:
             reader.execute(table.psycopg.sql.SQL("SET TRANSACTION SNAPSHOT {}").format(name.decode()))
             with reader.cursor(name="streams") as cursor:
                 cursor.execute(table.psycopg.sql.SQL("SELECT {} FROM {}").format(columns, table.identifier))
-                while found := cursor.fetchmany(self._batch):
-                    rows = [dict(zip(table.columns, row, strict=True)) for row in found]
+                while fetched := cursor.fetchmany(self._batch):
+                    rows = [dict(zip(table.columns, row, strict=True)) for row in fetched]
                     keys = [table.key_bytes(row) for row in rows]
                     values = [table.value_bytes(row) for row in rows]
                     count += len(rows)
@@ -348,8 +350,8 @@ class PostgresSource:
                 "'publication_names', %s)",
                 [self._slot, self._batch, table.query("{name}", name=self._publication).as_string(connection)],
             )
-            while found := cursor.fetchmany(_FETCHED):
-                for (data,) in found:
+            while fetched := cursor.fetchmany(_FETCHED):
+                for (data,) in fetched:
                     changes.take(decoded(bytes(data)))
                 if len(changes.keys) >= self._batch:
                     yield self._taken(changes)

@@ -61,10 +61,10 @@ class PostgresTable:
         Raises:
             ConfigError: the connection string cannot be parsed, or the server does not let the user in.
         """
-        made = self._client.connect(connector, **options)
+        connection = self._client.connect(connector, **options)
         if not options:
-            made.execute("SELECT set_config('timezone', 'UTC', false), set_config('datestyle', 'ISO', false)")
-        return made
+            connection.execute("SELECT set_config('timezone', 'UTC', false), set_config('datestyle', 'ISO', false)")
+        return connection
 
     def describe(self, connection: "Connection[Any]", topic: Topic[Any, Any]) -> None:
         """Read the columns and the key of the table, and compare the key with the type of the topic's keys.
@@ -72,10 +72,10 @@ class PostgresTable:
         Raises:
             ConfigError: the table or a key column does not exist, or the keys do not fit.
         """
-        found = connection.execute("SELECT to_regclass(%s)::oid", [self.identifier.as_string(connection)]).fetchone()
-        if found is None or found[0] is None:
+        row = connection.execute("SELECT to_regclass(%s)::oid", [self.identifier.as_string(connection)]).fetchone()
+        if row is None or row[0] is None:
             raise ConfigError(f"{self.source}: the table does not exist; check its name and schema")
-        self.number = found[0]
+        self.number = row[0]
         rows = connection.execute(
             "SELECT attname::text FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped "
             "AND attgenerated = '' ORDER BY attnum",
@@ -158,8 +158,8 @@ def names_of(key: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _has_fields(topic: Topic[Any, Any]) -> bool:
-    found = object_type(topic.key_serde)
-    if found is None:
+    form = object_type(topic.key_serde)
+    if form is None:
         return False
-    info = inspect.type_info(found[0])
+    info = inspect.type_info(form[0])
     return bool(getattr(info, "fields", None)) or isinstance(info, inspect.DictType)

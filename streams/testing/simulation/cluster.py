@@ -218,7 +218,7 @@ class SimNodes:
         now_ms = self.scheduler.now_ms
         if not sizes or sizes[-1][0] != size:
             sizes.append((size, tuple(now_ms + self.rng.randint(0, self.lag_ms) for _ in range(self.count))))
-        return max((known for known, since_ms in sizes if now_ms >= since_ms[node]), default=0)
+        return max((count for count, since_ms in sizes if now_ms >= since_ms[node]), default=0)
 
     def _described(self, node: int, response: MetadataResponse) -> MetadataResponse:
         """Return the metadata response of one broker: with leaders, without partitions that it does not know yet."""

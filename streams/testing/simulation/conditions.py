@@ -63,8 +63,8 @@ def tagged(settings: Mapping[str, Any], value: int) -> dict[str, Any]:
     if name not in settings:
         return dict(settings)
     tags = {tag.strip(): str(value) for tag in SETTINGS[name].parse(settings[name]).split(",")}
-    given = SETTINGS["client_tags"].parse(settings.get("client_tags", ""))
-    return dict(settings) | {"client_tags": tags | pairs_of(given)}
+    pairs = SETTINGS["client_tags"].parse(settings.get("client_tags", ""))
+    return dict(settings) | {"client_tags": tags | pairs_of(pairs)}
 
 
 def divided(settings: Mapping[str, Any], interval_ms: int) -> tuple[dict[str, Any], CoordinatorConfig]:

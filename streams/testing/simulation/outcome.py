@@ -142,26 +142,26 @@ class Expectation:
         """Return the topics and stores that are not compared record by record."""
         return tuple(sorted(str(place) for place in self.unsettled))
 
-    def violation_of_exactly_once(self, found: Outcome) -> str | None:
+    def violation_of_exactly_once(self, outcome: Outcome) -> str | None:
         """Return a description of the first difference from the expected outcome, or None."""
-        if (difference := self.difference_from_files(found)) is not None:
+        if (difference := self.difference_from_files(outcome)) is not None:
             return difference
-        for place in {**self.outcome.finals, **found.finals}:
+        for place in {**self.outcome.finals, **outcome.finals}:
             if place in self.unsettled:
                 continue
-            for key in sorted(_differing(self.outcome, found, place), key=_order):
+            for key in sorted(_differing(self.outcome, outcome, place), key=_order):
                 return (
-                    f"exactly once: {place}, key {key!r} has {_shown(found, place, key)}, "
+                    f"exactly once: {place}, key {key!r} has {_shown(outcome, place, key)}, "
                     f"undisturbed {_shown(self.outcome, place, key)}"
                 )
-        return self._missing(found)
+        return self._missing(outcome)
 
-    def difference_from_files(self, found: Outcome) -> str | None:
+    def difference_from_files(self, outcome: Outcome) -> str | None:
         """Return a description of the first difference from the bounded run, or None."""
         for place, expected in self.rows.items():
             if place in self.unsettled:
                 continue
-            there = found.rows.get(place, {})
+            there = outcome.rows.get(place, {})
             for key in sorted({**expected, **there}, key=_order):
                 for index, (one, other) in enumerate(zip_longest(expected.get(key, ()), there.get(key, ()))):
                     if one != other:
@@ -171,26 +171,26 @@ class Expectation:
                         )
         return None
 
-    def violation_of_at_least_once(self, found: Outcome, reprocessed: int) -> str | None:
+    def violation_of_at_least_once(self, outcome: Outcome, reprocessed: int) -> str | None:
         """Return a description of the first violation of at-least-once, or None.
 
         If no record was reprocessed and no call repeated, the outcome must pass the exactly-once check.  Otherwise only
         missing records are violations, and stores are not compared, because reprocessing may change their contents.
         """
         if not reprocessed:
-            return self.violation_of_exactly_once(found)
+            return self.violation_of_exactly_once(outcome)
         for place, counts in self.outcome.counts.items():
             if place in self.unsettled or place.kind == "store":
                 continue
             for key in sorted(counts, key=_order):
-                there = found.counts.get(place, {}).get(key, 0)
+                there = outcome.counts.get(place, {}).get(key, 0)
                 if there < counts[key]:
                     return f"at least once: {place}, key {key!r} has {there} records, undisturbed {counts[key]}"
-        return self._missing(found)
+        return self._missing(outcome)
 
-    def _missing(self, found: Outcome) -> str | None:
+    def _missing(self, outcome: Outcome) -> str | None:
         for place, keys in self.common.items():
-            for key in sorted(keys - found.finals.get(place, {}).keys(), key=_order):
+            for key in sorted(keys - outcome.finals.get(place, {}).keys(), key=_order):
                 return f"{place} has no record of key {key!r}"
         return None
 

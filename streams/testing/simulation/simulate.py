@@ -187,7 +187,7 @@ def _prepared(
     storm_ms: int,
     rest_ms: int,
     may_depend_on_order: Collection[str],
-    given: Settings,
+    options: Settings,
     *,
     is_backlog: bool,
 ) -> _Simulation:
@@ -199,7 +199,7 @@ def _prepared(
             "simulate() got no inputs; pass for example inputs={topic: [(key, value, timestamp_ms), ...]}"
         )
     rows = in_order_of_topics(rows)
-    settings = {setting_name(name): value for name, value in given.items()}
+    settings = {setting_name(name): value for name, value in options.items()}
     config = StreamsConfig.of(application_id="sim", **tagged(settings, 1))
     built = build_topology(topology, config)
     counts: dict[str, int] = {}
@@ -241,12 +241,12 @@ def _check_named(names: Collection[str], topology: Topology) -> None:
     Raises:
         TopologyError: a name is unknown.
     """
-    known = {sink.topic for sink in topology.sinks() if sink.topic is not None} - set(topology.internal_topics)
-    known |= set(topology.stores)
+    outputs = {sink.topic for sink in topology.sinks() if sink.topic is not None} - set(topology.internal_topics)
+    outputs |= set(topology.stores)
     for name in names:
-        if name not in known and all(sink.topic_for is None for sink in topology.sinks()):
+        if name not in outputs and all(sink.topic_for is None for sink in topology.sinks()):
             raise TopologyError(
-                f"may_depend_on_order: the topology has no output topic or store {name!r}; {meant(name, known)}"
+                f"may_depend_on_order: the topology has no output topic or store {name!r}; {meant(name, outputs)}"
             )
 
 
@@ -326,14 +326,14 @@ def _undisturbed(
 
 def _explained(simulation: _Simulation, seed: int, conditions: Conditions, verdict: Verdict) -> SimulationError:
     """Return a failure as an error with the last events and the smallest set of faults found that causes it."""
-    found, verdict = _shrunk(simulation, seed, conditions, verdict)
-    schedule = [str(fault) for fault in found.faults]
-    weather = found.weather
+    smallest, verdict = _shrunk(simulation, seed, conditions, verdict)
+    schedule = [str(fault) for fault in smallest.faults]
+    weather = smallest.weather
     for name, words in _MESSAGE_FAULTS.items():
         share = getattr(weather, name)
         if share:
             schedule.append(f"{words}: {share:.1%} of all messages")
-    schedule += [f"{name}={value}" for name, value in found.settings.items()]
+    schedule += [f"{name}={value}" for name, value in smallest.settings.items()]
     assert verdict.violation is not None
     return SimulationError(seed, verdict.violation, schedule, verdict.history, simulation.repeat.format(seed))
 
@@ -363,8 +363,8 @@ def _shrunk(simulation: _Simulation, seed: int, conditions: Conditions, verdict:
     while size:
         index = 0
         while index < len(best.faults):
-            kept: Sequence[Fault] = [*best.faults[:index], *best.faults[index + size :]]
-            if not fails(evolve(best, faults=kept)):
+            remaining: Sequence[Fault] = [*best.faults[:index], *best.faults[index + size :]]
+            if not fails(evolve(best, faults=remaining)):
                 index += size
         size //= 2
     return best, told
@@ -406,5 +406,5 @@ def _check_exercised(simulation: _Simulation, report: SimulationReport) -> None:
 def _may_grow(topology: Topology) -> bool:
     """Return whether partitions may be added to topics; co-partitioned topics would have to be expanded together."""
     names = [topic for source in topology.sources() for topic in source.topics]
-    shared = (found.topics(topology, names) for found in copartitions(topology))
+    shared = (group.topics(topology, names) for group in copartitions(topology))
     return all(len(topics) <= 1 for topics in shared) and not topology.global_stores

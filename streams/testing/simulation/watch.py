@@ -148,13 +148,13 @@ class Watch:
         group = self._group()
         if group is None:
             return
-        for partition, found in group.offsets.items():
+        for partition, committed in group.offsets.items():
             before = self._committed.get(partition, 0)
-            if found.offset < before and not is_late:
+            if committed.offset < before and not is_late:
                 raise InvariantViolationError(
-                    f"the committed offset of {partition} decreased from {before} to {found.offset}"
+                    f"the committed offset of {partition} decreased from {before} to {committed.offset}"
                 )
-            self._committed[partition] = found.offset
+            self._committed[partition] = committed.offset
 
     def _check_assignment(self, group: Group) -> None:
         owner: dict[TopicPartition, str] = {}

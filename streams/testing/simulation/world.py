@@ -70,8 +70,8 @@ class World:
         self.counters = Counters()
         self.history = EventLog()
         self.scheduler = Scheduler()
-        given = dict(_TIMES) | dict(conditions.settings) | dict(scenario.settings)
-        settings, group_config = divided(given, conditions.assignment_interval_ms)
+        merged = dict(_TIMES) | dict(conditions.settings) | dict(scenario.settings)
+        settings, group_config = divided(merged, conditions.assignment_interval_ms)
         self._connect(group_config)
         settings |= {
             "application_id": _APPLICATION,

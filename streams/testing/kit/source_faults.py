@@ -1,19 +1,17 @@
 """Wrappers of a source and of a cluster that fail at one step."""
 
-import os
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, cast
 
-from attrs import define, field, frozen
+from attrs import define, frozen
 
 from streams.connect import Position, SourceBlock, SourceConnector
-from streams.core.concurrency.threads import SystemThreads
 from streams.core.topic import Topic
 from streams.protocol.messages import EndTxn
 from streams.protocol.request import Request
 from streams.protocol.transport import Cluster, Connection
+from streams.testing.kit.worker_faults import PassingError, WorkerFault
 
 
 class SourceStep(StrEnum):
@@ -50,45 +48,22 @@ class SourceStep(StrEnum):
         return self in (SourceStep.BEFORE_COMMIT, SourceStep.WITHIN_COMMIT)
 
 
-class SourceKilledError(Exception):
-    """Ends a worker as if its process were killed."""
-
-
-class SourcePassingError(Exception):
-    """An error that is retriable."""
-
-
 @define(eq=False)
-class SourceFault:
-    """A step and the number of its occurrence; a kill within a commit is ``delay_ms`` after its request."""
+class SourceFault(WorkerFault[SourceStep]):
+    """A fault of a source; a kill within a commit is ``delay_ms`` after its request."""
 
-    step: SourceStep
-    occurrence: int
-    delay_ms: int
-    #: Whether the process kills itself, instead of raising ``SourceKilledError``.
-    is_process: bool = False
-    has_happened: bool = field(default=False, init=False)
+    delay_ms: int = 0
 
     def at(self, point: SourceStep) -> None:
         """Fail if the fault is due at this point."""
-        if self.has_happened or self.step.removeprefix("error ") != point:
+        if not self.is_due(point, self.step.removeprefix("error ")):
             return
-        self.occurrence -= 1
-        if self.occurrence > 0:
-            return
-        self.has_happened = True
         if self.step.is_error:
-            raise SourcePassingError(self.step)
+            raise PassingError(self.step)
         if self.step is SourceStep.WITHIN_COMMIT:
-            SystemThreads().start("streams-source-kit", self._kill_later)
-        elif self.is_process:
-            os.kill(os.getpid(), signal.SIGKILL)
+            self.kill_later(self.delay_ms)
         else:
-            raise SourceKilledError(f"killed {self.step}")
-
-    def _kill_later(self) -> None:
-        SystemThreads().signal().wait(self.delay_ms)
-        os.kill(os.getpid(), signal.SIGKILL)
+            self.kill()
 
 
 @define(eq=False)
@@ -119,10 +94,8 @@ class FaultySource:
         self.fault.at(SourceStep.AFTER_COMMITTED)
 
     def is_retriable(self, error: Exception) -> bool:
-        """Whether an error is a ``SourcePassingError``, or retriable for the wrapped source."""
-        if isinstance(error, SourceKilledError):
-            return False
-        return isinstance(error, SourcePassingError) or self.inner.is_retriable(error)
+        """Whether an error is a ``PassingError``, or retriable for the wrapped source."""
+        return self.fault.is_retriable(error, otherwise=self.inner.is_retriable(error))
 
     def wakeup(self) -> None:
         """Wake up the source."""
@@ -142,9 +115,7 @@ class FaultyCluster:
 
     def connect(self, client_id: str) -> Connection:
         """Open a connection."""
-        connection: Any = _FaultyConnection(self.inner.connect(client_id), self.fault.at)
-        found: Connection = connection
-        return found
+        return cast("Connection", _FaultyConnection(self.inner.connect(client_id), self.fault.at))
 
 
 @define(eq=False)

@@ -1,18 +1,16 @@
 """A wrapper of a sink that fails at one step."""
 
-import os
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from streams.connect import Guarantee, SinkBlock, SinkConnector, SinkFencedError
 from streams.core.clock import SystemClock
-from streams.core.concurrency.threads import SystemThreads
 from streams.core.topic import Topic
+from streams.testing.kit.worker_faults import PassingError, WorkerFault
 
 
 class SinkStep(StrEnum):
@@ -58,23 +56,13 @@ class SinkStep(StrEnum):
         return self.startswith("overtaken")
 
 
-class KilledError(Exception):
-    """Ends a worker as if its process were killed: later calls of the sink have no effect."""
+@define(eq=False)
+class SinkFault(WorkerFault[SinkStep]):
+    """A fault of a sink; a kill within a commit is after ``fraction`` of the duration of the last one."""
 
-
-class PassingError(Exception):
-    """An error that the worker retries."""
-
-
-@frozen
-class SinkFault:
-    """A step and the number of its occurrence; a kill within a commit is after ``fraction`` of its duration."""
-
-    step: SinkStep
-    occurrence: int
-    fraction: float
-    #: Whether the process kills itself, instead of raising ``KilledError``.
-    is_process: bool = False
+    fraction: float = 0
+    #: Whether the step may come; before that, occurrences are not counted.
+    is_armed: bool = field(default=True, init=False)
 
 
 @define(eq=False)
@@ -84,18 +72,12 @@ class FaultySink:
     inner: SinkConnector[Any, Any]
     fault: SinkFault
     make: Callable[[], SinkConnector[Any, Any]]
-    #: Whether the fault has come.
-    has_happened: bool = field(default=False, init=False)
-    is_dead: bool = field(default=False, init=False)
     #: Whether the sink raised ``SinkFencedError``.
     was_fenced: bool = field(default=False, init=False)
     #: Whether the other worker could not write, as with a sink that holds a lock from its first write on.
     was_locked: bool = field(default=False, init=False)
-    #: Whether the step may come; before that, occurrences are not counted.
-    is_armed: bool = True
     partitions: Sequence[int] = field(default=(), init=False)
     _opened: tuple[str, Topic[Any, Any]] | None = field(default=None, init=False)
-    _count: int = field(default=0, init=False)
     _blocks: list[SinkBlock[Any, Any]] = field(factory=list, init=False)
     #: The time of the last commit in milliseconds.
     _commit_ms: float = field(default=5.0, init=False)
@@ -109,11 +91,11 @@ class FaultySink:
         """Open the sink."""
         self._at(SinkStep.BEFORE_OPEN)
         self._blocks.clear()
-        found = self.inner.open(connector, topic, partitions)
+        stored = self.inner.open(connector, topic, partitions)
         self._opened = (connector, topic)
         self.partitions = list(partitions)
         self._at(SinkStep.AFTER_OPEN)
-        return found
+        return stored
 
     def write(self, block: SinkBlock[Any, Any]) -> None:
         """Write a block."""
@@ -136,19 +118,17 @@ class FaultySink:
 
     def abort(self) -> None:
         """Drop the blocks."""
-        self._check()
-        if self.has_happened and self.fault.step is SinkStep.BEFORE_ABORT:
-            self._kill()
+        self.fault.check()
+        if self.fault.has_happened and self.fault.step is SinkStep.BEFORE_ABORT:
+            self.fault.kill()
         self.inner.abort()
         self._blocks.clear()
-        if self.has_happened and self.fault.step is SinkStep.AFTER_ABORT:
-            self._kill()
+        if self.fault.has_happened and self.fault.step is SinkStep.AFTER_ABORT:
+            self.fault.kill()
 
     def is_retriable(self, error: Exception) -> bool:
         """Whether an error is a ``PassingError``, or retriable for the wrapped sink."""
-        if self.is_dead:
-            return False
-        return isinstance(error, PassingError) or self.inner.is_retriable(error)
+        return self.fault.is_retriable(error, otherwise=self.inner.is_retriable(error))
 
     def close(self) -> None:
         """Close the sink, as the operating system does when a process ends."""
@@ -166,36 +146,18 @@ class FaultySink:
 
     def _at(self, point: SinkStep, *blocks: SinkBlock[Any, Any]) -> None:
         """Cause the fault if it is due at this point; ``blocks`` are the blocks about to be written."""
-        self._check()
-        if self.has_happened or not self.is_armed or self.fault.step.point != point:
+        fault = self.fault
+        if not fault.is_armed or not fault.is_due(point, fault.step.point):
             return
-        self._count += 1
-        if self._count < self.fault.occurrence:
-            return
-        self.has_happened = True
-        step = self.fault.step
+        step = fault.step
         if step.startswith("error") or step in (SinkStep.BEFORE_ABORT, SinkStep.AFTER_ABORT):
             raise PassingError(step)
         if step.is_takeover:
             self._overtake([*self._blocks, *blocks])
         elif step is SinkStep.WITHIN_COMMIT:
-            SystemThreads().start("streams-sink-kit", self._kill_later)
+            fault.kill_later(int(fault.fraction * self._commit_ms))
         else:
-            self._kill()
-
-    def _check(self) -> None:
-        if self.is_dead:
-            raise KilledError("the worker was killed")
-
-    def _kill(self) -> None:
-        if self.fault.is_process:
-            os.kill(os.getpid(), signal.SIGKILL)
-        self.is_dead = True
-        raise KilledError(f"killed {self.fault.step}")
-
-    def _kill_later(self) -> None:
-        SystemThreads().signal().wait(self.fault.fraction * self._commit_ms)  # type: ignore[arg-type]
-        os.kill(os.getpid(), signal.SIGKILL)
+            fault.kill()
 
     def _overtake(self, blocks: Sequence[SinkBlock[Any, Any]]) -> None:
         """Write the blocks with another sink, as a worker does that has taken over the partitions."""

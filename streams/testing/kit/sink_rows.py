@@ -8,9 +8,7 @@ from attrs import define, field, frozen
 
 from streams.connect import Guarantee
 from streams.core.errors import StreamsError
-
-#: Rows that a message shows.
-_SHOWN = 5
+from streams.testing.kit.victims import differences
 
 
 class SinkKitError(StreamsError, AssertionError):
@@ -50,17 +48,13 @@ class Judge:
         Raises:
             SinkKitError: rows are missing, duplicated or unexpected.
         """
-        found: Counter[Any] = Counter(tuple(row) for row in rows)
+        present: Counter[Any] = Counter(tuple(row) for row in rows)
         expected: Counter[Any] = Counter(self._expected())
-        missing = expected - found
-        others = found - expected
         if self.guarantee is Guarantee.AT_LEAST_ONCE:
-            again = Counter({row: number for row, number in others.items() if row in expected})
+            again = Counter({row: number for row, number in (present - expected).items() if row in expected})
             self.duplicates = again.total()
-            others = others - again
-        if missing or others:
-            problems = [_said("missing", missing)] if missing else []
-            problems += [_said("too many", others)] if others else []
+            present = present - again
+        if problems := differences(expected, present, "rows"):
             raise SinkKitError(
                 f"the sink is not {self.guarantee.replace('_', ' ')}, {when}: {'; '.join(problems)} "
                 f"({len(self.records)} records, seed={self.seed})"
@@ -70,8 +64,3 @@ class Judge:
         if not self.is_keyed:
             return self.records
         return [(key, value) for key, value in dict(self.records).items() if value is not None]
-
-
-def _said(what: str, rows: "Counter[Any]") -> str:
-    shown = ", ".join(repr(row) for row in list(rows)[:_SHOWN])
-    return f"{rows.total()} rows are {what}, such as {shown}"

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from random import Random
 from typing import Any, Final, Literal
@@ -16,17 +16,14 @@ from streams.core.blocks.records import TopicPartition
 from streams.core.errors import ConfigError, StreamsError
 from streams.core.topic import Topic
 from streams.protocol.transport import Cluster
-from streams.testing.source_kit.faults import FaultyCluster, FaultySource, SourceFault, SourceStep
-from streams.testing.victims import PATIENCE_MS, Processes, Waiting
+from streams.testing.kit.source_faults import FaultyCluster, FaultySource, SourceFault, SourceStep
+from streams.testing.kit.victims import PARTITIONS, Waiting, check_closing, close_worker, differences, victims
 
 #: The topic that is written if none is given.
 NUMBERS: Final = Topic("source-kit", key=str, value=int)
 _NAME: Final = "source-kit"
-_PARTITIONS: Final = 3
 #: Times that the system gets something new before each fault.
 _ADDED: Final = 5
-_NEVER: Final = 1 << 60
-_SHOWN: Final = 5
 
 
 class SourceKitError(StreamsError, AssertionError):
@@ -72,27 +69,20 @@ def check(
             ``is_retriable`` returns True for errors that do not pass.
         ValueError: ``by`` is neither.
     """
-    if by not in ("exception", "process"):
-        raise ValueError(f"by is 'exception' or 'process', not {by!r}")
-    with EmbeddedBroker() as broker, ExitStack() as stack:
-        broker.create_topic(topic.name, _PARTITIONS)
+    with ExitStack() as stack:
+        broker, processes = stack.enter_context(victims(topic, by, SourceKitError))
         consumer = stack.enter_context(Consumer(broker, isolation_level="read_committed", enable_auto_commit=False))
-        partitions = [TopicPartition(topic.name, number) for number in range(_PARTITIONS)]
+        partitions = [TopicPartition(topic.name, number) for number in range(PARTITIONS)]
         consumer.assign(partitions, [topic])
         consumer.seek_to_beginning(partitions)
-        processes = None
-        servers = ""
-        if by == "process":
-            servers = stack.enter_context(broker.serve("127.0.0.1:0")).bootstrap_servers
-            processes = stack.enter_context(Processes(SourceKitError))
         run = _Run(make, add, topic, broker, consumer, Random(seed), seed)
-        _check_ends(make)
+        check_closing(make(), ("close", "close"), [ConfigError("a setting is wrong")], SourceKitError)
         for step in SourceStep:
             if step.is_error if processes is not None else step.is_of_commit:
                 continue
             for _ in range(kills):
                 if processes is not None:
-                    work = partial(_run_victim, make, topic, run.fault(step, is_process=True), servers)
+                    work = partial(_run_victim, make, topic, run.fault(step, is_process=True), processes.servers)
                     run.more()
                     processes.killed(work, step, run.more)
                 else:
@@ -100,20 +90,6 @@ def check(
                 run.faults[step] = run.faults.get(step, 0) + 1
             run.judge(f"after {kills} faults {step}")
         return SourceReport(run.faults, len(run.expected))
-
-
-def _check_ends(make: Callable[[], SourceConnector[Any, Any]]) -> None:
-    """Check the methods that a worker may call before ``open``."""
-    source = make()
-    if source.is_retriable(ConfigError("a setting is wrong")) is not False:
-        raise SourceKitError(
-            "is_retriable() of a ConfigError is not False: only errors that pass by themselves are True"
-        )
-    for name in ("close", "close"):
-        try:
-            getattr(source, name)()
-        except Exception as error:
-            raise SourceKitError(f"{name}() fails before open(), as after an open() that failed: {error!r}") from error
 
 
 def _worker(cluster: Cluster, topic: Topic[Any, Any], source: SourceConnector[Any, Any]) -> SourceWorker[Any, Any]:
@@ -140,7 +116,7 @@ class _Run:
     _seed: int
     faults: dict[str, int] = field(factory=dict, init=False)
     expected: list[tuple[Any, Any]] = field(factory=list, init=False)
-    _found: list[tuple[Any, Any]] = field(factory=list, init=False)
+    _records: list[tuple[Any, Any]] = field(factory=list, init=False)
     _added: int = field(default=0, init=False)
 
     def more(self) -> None:
@@ -152,7 +128,7 @@ class _Run:
     def fault(self, step: SourceStep, *, is_process: bool = False) -> SourceFault:
         """Return a fault at a step, at an occurrence that is drawn."""
         occurrence = 1 if "open" in step else self._rng.randint(1, 2)
-        return SourceFault(step, occurrence, self._rng.randint(0, 12), is_process)
+        return SourceFault(step, occurrence, is_process, delay_ms=self._rng.randint(0, 12))
 
     def fail(self, step: SourceStep) -> None:
         """Run a worker in a thread that fails at a step, until it has ended or gone on after an error."""
@@ -166,10 +142,10 @@ class _Run:
             self.more,
         )
         try:
-            worker.close(PATIENCE_MS)
-        except Exception as error:
+            close_worker(worker, f"{step}: the worker", SourceKitError)
+        except SourceKitError:
             if step.is_error or not fault.has_happened:
-                raise SourceKitError(f"{step}: the worker has ended with {type(error).__name__}: {error}") from error
+                raise
 
     def judge(self, when: str) -> None:
         """Run a worker without faults until all records are in the topic, and compare them.
@@ -180,29 +156,19 @@ class _Run:
         self.more()
         worker = _worker(self._broker, self._topic, self._make())
         worker.start()
-        try:
+        with suppress(SourceKitError):  # What is missing says more.
             Waiting(SourceKitError).until(lambda: not worker.is_running or self._has_all(), f"the worker {when}")
-            worker.close(PATIENCE_MS)
-        except SourceKitError:
-            pass  # What is missing says more.
-        except Exception as error:
-            raise SourceKitError(f"the worker {when} has ended with {type(error).__name__}: {error}") from error
+        close_worker(worker, f"the worker {when}", SourceKitError)
         self._has_all()
         self._compare(when)
 
     def _has_all(self) -> bool:
-        self._found += [(record.key, record.value) for record in self._consumer.poll(0)]
-        return len(self._found) >= len(self.expected)
+        self._records += [(record.key, record.value) for record in self._consumer.poll(0)]
+        return len(self._records) >= len(self.expected)
 
     def _compare(self, when: str) -> None:
-        found = Counter(map(repr, self._found))
-        expected = Counter(map(repr, self.expected))
-        problems = [
-            f"{rows.total()} records are {what}, such as {', '.join(list(rows)[:_SHOWN])}"
-            for what, rows in (("missing", expected - found), ("too many", found - expected))
-            if rows
-        ]
-        if not problems and _by_key(self._found) != _by_key(self.expected):
+        problems = differences(Counter(map(repr, self.expected)), Counter(map(repr, self._records)), "records", str)
+        if not problems and _by_key(self._records) != _by_key(self.expected):
             problems = ["records of a key are in another order"]
         if problems:
             raise SourceKitError(
@@ -213,8 +179,8 @@ class _Run:
 
 def _by_key(records: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
     """Return the values of each key in their order; records without a key have none."""
-    found: dict[Any, list[Any]] = {}
+    values: dict[Any, list[Any]] = {}
     for key, value in records:
         if key is not None:
-            found.setdefault(key, []).append(value)
-    return found
+            values.setdefault(key, []).append(value)
+    return values

@@ -9,7 +9,8 @@ from typing import Any
 from streams.connect import ConnectError, Guarantee, SinkBlock, SinkConnector, SinkFencedError
 from streams.core.errors import ConfigError
 from streams.core.topic import Topic
-from streams.testing.sink_kit.judgement import SinkKitError
+from streams.testing.kit.sink_rows import SinkKitError
+from streams.testing.kit.victims import check_closing
 
 #: The name of all workers of the kit.
 NAME = "sink-kit"
@@ -27,14 +28,8 @@ def check_ends(make: Make) -> Guarantee:
     guarantee = sink.guarantee
     if not isinstance(guarantee, Guarantee):
         raise SinkKitError(f"guarantee is a Guarantee, such as Guarantee.EXACTLY_ONCE, not {guarantee!r}")
-    for passing in (ConfigError("a setting is wrong"), SinkFencedError("overtaken"), ConnectError("rejected")):
-        if sink.is_retriable(passing) is not False:
-            raise SinkKitError(f"is_retriable({passing!r}) is not False: only errors that pass by themselves are True")
-    for name in ("abort", "close", "close"):
-        try:
-            getattr(sink, name)()
-        except Exception as error:
-            raise SinkKitError(f"{name}() fails before open(), as after an open() that failed: {error!r}") from error
+    lasting = (ConfigError("a setting is wrong"), SinkFencedError("overtaken"), ConnectError("rejected"))
+    check_closing(sink, ("abort", "close", "close"), lasting, SinkKitError)
     return guarantee
 
 
@@ -49,13 +44,13 @@ def check_positions(make: Make, topic: Topic[Any, Any], record: tuple[Any, Any])
     sink = make()
     try:
         asked = [0, 1]
-        found = dict(sink.open(NAME, topic, asked))
-        if not set(found) <= set(asked) or not all(type(at) is int for at in found.values()):
-            raise SinkKitError(f"open() for the partitions {asked} returns {found}: offsets of these partitions only")
+        stored = dict(sink.open(NAME, topic, asked))
+        if not set(stored) <= set(asked) or not all(type(at) is int for at in stored.values()):
+            raise SinkKitError(f"open() for the partitions {asked} returns {stored}: offsets of these partitions only")
         if dict(sink.open(NAME, topic, [])) != {}:
             raise SinkKitError("open() for no partitions returns positions")
         sink.open(NAME, topic, asked)
-        at = found.get(0, 0) + 3
+        at = stored.get(0, 0) + 3
         sink.write(SinkBlock(topic, 0, [], [], [], [], None, at))
         sink.commit()
         if sink.guarantee is not Guarantee.EXACTLY_ONCE:
@@ -70,6 +65,6 @@ def check_positions(make: Make, topic: Topic[Any, Any], record: tuple[Any, Any])
 
 
 def _check_position(sink: SinkConnector[Any, Any], topic: Topic[Any, Any], at: int, after: str) -> None:
-    found = dict(sink.open(NAME, topic, [0])).get(0)
-    if found != at:
-        raise SinkKitError(f"open() returns the position {found}, not {at}, after {after}")
+    stored = dict(sink.open(NAME, topic, [0])).get(0)
+    if stored != at:
+        raise SinkKitError(f"open() returns the position {stored}, not {at}, after {after}")
