@@ -55,7 +55,6 @@ CIRCLES = {
     "streams.dsl": {"branched", "cogrouped", "grouped", "grouped_table", "stream", "table", "windowed"},
     "streams.registry": {"protobuf_files", "schema"},
     "streams.runtime.tasks": {"context", "task"},
-    "streams.runtime.threads": {"thread", "thread_metrics"},
     "streams.topology": {"copartitioning", "describe", "graph", "reach", "subtopologies", "svg"},
 }
 #: Packages whose folders are still to be divided, or whose modules still to be named apart.
