@@ -108,9 +108,9 @@ def _cluster_of(config: StreamsConfig, broker: Cluster | None) -> tuple[Cluster,
         if broker is not None:
             raise ConfigError("both broker= and bootstrap_servers= are given: give one of them")
         return TcpCluster.of(config), None
-    if given := config.security.given():
+    if names := config.security.given():
         raise ConfigError(
-            f"{', '.join(given)}: for connections to a cluster; give bootstrap_servers=, or set them on broker="
+            f"{', '.join(names)}: for connections to a cluster; give bootstrap_servers=, or set them on broker="
         )
     if broker is not None:
         return broker, None
@@ -307,12 +307,12 @@ class Streams:
     def copies(self) -> list[TaskId]:
         """Return the current standby tasks of this instance."""
         return sorted(
-            task for found in self.instance.ask(lambda thread: list(thread.task_set.copies)) for task in found
+            task for tasks in self.instance.ask(lambda thread: list(thread.task_set.copies)) for task in tasks
         )
 
     def tasks(self) -> list[TaskId]:
         """Return the current active tasks of this instance."""
-        return sorted(task for found in self.instance.ask(lambda thread: list(thread.tasks)) for task in found)
+        return sorted(task for tasks in self.instance.ask(lambda thread: list(thread.tasks)) for task in tasks)
 
     def store(self, name: str, *, partitioner: KeyPartitioner | None = None) -> StoreView:
         """Return a read-only view of a store.

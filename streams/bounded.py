@@ -228,7 +228,7 @@ def _create_topics(broker: EmbeddedBroker, topology: Topology, inputs: Iterable[
 def _new_rows(
     broker: EmbeddedBroker,
     topic: str,
-    given: Input,
+    source: Input,
     place: Callable[[TopicPartition], TopicPartition],
     placed_by_rows: set[str],
 ) -> Iterator[list[tuple[TopicPartition, Block]]]:
@@ -240,7 +240,7 @@ def _new_rows(
     """
     count = broker.topics()[topic]
     places = [place(TopicPartition(topic, number)) for number in range(count)]
-    for reader, begins in [(given, _from_start)] if callable(given) else given:
+    for reader, begins in [(source, _from_start)] if callable(source) else source:
         ends = [broker.end_offset(partition) for partition in places]
         have = [end - first for end, first in zip(ends, begins(ends), strict=True)]
         for batch in reader(count, 0):
@@ -287,7 +287,7 @@ class _Feeder:
         #: Number of records in these partitions, including records of earlier runs.
         self._written = sum(broker.end_offset(partition) for partition in self._sources)
         self._open = {
-            topic: _new_rows(broker, topic, given, plan.feed, placed_by_rows) for topic, given in inputs.items()
+            topic: _new_rows(broker, topic, source, plan.feed, placed_by_rows) for topic, source in inputs.items()
         }
         for topic in topics - set(inputs):
             bounded.end_topic(topic)

@@ -97,8 +97,8 @@ class Letter:
     @property
     def redrives(self) -> int:
         """The number of times that the letter's record was re-driven before this failure."""
-        found = [value or b"" for name, value in self.headers if name == REDRIVES_HEADER]
-        return int(found[-1]) if found and found[-1].isdigit() else 0
+        counts = [value or b"" for name, value in self.headers if name == REDRIVES_HEADER]
+        return int(counts[-1]) if counts and counts[-1].isdigit() else 0
 
     @property
     def redriven_headers(self) -> Headers:
@@ -159,5 +159,5 @@ class LetterFilter:
         )
 
 
-def _any(wanted: Collection[Any], fits: Callable[[Any], bool]) -> bool:
-    return not wanted or any(map(fits, wanted))
+def _any(accepted: Collection[Any], fits: Callable[[Any], bool]) -> bool:
+    return not accepted or any(map(fits, accepted))

@@ -42,14 +42,14 @@ class DropNote:
     @classmethod
     def of(cls, headers: Headers) -> "DropNote | None":
         """Return the note decoded from a record's headers, or None if the record was not dropped."""
-        found = {name: value.decode() for name, value in headers if value is not None}
-        if REASON not in found:
+        texts = {name: value.decode() for name, value in headers if value is not None}
+        if REASON not in texts:
             return None
         window = None
-        if WINDOW_START_MS in found:
-            window = Window(int(found[WINDOW_START_MS]), int(found[WINDOW_END_MS]))
-        late_ms, time_ms = (int(found[name]) if name in found else None for name in (LATE_MS, STREAM_TIME_MS))
-        return cls(DropReason[found[REASON].upper().replace(" ", "_")], found[NODE], late_ms, time_ms, window)
+        if WINDOW_START_MS in texts:
+            window = Window(int(texts[WINDOW_START_MS]), int(texts[WINDOW_END_MS]))
+        late_ms, time_ms = (int(texts[name]) if name in texts else None for name in (LATE_MS, STREAM_TIME_MS))
+        return cls(DropReason[texts[REASON].upper().replace(" ", "_")], texts[NODE], late_ms, time_ms, window)
 
     def headers(self) -> Headers:
         """Return the headers that encode this note."""

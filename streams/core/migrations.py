@@ -84,14 +84,14 @@ def chained(migrations: Iterable[Migration]) -> tuple[Migration, ...]:
     Raises:
         TopologyError: they do not lead from each version to the last one.
     """
-    found = sorted(migrations, key=lambda item: (item.from_version, item.to_version))
-    for one, two in pairwise(found):
+    chain = sorted(migrations, key=lambda item: (item.from_version, item.to_version))
+    for one, two in pairwise(chain):
         if one.to_version != two.from_version:
             raise TopologyError(
                 f"store {one.store!r}: {two.shown} does not follow {one.shown}: migrations must lead from each version "
                 "to the next one that is declared, without a branch"
             )
-    return tuple(found)
+    return tuple(chain)
 
 
 def version_of(migrations: Sequence[Migration]) -> int:
@@ -105,23 +105,23 @@ def converted(migrations: Sequence[Migration], data: bytes, version: int, serde:
     Raises:
         StoreError: the version is unknown, or a function fails.
     """
-    wanted = version_of(migrations)
+    topology_version = version_of(migrations)
     steps = [step for step in migrations if step.from_version >= version]
-    if version > wanted or not steps or steps[0].from_version != version:
-        known = ", ".join(step.shown for step in migrations)
+    if version > topology_version or not steps or steps[0].from_version != version:
+        shown = ", ".join(step.shown for step in migrations)
         raise StoreError(
-            f"a value has version {version}, but the topology has version {wanted}"
-            + (f" ({known})" if known else "")
+            f"a value has version {version}, but the topology has version {topology_version}"
+            + (f" ({shown})" if shown else "")
             + "; restore the migrations, or the version of the topology that wrote it"
         )
     value: Any = None
-    found: bytes | None = data
+    migrated: bytes | None = data
     for step in steps:
         try:
-            value = step.function(step.reads.deserialize(found))
+            value = step.function(step.reads.deserialize(migrated))
             if value is None:
                 return None
-            found = serde.serialize(value) if step is steps[-1] else step.writes.serialize(value)
+            migrated = serde.serialize(value) if step is steps[-1] else step.writes.serialize(value)
         except Exception as error:
             raise StoreError(f"{step.shown} failed: {type(error).__name__}: {error}") from error
-    return found
+    return migrated

@@ -310,13 +310,13 @@ def agreed(one: Topic[Any, Any], two: Topic[Any, Any]) -> Topic[Any, Any]:
                 f"topic {one.name!r} is declared twice with {what}s of different types, {first!r} and {second!r}; "
                 "declare it once: the type may be a union"
             )
-    found = {what: (getattr(one, what), getattr(two, what)) for what in ("timestamp", "key_from", "partitions")}
-    for what, (first, second) in found.items():
+    declared = {what: (getattr(one, what), getattr(two, what)) for what in ("timestamp", "key_from", "partitions")}
+    for what, (first, second) in declared.items():
         if first is not None and second is not None and not is_same(first, second):
             raise TopologyError(
                 f"topic {one.name!r} is declared twice with different {what}: {first!r} and {second!r}; declare it once"
             )
-    rest = {what: second if first is None else first for what, (first, second) in found.items()}
+    rest = {what: second if first is None else first for what, (first, second) in declared.items()}
     return Topic(one.name, key=one.key_serde, value=one.value_serde, **rest)
 
 

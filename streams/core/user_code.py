@@ -224,12 +224,12 @@ def refuse_result(result: object, what: str) -> None:
     Raises:
         UnawaitedError: the result is a coroutine or a new generator.
     """
-    found = _RETURNED.get(type(result))
-    if found is not None:
+    description = _RETURNED.get(type(result))
+    if description is not None:
         close = getattr(result, "close", None)
         if close is not None:
             close()  # Python would also warn, but later and without the location.
-        kind, verb = found
+        kind, verb = description
         raise UnawaitedError(
             f"{what} returned {kind} ({getattr(result, '__qualname__', '?')}), which nothing here {verb}: "
             "its code would not run; give a plain function"

@@ -198,12 +198,12 @@ class StreamsBuilder:
         [('tea', 3), ('tea', None)]
         """
         source = _Source.of("table", (topic,), key, value, timestamp, offset_reset)
-        wanted = store_name(name, store)
+        explicit_name = store_name(name, store)
         names = self._graph.names
         topic_name = source.single("table")
         topics = source.logical(topic_name)
         materialized = key_value(
-            self._graph, wanted, f"{topic_name}-", topics.key, topics.value, options, can_expire=True
+            self._graph, explicit_name, f"{topic_name}-", topics.key, topics.value, options, can_expire=True
         )
         source_name = names.suffixed(name, "-source", "KSTREAM-SOURCE-")
         full_name = names.given(name, "KTABLE-SOURCE-")
@@ -421,7 +421,7 @@ class _Source:
         Raises:
             TopologyError: the arguments contradict each other.
         """
-        known = tuple(topic for topic in topics if isinstance(topic, Topic))
+        declared = tuple(topic for topic in topics if isinstance(topic, Topic))
         patterns = [topic for topic in topics if isinstance(topic, re.Pattern)]
         if patterns and (len(topics) > 1 or operator != "stream"):
             raise TopologyError(
@@ -431,11 +431,11 @@ class _Source:
         if len(set(names)) < len(names):
             raise TopologyError(f"{operator} of {', '.join(names)}: a topic is given twice")
         shown = ", ".join(names) or repr(patterns[0].pattern)
-        key = _common(operator, shown, "key", key, [topic.key_serde for topic in known])
-        value = _common(operator, shown, "value", value, [topic.value_serde for topic in known])
-        extractor = _extractor(operator, shown, timestamp, known, len(names))
+        key = _common(operator, shown, "key", key, [topic.key_serde for topic in declared])
+        value = _common(operator, shown, "value", value, [topic.value_serde for topic in declared])
+        extractor = _extractor(operator, shown, timestamp, declared, len(names))
         policy = policy_of(offset_reset, f"{operator} of {shown}")
-        return cls(names, patterns[0] if patterns else None, key, value, extractor, policy, known)
+        return cls(names, patterns[0] if patterns else None, key, value, extractor, policy, declared)
 
     def single(self, operator: str) -> str:
         """Return the topic of a source that must have exactly one."""
@@ -482,7 +482,7 @@ def _common(operator: str, topics: str, side: str, form: Any, serdes: list[Serde
 
 
 def _extractor(
-    operator: str, topics: str, timestamp: Any, known: tuple[Topic[Any, Any], ...], count: int
+    operator: str, topics: str, timestamp: Any, declared: tuple[Topic[Any, Any], ...], count: int
 ) -> Extractor | ExtractorName | None:
     """Return the timestamp extractor of the source, or None to use the extractor from the settings."""
     if timestamp is not None:
@@ -498,10 +498,10 @@ def _extractor(
             return cast(ExtractorName, timestamp)
         form = "(key, value, record_timestamp_ms, partition_time_ms)"
         return Custom(topics, check_function(timestamp, f"timestamp of {operator}", form))
-    functions = {topic.timestamp for topic in known if topic.timestamp is not None}
+    functions = {topic.timestamp for topic in declared if topic.timestamp is not None}
     if not functions:
         return None
-    if len(functions) > 1 or len([topic for topic in known if topic.timestamp is not None]) < count:
+    if len(functions) > 1 or len([topic for topic in declared if topic.timestamp is not None]) < count:
         raise TopologyError(
             f"{operator} of {topics}: the topics have different sources of event time; read each topic as a "
             "stream of its own and merge() them"
@@ -527,7 +527,7 @@ def build_topology(topology: TopologySource, config: StreamsConfig | None = None
         raise TopologyError("give the function that takes the StreamsBuilder, or builder.build()")
     check_function(topology, "the topology", "(builder)")
     builder = StreamsBuilder()
-    made = topology(builder)
-    if isinstance(made, Topology):
-        return made
+    built = topology(builder)
+    if isinstance(built, Topology):
+        return built
     return builder.build(topology_optimization="none" if config is None else config.topology_optimization)

@@ -105,9 +105,9 @@ class CogroupRef:
         if merger is not None:
             check_function(merger, "merger of aggregate", MERGER_FORM)
         check_function(initializer, "initializer of aggregate", "()")
-        wanted = arguments.store_name(name)
+        explicit_name = arguments.store_name(name)
         types = self.variables(initializer, arguments.key, arguments.value)
-        materialized = windowing.store(self.graph, wanted, AGGREGATE, *types, arguments.options)
+        materialized = windowing.store(self.graph, explicit_name, AGGREGATE, *types, arguments.options)
         if name is not None:
             check_name(name)
         self._repartition(materialized.store)

@@ -75,12 +75,12 @@ class LogicalNode:
         """
         if matches(self):
             return self
-        found = None
+        nearest = None
         for parent in self.parents:
             if matches(parent):
                 return parent
-            found = parent.find_upwards(matches)
-        return found
+            nearest = parent.find_upwards(matches)
+        return nearest
 
     @property
     def parent_names(self) -> tuple[str, ...]:

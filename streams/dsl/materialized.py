@@ -149,20 +149,20 @@ class Materialized:
 
 def once(make: Callable[[], T]) -> Callable[[], T]:
     """Return a function that calls ``make`` on its first call, and returns the same object on every call."""
-    made: list[T] = []
+    built: list[T] = []
 
     def get() -> T:
-        if not made:
-            made.append(make())
-        return made[0]
+        if not built:
+            built.append(make())
+        return built[0]
 
     return get
 
 
 def store_name(name: str | None, store: Any) -> str | None:
     """Return the store name that the user gave, as ``store=`` or as the ``name`` of the operator, or None."""
-    wanted: str | None = name if store is SAME_AS_NAME else store
-    return None if wanted is None else check_name(wanted, "store name")
+    explicit_name: str | None = name if store is SAME_AS_NAME else store
+    return None if explicit_name is None else check_name(explicit_name, "store name")
 
 
 @frozen
@@ -195,7 +195,7 @@ class StoreArguments:
 
 def key_value(
     graph: LogicalGraph,
-    wanted: str | None,
+    explicit_name: str | None,
     prefix: str,
     key: SerdeVariable,
     value: SerdeVariable,
@@ -203,18 +203,18 @@ def key_value(
     *,
     can_expire: bool = False,
 ) -> Materialized:
-    """Return the store of a table; its name is ``wanted``, or generated if that is None.
+    """Return the store of a table; its name is ``explicit_name``, or generated if that is None.
 
     Raises:
         TopologyError: the options contradict each other, or the rows of this table cannot expire.
     """
-    given = dict(options)
-    history = given.pop("history", None)
-    ttl = given.pop("ttl", None)
+    remaining = dict(options)
+    history = remaining.pop("history", None)
+    ttl = remaining.pop("ttl", None)
     kind = TIMESTAMPED_KEY_VALUE if history is None else VERSIONED
     if ttl is not None:
         kind = EXPIRING_TIMESTAMPED_KEY_VALUE
-    materialized = _materialized(graph, wanted, prefix, kind, key, value, given, {"history", "ttl"})
+    materialized = _materialized(graph, explicit_name, prefix, kind, key, value, remaining, {"history", "ttl"})
     store = f"store {materialized.store!r}"
     if history is not None:
         materialized.history_ms = to_ms(history, f"history of {store}")
@@ -234,7 +234,7 @@ def key_value(
 
 def windowed(
     graph: LogicalGraph,
-    wanted: str | None,
+    explicit_name: str | None,
     prefix: str,
     kind: StoreKind,
     key: SerdeVariable,
@@ -247,9 +247,9 @@ def windowed(
     Raises:
         TopologyError: the ``retention`` option is shorter than ``needed_ms``.
     """
-    given = dict(options)
-    retention = given.pop("retention", None)
-    materialized = _materialized(graph, wanted, prefix, kind, key, value, given, {"retention"})
+    remaining = dict(options)
+    retention = remaining.pop("retention", None)
+    materialized = _materialized(graph, explicit_name, prefix, kind, key, value, remaining, {"retention"})
     materialized.retention_ms = (
         needed_ms if retention is None else to_ms(retention, f"retention of store {materialized.store!r}")
     )
@@ -263,7 +263,7 @@ def windowed(
 
 def _materialized(
     graph: LogicalGraph,
-    wanted: str | None,
+    explicit_name: str | None,
     prefix: str,
     kind: StoreKind,
     key: SerdeVariable,
@@ -271,10 +271,10 @@ def _materialized(
     options: dict[str, Any],
     others: set[str],
 ) -> Materialized:
-    store = graph.names.store(prefix) if wanted is None else wanted
-    known = {"caching", "logging", "persistent", "changelog"}
-    if strange := options.keys() - known:
-        there = ", ".join(sorted(known | others))
+    store = graph.names.store(prefix) if explicit_name is None else explicit_name
+    option_names = {"caching", "logging", "persistent", "changelog"}
+    if strange := options.keys() - option_names:
+        there = ", ".join(sorted(option_names | others))
         raise TopologyError(f"unknown option {min(strange)!r} of store {store!r}; there are {there}")
     caching = options.get("caching")
     persistent = options.get("persistent")
@@ -284,11 +284,11 @@ def _materialized(
             f"changelog= of store {store!r} must be a mapping of topic settings, such as {{'retention.ms': '60000'}}, "
             f"not {changelog!r:.60}"
         )
-    if wanted is not None:
-        graph.claim_store(wanted)
+    if explicit_name is not None:
+        graph.claim_store(explicit_name)
     return Materialized(
         store,
-        wanted is not None,
+        explicit_name is not None,
         kind,
         key,
         value,

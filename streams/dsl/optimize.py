@@ -246,14 +246,14 @@ def _rewrite_self_joins(graph: LogicalGraph) -> None:
 
 def _from_root(graph: LogicalGraph) -> list[LogicalNode]:
     """Return the nodes that can be reached from the root, each once, in depth-first order."""
-    found: dict[LogicalNode, None] = {}
+    reached: dict[LogicalNode, None] = {}
     waiting = [graph.root]
     while waiting:
         node = waiting.pop()
-        if node not in found:
-            found[node] = None
+        if node not in reached:
+            reached[node] = None
             waiting.extend(reversed(node.children))
-    return list(found)
+    return list(reached)
 
 
 # Properties that depend on all nodes upstream or downstream.

@@ -252,7 +252,7 @@ def _map(info: inspect.DictType, depth: int) -> _ArrowForm | None:
     key: Callable[[Any], Any] = int if is_number else _key_text
 
     def convert(value: Any) -> Any:
-        return None if value is None else [(key(name), item.convert(found)) for name, found in value.items()]
+        return None if value is None else [(key(name), item.convert(entry)) for name, entry in value.items()]
 
     return _ArrowForm(pa.map_(pa.int64() if is_number else pa.string(), item.type), convert)
 

@@ -67,14 +67,14 @@ class ArrowRows(Sequence[Row]):
             return iter(batch.to_pylist())
 
 
-def python_objects(found: Any) -> list[Any]:
+def python_objects(array: Any) -> list[Any]:
     """Return an Arrow array or batch as Python objects, with maps as dicts.
 
     Raises:
         ValueError: a map has a key twice.
     """
     try:
-        objects: list[Any] = found.to_pylist(maps_as_pydicts="strict")
+        objects: list[Any] = array.to_pylist(maps_as_pydicts="strict")
     except KeyError as error:
         key = str(error).rpartition("duplicate key was ")[2].rstrip(')."')
         raise ValueError(f"a map has the key {key} more than once") from None
@@ -204,8 +204,8 @@ class Fields:
             numbers: list[int] = array.to_pylist()
             return numbers
         if isinstance(info, inspect.DateTimeType) and pa.types.is_timestamp(array.type):
-            found: list[int] = np.floor_divide(array.cast(pa.int64()).to_numpy(), 1000).tolist()
-            return found
+            times_ms: list[int] = np.floor_divide(array.cast(pa.int64()).to_numpy(), 1000).tolist()
+            return times_ms
         return None
 
     def keys(self, function: Any, serde: Serde[Any]) -> Any:
@@ -367,8 +367,8 @@ def are_records(topic: Topic[Any, Any], names: Collection[str]) -> bool:
     kind = declared_type(topic.value_serde)
     info = None if kind is None else inspect.type_info(kind[0])
     fields = getattr(info, "fields", ())
-    given = [part for part in fields if part.encode_name in names]
-    has_all = bool(given) and all(part in given for part in fields if part.required)
+    present = [part for part in fields if part.encode_name in names]
+    has_all = bool(present) and all(part in present for part in fields if part.required)
     return not has_all and not isinstance(info, (inspect.DictType, inspect.AnyType))
 
 
@@ -472,10 +472,10 @@ def _misfits(fields: Any, columns: dict[str, Any], prefix: str) -> Iterator[str]
             if part.required or same is not None:
                 near = same or nearest(part.encode_name, columns)
                 hint = f"rename {prefix + near!r}" if near else "add it"
-                known = ", ".join(prefix + name for name in list(columns)[:20])
+                column_names = ", ".join(prefix + name for name in list(columns)[:20])
                 yield (
                     f"column {column!r} ({_declared(plain_member(part.type))}) is missing; {hint}, or give the field a "
-                    f"default; the table has {known}"
+                    f"default; the table has {column_names}"
                 )
         else:
             yield from _misfit(part.type, kind, column)

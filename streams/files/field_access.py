@@ -50,19 +50,19 @@ def guarded_path_read(function: Any) -> tuple[str, ...] | None:
     if code is None or len(code.co_names) < 2 or code.co_freevars or code.co_argcount != code.co_nlocals:
         return None
     # The bytecode of an expression depends on the version of Python, so it is compared with that of the same one.
-    return code.co_names if any(_is_same(code, known) for known in _guarded_codes(code.co_names)) else None
+    return code.co_names if any(_is_same(code, template) for template in _guarded_codes(code.co_names)) else None
 
 
 @cache
 def _guarded_codes(path: tuple[str, ...]) -> list[CodeType]:
-    given = f"it.{path[0]}"
+    guarded = f"it.{path[0]}"
     whole = f"it.{'.'.join(path)}"
-    texts = (f"None if {given} is None else {whole}", f"{whole} if {given} is not None else None")
+    texts = (f"None if {guarded} is None else {whole}", f"{whole} if {guarded} is not None else None")
     return [eval(f"lambda it: {text}").__code__ for text in texts]
 
 
-def _is_same(code: CodeType, known: CodeType) -> bool:
-    return (code.co_code, code.co_names, code.co_consts) == (known.co_code, known.co_names, known.co_consts)
+def _is_same(code: CodeType, template: CodeType) -> bool:
+    return (code.co_code, code.co_names, code.co_consts) == (template.co_code, template.co_names, template.co_consts)
 
 
 def fields_read(function: Any) -> frozenset[str] | None:
@@ -80,14 +80,14 @@ def fields_read(function: Any) -> frozenset[str] | None:
         return None
     name = code.co_varnames[0]
     steps = _instructions(code)
-    found = set()
+    fields = set()
     for step, following in zip(steps, [*steps[1:], None], strict=True):
         if not _names(step, name):
             continue
         if not _loads(step, name) or following is None or following.opname != "LOAD_ATTR":
             return None
-        found.add(following.argval)
-    return frozenset(found)
+        fields.add(following.argval)
+    return frozenset(fields)
 
 
 def _getter_paths(function: Any) -> list[tuple[str, ...]] | None:

@@ -50,18 +50,18 @@ def file_system(uri: str) -> tuple[Any, str]:
         return LocalFileSystem(), uri.removeprefix("file://")
     scheme, _, rest = uri.partition("://")
     scheme = _ALIASES.get(scheme, scheme)
-    known = f"{scheme}://{rest}"
+    full_uri = f"{scheme}://{rest}"
     if scheme in ("gs", "gcs") and "retry_limit_seconds" not in rest:
-        known += f"{'&' if '?' in rest else '?'}{_GS_RETRY_LIMIT}"
+        full_uri += f"{'&' if '?' in rest else '?'}{_GS_RETRY_LIMIT}"
     try:
-        system, path = FileSystem.from_uri(known)
+        system, path = FileSystem.from_uri(full_uri)
     except (pa.ArrowException, OSError, ImportError) as error:
         if scheme in _KNOWN and not isinstance(error, ImportError):
             raise FileSystemError(f"{uri}: cannot be reached: {short_reason(error)}", is_missing=False) from error
         try:
             import fsspec
 
-            found, path = fsspec.core.url_to_fs(known)
+            fsspec_system, path = fsspec.core.url_to_fs(full_uri)
         except Exception as other:
             why = short_reason(error)
             if scheme in ("hdfs", "viewfs"):
@@ -69,7 +69,7 @@ def file_system(uri: str) -> tuple[Any, str]:
             raise FileSystemError(
                 f"{uri}: no file system is known for it: {why}; Spark or fsspec may know it", is_missing=True
             ) from other
-        system = PyFileSystem(FSSpecHandler(found))
+        system = PyFileSystem(FSSpecHandler(fsspec_system))
     return system, path
 
 

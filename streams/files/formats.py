@@ -127,9 +127,9 @@ class LineRows:
         for first_line, lines in line_chunks(source, kind, part):
             numbers: Sequence[int] = range(first_line, first_line + len(lines))
             if self.skips_blank and not all(map(bytes.strip, lines)):
-                kept = [(number, line) for number, line in zip(numbers, lines, strict=True) if line.strip()]
-                numbers = [number for number, _ in kept]
-                lines = [line for _, line in kept]
+                filled = [(number, line) for number, line in zip(numbers, lines, strict=True) if line.strip()]
+                numbers = [number for number, _ in filled]
+                lines = [line for _, line in filled]
             batch = RowBatch(row, numbers, lines)
             row += len(lines)
             if row > skip_rows:
@@ -379,14 +379,14 @@ class ParquetRows:
         """Return a format that reads only the columns that the topic declares."""
         return evolve(self, is_selective=True)
 
-    def _names(self, found: list[str]) -> list[str] | None:
+    def _names(self, column_names: list[str]) -> list[str] | None:
         """Return the names of the columns of a file to read, or None for all columns."""
         declared = self.value.declared
         if not self.is_selective or declared is None:
             return None
-        if self.records is not None and are_records(self.records.topic, found):
+        if self.records is not None and are_records(self.records.topic, column_names):
             return None
-        names = [name for name in found if name in declared]
+        names = [name for name in column_names if name in declared]
         # Arrow parses a dot in a name as a path separator, and returns no rows if no column is selected.
         return None if not names or any("." in name for name in names) else names
 
@@ -498,8 +498,8 @@ def _epoch_ms(column: Any) -> list[int | None]:
 def _row_columns(value: ValueReader, records: RecordReader | None, rows: ArrowRows) -> RowColumns:
     if records is not None and records.are_records(rows):
         return records.read(rows)
-    found = value.read(rows)
-    return RowColumns(found.data, fields=found.fields)
+    parsed = value.read(rows)
+    return RowColumns(parsed.data, fields=parsed.fields)
 
 
 def _raw_row(row: Row) -> bytes:
@@ -530,8 +530,8 @@ def row_groups(source: FileSource, kind: FileKind) -> list[tuple[int, int]]:
 
     try:
         with _parquet_file(source, kind) as file:
-            found = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
-            return [(group.num_rows, group.total_byte_size) for group in found]
+            groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+            return [(group.num_rows, group.total_byte_size) for group in groups]
     except (pa.ArrowException, OSError, EOFError) as error:
         raise InputError(f"{source}: not a whole Parquet file: {error}; make it again") from error
 

@@ -147,8 +147,8 @@ def _checked_text(array: Any) -> Any:
     if data is None:
         return array
     offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
-    found = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
-    if not ((found < 0x20) | (found == 0x22) | (found == 0x5C)).any():
+    octets = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
+    if not ((octets < 0x20) | (octets == 0x22) | (octets == 0x5C)).any():
         return array
     return _by_distinct(array, lambda text: canonical_json(text)[1:-1])
 
@@ -186,8 +186,8 @@ def _times(array: Any) -> Any:
 def _check_range(numbers: Any, limits: tuple[int, int]) -> None:
     import pyarrow.compute as pc
 
-    found = pc.min_max(numbers).as_py()
-    if found["min"] is not None and not limits[0] <= found["min"] <= found["max"] <= limits[1]:
+    extremes = pc.min_max(numbers).as_py()
+    if extremes["min"] is not None and not limits[0] <= extremes["min"] <= extremes["max"] <= limits[1]:
         raise NotColumnarError("a time that Python does not have")
 
 
@@ -197,8 +197,8 @@ def _by_distinct(array: Any, text: Callable[[Any], bytes]) -> Any:
 
     if pa.types.is_floating(array.type):
         return pa.array([None if value is None else text(value) for value in array.to_pylist()], pa.string())
-    found = array.dictionary_encode()
-    return pa.array([text(value) for value in found.dictionary.to_pylist()], pa.string()).take(found.indices)
+    encoded = array.dictionary_encode()
+    return pa.array([text(value) for value in encoded.dictionary.to_pylist()], pa.string()).take(encoded.indices)
 
 
 def spread(dense: Any, array: Any) -> Any:
@@ -249,9 +249,11 @@ class _Field:
             raise NotColumnarError("a column is missing")
         texts = pa.nulls(size, pa.string()) if array is None or pa.types.is_null(array.type) else self.write(array)
         if self.factory is not None and texts.null_count and (array is None or self.null is None):
-            made = self.factory
+            default = self.factory
             rest = texts.to_pylist()
-            return pa.array([canonical_json(made()).decode() if text is None else text for text in rest], pa.string())
+            return pa.array(
+                [canonical_json(default()).decode() if text is None else text for text in rest], pa.string()
+            )
         return _complete(texts, self.null)
 
 
@@ -385,11 +387,11 @@ def _key_order(keys: Any, rows: Any) -> Any:
     """
     import numpy as np
 
-    found = keys.dictionary_encode()
-    names = [name.encode() for name in found.dictionary.to_pylist()]
+    encoded = keys.dictionary_encode()
+    names = [name.encode() for name in encoded.dictionary.to_pylist()]
     ranks = np.empty(len(names), np.int64)
     ranks[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
-    places = rows * max(1, len(names)) + ranks[found.indices.to_numpy(zero_copy_only=False)]
+    places = rows * max(1, len(names)) + ranks[encoded.indices.to_numpy(zero_copy_only=False)]
     if (np.diff(places) > 0).all():
         return None
     order = np.argsort(places, kind="stable")

@@ -69,14 +69,14 @@ def table_around(
     path: str,
     exists: Callable[[str], bool] = _local_exists,
     names: Names = _local_names,
-    known: dict[str, LakeTable | None] | None = None,
+    tables: dict[str, LakeTable | None] | None = None,
 ) -> LakeTable | None:
     """Return the table that a path is or belongs to, or None if there is no such table.
 
     ``exists`` checks whether a folder exists, and ``names`` lists a folder; the defaults use the local file system.
-    ``known`` caches results for calls with neighbouring paths.
+    ``tables`` caches results for calls with neighbouring paths.
     """
-    known = {} if known is None else known
+    tables = {} if tables is None else tables
     scheme, separator, rest = path.partition("://")
     if not separator:
         scheme = ""
@@ -84,11 +84,16 @@ def table_around(
     parts = rest.rstrip("/").split("/")
     for count in range(len(parts), 0, -1):
         folder = f"{scheme}{separator}{'/'.join(parts[:count])}"
-        if folder not in known:
-            known[folder] = next(
-                (LakeTable(folder, found) for found in FORMATS if folder and _has(folder, found, exists, names)), None
+        if folder not in tables:
+            tables[folder] = next(
+                (
+                    LakeTable(folder, table_format)
+                    for table_format in FORMATS
+                    if folder and _has(folder, table_format, exists, names)
+                ),
+                None,
             )
-        if (table := known[folder]) is not None:
+        if (table := tables[folder]) is not None:
             return table
     return None
 
@@ -98,16 +103,16 @@ def table_below(folder: str, files: Iterable[str]) -> LakeTable | None:
     for file in files:
         parts = file.split("/")
         for index in range(len(parts) - 1):
-            for found in FORMATS:
-                first, _, second = found.mark.partition("/")
+            for table_format in FORMATS:
+                first, _, second = table_format.mark.partition("/")
                 is_last = index == len(parts) - 2
                 if parts[index] == first and (not second or (is_last and fnmatchcase(parts[-1], second))):
-                    return LakeTable("/".join([folder.rstrip("/"), *parts[:index]]), found)
+                    return LakeTable("/".join([folder.rstrip("/"), *parts[:index]]), table_format)
     return None
 
 
-def _has(folder: str, found: TableFormat, exists: Callable[[str], bool], names: Names) -> bool:
-    first, _, second = found.mark.partition("/")
+def _has(folder: str, table_format: TableFormat, exists: Callable[[str], bool], names: Names) -> bool:
+    first, _, second = table_format.mark.partition("/")
     if not second:
         return exists(f"{folder}/{first}")
     return any(fnmatchcase(name, second) for name in names(f"{folder}/{first}"))

@@ -125,9 +125,9 @@ def created_iceberg(catalog: Any, name: str, schema: Any, columns: Sequence[tupl
                     spec.add_field(".".join(path), IdentityTransform(), path[-1])
                 else:
                     spec.add_field("timestamp", DayTransform(), "day")
-    found = [_described(field, table) for field in table.spec().fields]
-    given = ["day(timestamp)" if not path else ".".join(path) for path in columns]
-    _check_partitions(f"iceberg:{name}", found, given)
+    existing = [_described(field, table) for field in table.spec().fields]
+    expected = ["day(timestamp)" if not path else ".".join(path) for path in columns]
+    _check_partitions(f"iceberg:{name}", existing, expected)
     _check_columns(f"iceberg:{name}", schema_to_pyarrow(table.schema(), include_field_ids=False), schema)
     return table
 
@@ -152,24 +152,24 @@ def _described(part: Any, table: Any) -> str:
     return str(column) if transform == "identity" else f"{transform}({column})"
 
 
-def _check_partitions(what: str, found: Sequence[str], given: Sequence[str]) -> None:
-    if list(found) != list(given):
-        there, here = (", ".join(names) or "nothing" for names in (found, given))
+def _check_partitions(what: str, existing: Sequence[str], expected: Sequence[str]) -> None:
+    if list(existing) != list(expected):
+        there, here = (", ".join(names) or "nothing" for names in (existing, expected))
         raise InputError(f"{what}: is partitioned by {there}, partition_by is {here}; give the same columns")
 
 
-def _check_columns(what: str, found: Any, schema: Any) -> None:
-    problems = list(column_problems(found, schema))
+def _check_columns(what: str, existing: Any, schema: Any) -> None:
+    problems = list(column_problems(existing, schema))
     if problems:
         raise InputError(f"{what}: {', '.join(problems)}; write to another table, or change its columns")
 
 
-def column_problems(found: Any, schema: Any) -> Iterator[str]:
+def column_problems(existing: Any, schema: Any) -> Iterator[str]:
     """Yield the differences of the columns of a table, given as Arrow schema, from those of an output.
 
     A struct of the table may have further fields: they are null in the rows of the output.
     """
-    kinds = {part.name: part.type for part in found}
+    kinds = {part.name: part.type for part in existing}
     for name in sorted(set(schema.names) - kinds.keys()):
         yield f"has no column {name}"
     for name in sorted(kinds.keys() - set(schema.names)):
@@ -179,25 +179,25 @@ def column_problems(found: Any, schema: Any) -> Iterator[str]:
             yield from _misfits(part.name, kinds[part.name], part.type)
 
 
-def _misfits(name: str, found: Any, kind: Any) -> Iterator[str]:
+def _misfits(name: str, existing: Any, kind: Any) -> Iterator[str]:
     """Yield the differences of a column's type from that of an output; names of items and sizes do not matter."""
     import pyarrow as pa
 
     is_a = pa.types
-    if is_a.is_struct(found) and is_a.is_struct(kind):
-        known = {part.name: part.type for part in found}
+    if is_a.is_struct(existing) and is_a.is_struct(kind):
+        types = {part.name: part.type for part in existing}
         for part in kind:
-            if part.name in known:
-                yield from _misfits(f"{name}.{part.name}", known[part.name], part.type)
+            if part.name in types:
+                yield from _misfits(f"{name}.{part.name}", types[part.name], part.type)
             else:
                 yield f"has no field {name}.{part.name}"
-    elif is_a.is_map(found) and is_a.is_map(kind):
-        yield from _misfits(f"{name} (key)", found.key_type, kind.key_type)
-        yield from _misfits(f"{name} (value)", found.item_type, kind.item_type)
-    elif hasattr(found, "value_type") and is_a.is_list(kind):
-        yield from _misfits(f"{name}[]", found.value_type, kind.value_type)
-    elif _plain(found) != kind:
-        yield f"column {name} is {found}, but {kind} in the output"
+    elif is_a.is_map(existing) and is_a.is_map(kind):
+        yield from _misfits(f"{name} (key)", existing.key_type, kind.key_type)
+        yield from _misfits(f"{name} (value)", existing.item_type, kind.item_type)
+    elif hasattr(existing, "value_type") and is_a.is_list(kind):
+        yield from _misfits(f"{name}[]", existing.value_type, kind.value_type)
+    elif _plain(existing) != kind:
+        yield f"column {name} is {existing}, but {kind} in the output"
 
 
 def _plain(kind: Any) -> Any:

@@ -145,9 +145,9 @@ class Ledger:
         """Whether any files were read into a topic."""
         return bool(self._topics.get(topic))
 
-    def knows(self, topic: str, given: FileInput) -> bool:
+    def knows(self, topic: str, file: FileInput) -> bool:
         """Whether a file was read into a topic before; the file may have grown since then."""
-        return self._known(self._topics.get(topic, ()), given) is not None
+        return self._known(self._topics.get(topic, ()), file) is not None
 
     def rows(self, topic: str) -> int:
         """Return the number of rows that were read from files into a topic."""
@@ -156,7 +156,7 @@ class Ledger:
     def follow(
         self,
         topic: str,
-        given: FileInput,
+        file: FileInput,
         *,
         is_next: bool = False,
         rows_before: int | None = None,
@@ -176,27 +176,27 @@ class Ledger:
         files = self._topics.setdefault(topic, [])
         while files and not files[-1].rows and not files[-1].begins:
             files.pop()  # The run has ended before any row of the file was read.
-        known = None if is_next else self._known(files, given, by_name=by_name)
-        if known is not None:
-            return self._continued(topic, files, known, given)
+        entry = None if is_next else self._known(files, file, by_name=by_name)
+        if entry is not None:
+            return self._continued(topic, files, entry, file)
         if not is_next:
-            self._check_changed(files, given)
+            self._check_changed(files, file)
         abandoned = None
         if files and not files[-1].is_whole:
             if files[-1].rows:
-                raise _cannot_follow(given.path, files[-1])
+                raise _cannot_follow(file.path, files[-1])
             abandoned = files.pop()
         before = self.rows(topic) + (files[0].rows_before if files else rows_before or 0)
         if before and topic not in self._begun:
-            self.say(f"{given.path}: follows on {before:,} {'row' if before == 1 else 'rows'} of topic {topic!r}")
+            self.say(f"{file.path}: follows on {before:,} {'row' if before == 1 else 'rows'} of topic {topic!r}")
         self._begun.add(topic)
-        read = ReadFile(_absolute(given.path), before)
+        read = ReadFile(_absolute(file.path), before)
         files.append(read)
-        reader = given.after(before)
+        reader = file.after(before)
         may_follow = is_next or rows_before is not None
         return Continued(self, topic, reader, read, may_follow_others=may_follow, abandoned=abandoned)
 
-    def grown(self, topic: str, given: FileInput, partitions: int, rows: int) -> Continued:
+    def grown(self, topic: str, file: FileInput, partitions: int, rows: int) -> Continued:
         """Return a reader for a file whose first ``rows`` rows are already in the topic, for example from a snapshot.
 
         Raises:
@@ -205,15 +205,15 @@ class Ledger:
         files = self._topics.setdefault(topic, [])
         read = next((read for read in files if not read.rows_before), None)
         if read is None:
-            read = ReadFile(_absolute(given.path), begins=[0] * partitions)
+            read = ReadFile(_absolute(file.path), begins=[0] * partitions)
             if not files:
                 files.append(read)
                 self.write(topic, read, is_new=True)
             else:
                 read.rows, read.is_whole = rows, True  # There is nothing to record, since all rows are in the topic.
-        if read is not files[-1] and given.has_rows(max(rows, read.rows)):
-            raise _grown_too_late(given.path, files[-1])
-        return Continued(self, topic, given, read)
+        if read is not files[-1] and file.has_rows(max(rows, read.rows)):
+            raise _grown_too_late(file.path, files[-1])
+        return Continued(self, topic, file, read)
 
     def write(self, topic: str, read: ReadFile, *, is_new: bool = False) -> None:
         """Record how far a file has been read."""
@@ -241,10 +241,10 @@ class Ledger:
         read.digest = str(entry["digest"])
         read.is_whole = bool(entry["is_whole"])
 
-    def _known(self, files: Sequence[ReadFile], given: FileInput, *, by_name: bool = False) -> ReadFile | None:
+    def _known(self, files: Sequence[ReadFile], file: FileInput, *, by_name: bool = False) -> ReadFile | None:
         """Return the last entry of ``files`` for the given file, which may have grown, or None if there is none."""
-        digests = given.digests({read.rows for read in files if read.rows})
-        path = _absolute(given.path)
+        digests = file.digests({read.rows for read in files if read.rows})
+        path = _absolute(file.path)
         for read in reversed(files):
             if by_name and read.file != path:
                 continue
@@ -252,25 +252,25 @@ class Ledger:
                 return read
         return None
 
-    def _continued(self, topic: str, files: Sequence[ReadFile], known: ReadFile, given: FileInput) -> Continued:
-        has_grown = given.has_rows(known.rows)
-        if known.file != _absolute(given.path):
+    def _continued(self, topic: str, files: Sequence[ReadFile], entry: ReadFile, file: FileInput) -> Continued:
+        has_grown = file.has_rows(entry.rows)
+        if entry.file != _absolute(file.path):
             which = "its first" if has_grown else "nothing new: its"
             self.say(
-                f"{given.path}: {which} {known.rows:,} rows are those that were read of {known.file}; "
-                f"--next {topic}={given.path} reads it as another file"
+                f"{file.path}: {which} {entry.rows:,} rows are those that were read of {entry.file}; "
+                f"--next {topic}={file.path} reads it as another file"
             )
-        if known is not files[-1] and has_grown:
-            raise _grown_too_late(given.path, files[-1])
-        return Continued(self, topic, given.after(known.rows_before), known)
+        if entry is not files[-1] and has_grown:
+            raise _grown_too_late(file.path, files[-1])
+        return Continued(self, topic, file.after(entry.rows_before), entry)
 
-    def _check_changed(self, files: Sequence[ReadFile], given: FileInput) -> None:
-        path = _absolute(given.path)
+    def _check_changed(self, files: Sequence[ReadFile], file: FileInput) -> None:
+        path = _absolute(file.path)
         changed = next((read for read in files if read.file == path), None)
         if changed is not None:
             raise InputError(
-                f"{given.path}: its first {changed.rows:,} rows are not the rows that were read from it before. If it "
-                f"is another file under the same name, --next {given.topic.name}={given.path} reads it after all "
+                f"{file.path}: its first {changed.rows:,} rows are not the rows that were read from it before. If it "
+                f"is another file under the same name, --next {file.topic.name}={file.path} reads it after all "
                 "earlier rows; if rows were corrected, give another --state-dir and start over"
             )
 

@@ -105,9 +105,9 @@ def count_lines(source: FileSource, kind: FileKind, part: Part, *, skip_blank: b
             if not newline:
                 rest += chunk
                 continue
-            found = whole.count(b"\n") + 1
-            lines += found
-            rows += found - (_blank_lines(rest + whole) if skip_blank else 0)
+            whole_lines = whole.count(b"\n") + 1
+            lines += whole_lines
+            rows += whole_lines - (_blank_lines(rest + whole) if skip_blank else 0)
             rest = tail
     except (OSError, *GZIP_ERRORS) as error:
         raise InputError(f"{source}: cannot be read further: {error}") from error

@@ -24,20 +24,20 @@ def local_files(text: str, hint: str = "") -> list[str]:
     text = text.removeprefix("file://")
     path = Path(text)
     if glob.has_magic(text) and not path.exists():
-        found = sorted(name for name in glob.glob(text, recursive=True) if Path(name).is_file())
-        if not found:
+        paths = sorted(name for name in glob.glob(text, recursive=True) if Path(name).is_file())
+        if not paths:
             raise InputError(f"{text}: no file matches this pattern")
-        refuse_tables(found)
-        return found
+        refuse_tables(paths)
+        return paths
     if path.is_dir():
         below = sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
         table = table_around(text) or table_below(text, below)
         if table is not None:
             raise table.refused_as_input()
-        found = [str(path / name) for name in below if not is_hidden(name)]
-        if not found:
+        paths = [str(path / name) for name in below if not is_hidden(name)]
+        if not paths:
             raise InputError(f"{text}: this folder has no files")
-        return found
+        return paths
     if not path.exists():
         raise InputError(f"{text}: there is no such file{nearby(path)}{hint}")
     refuse_tables([text])
@@ -50,9 +50,9 @@ def refuse_tables(paths: Iterable[str]) -> None:
     Raises:
         InputError: a file belongs to a lakehouse table.
     """
-    known: dict[str, LakeTable | None] = {}
+    tables: dict[str, LakeTable | None] = {}
     for path in paths:
-        table = table_around(path, known=known)
+        table = table_around(path, tables=tables)
         if table is not None:
             raise table.refused_as_input()
 

@@ -64,9 +64,9 @@ def _line_end(source: FileSource, position: int, size_bytes: int) -> int:
             stream.seek(position - 1)
             end = position - 1
             while chunk := stream.read(_LOOK_BYTES):
-                found = chunk.find(b"\n")
-                if found >= 0:
-                    return min(end + found + 1, size_bytes)
+                newline = chunk.find(b"\n")
+                if newline >= 0:
+                    return min(end + newline + 1, size_bytes)
                 end += len(chunk)
                 if end - position > MAX_LINE_BYTES:
                     break  # The error is reported by the reader of the line.

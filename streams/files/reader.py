@@ -250,17 +250,17 @@ class FileInput:
         """
         result: dict[int, str] = {}
         digest = RowDigest()
-        wanted = sorted(counts, reverse=True)
-        batches = self.format.batches(self.source, self.kind, 0, self.part) if wanted else iter(())
+        remaining = sorted(counts, reverse=True)
+        batches = self.format.batches(self.source, self.kind, 0, self.part) if remaining else iter(())
         for batch in batches:
             rows = batch.rows
-            while wanted and digest.rows + len(rows) >= wanted[-1]:
-                count = wanted.pop()
+            while remaining and digest.rows + len(rows) >= remaining[-1]:
+                count = remaining.pop()
                 taken = count - digest.rows
                 self._digest(digest, rows[:taken])
                 rows = rows[taken:]
                 result[count] = digest.value
-            if not wanted:
+            if not remaining:
                 break
             self._digest(digest, rows)
         return result
@@ -338,9 +338,9 @@ class FileInput:
         key_from = self.topic.key_from
         serde = self.topic.key_serde
         if columns.fields is not None and key_from is not None:
-            found = columns.fields.keys(key_from, serde)
-            if found is not None:
-                return found
+            read_keys = columns.fields.keys(key_from, serde)
+            if read_keys is not None:
+                return read_keys
             values = columns.fields.objects(key_from)
         if key_from is None or values is None:
             return [None] * len(columns.values)
@@ -354,23 +354,23 @@ class FileInput:
             raise _BadRow(f"key_from of topic {self.topic.name!r}: {error}") from error
 
     def _timestamps(self, columns: RowColumns, values: list[Any] | None, now_ms: int) -> list[int]:
-        given = columns.timestamps
+        own_times = columns.timestamps
         times = [now_ms] * len(columns.values)
         function = self.topic.timestamp
         has_values = values is not None or columns.fields is not None
-        if self.needs_time and (function is None or not has_values) and (given is None or None in given):
+        if self.needs_time and (function is None or not has_values) and (own_times is None or None in own_times):
             raise _BadRow(
                 f"the row has no time, which a replay needs; declare Topic({self.topic.name!r}, timestamp=...) "
                 "or give records with a timestamp"
             )
         if function is not None and has_values:
-            found = None if columns.fields is None else columns.fields.times(function)
-            times = self._called(function, columns, values, times) if found is None else found
+            read_times = None if columns.fields is None else columns.fields.times(function)
+            times = self._called(function, columns, values, times) if read_times is None else read_times
             if min(times, default=0) < 0:
                 raise _BadRow(f"topic {self.topic.name!r}: the timestamp {min(times)} of the value is before 1970")
-        if given is None:
+        if own_times is None:
             return times
-        return [time if own is None else own for own, time in zip(given, times, strict=True)]
+        return [time if own is None else own for own, time in zip(own_times, times, strict=True)]
 
     def _called(self, function: Any, columns: RowColumns, values: list[Any] | None, times: Sequence[int]) -> list[int]:
         """Return the results of the topic's ``timestamp`` function; a tombstone gets its time from ``times``."""
@@ -385,10 +385,10 @@ class FileInput:
             raise _BadRow(str(error)) from error
 
     def _partitions(self, columns: RowColumns, first_row: int, partitions: int) -> list[int]:
-        given = columns.partitions
+        own_partitions = columns.partitions
         keys = as_list(columns.keys)
-        if given is not None:
-            highest = max((partition for partition in given if partition is not None), default=0)
+        if own_partitions is not None:
+            highest = max((partition for partition in own_partitions if partition is not None), default=0)
             if highest >= partitions:
                 raise _BadRow(
                     f"partition {highest}, but topic {self.topic.name!r} has {partitions} (0 to {partitions - 1}); "
@@ -399,10 +399,10 @@ class FileInput:
             keyless = [index for index, key in enumerate(keys) if key is None]
             for index, partition in zip(keyless, self._keyless(columns, keys, first_row, partitions), strict=True):
                 placed[index] = partition
-        if given is None or not any(partition is not None for partition in given):
+        if own_partitions is None or not any(partition is not None for partition in own_partitions):
             return placed
         self._named[:] = [True]
-        return [at if own is None else own for own, at in zip(given, placed, strict=True)]
+        return [at if own is None else own for own, at in zip(own_partitions, placed, strict=True)]
 
     def _keyless(
         self, columns: RowColumns, keys: Sequence[bytes | None], first_row: int, partitions: int

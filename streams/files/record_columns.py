@@ -102,8 +102,8 @@ def _timestamps(milliseconds: Any) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    known = pc.if_else(pc.less_equal(milliseconds, _LAST_MS), milliseconds, pa.scalar(None, pa.int64()))
-    return known.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
+    representable = pc.if_else(pc.less_equal(milliseconds, _LAST_MS), milliseconds, pa.scalar(None, pa.int64()))
+    return representable.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
 
 
 @frozen
@@ -115,7 +115,7 @@ class PartitionColumn:
     path: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, given: str, schema: Any) -> "PartitionColumn":
+    def of(cls, column: str, schema: Any) -> "PartitionColumn":
         """Return the partition column for ``day``, the name of a column, or a field such as ``value.country``.
 
         Raises:
@@ -123,19 +123,19 @@ class PartitionColumn:
         """
         import pyarrow as pa
 
-        if given == "day":
+        if column == "day":
             return cls("day")
-        path = tuple(given.split("."))
+        path = tuple(column.split("."))
         kind: Any = pa.struct(list(schema))
         for name in path:
             if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
-                known = [*schema.names, *(f"value.{part.name}" for part in _fields(schema.field("value").type))]
-                raise InputError(f"partition_by {given!r}: there is no such column; give day, {', '.join(known)}")
+                columns = [*schema.names, *(f"value.{part.name}" for part in _fields(schema.field("value").type))]
+                raise InputError(f"partition_by {column!r}: there is no such column; give day, {', '.join(columns)}")
             kind = kind.field(name).type
         checks = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date)
         if not any(check(kind) for check in checks):
             raise InputError(
-                f"partition_by {given!r}: has type {kind}; give a column of text, whole numbers, booleans or dates"
+                f"partition_by {column!r}: has type {kind}; give a column of text, whole numbers, booleans or dates"
             )
         return cls(path[-1], path)
 
@@ -143,10 +143,10 @@ class PartitionColumn:
         """Return the Arrow type of the column, given the columns of the output."""
         import pyarrow as pa
 
-        found: Any = pa.struct(list(schema))
+        kind: Any = pa.struct(list(schema))
         for name in self.path:
-            found = found.field(name).type
-        return found if self.path else pa.date32()
+            kind = kind.field(name).type
+        return kind if self.path else pa.date32()
 
     def array(self, batch: Any) -> Any:
         """Return the values of a batch, as an Arrow array."""
@@ -154,10 +154,10 @@ class PartitionColumn:
 
         if not self.path:
             return pc.cast(batch.column("timestamp"), "date32")
-        found = batch.column(self.path[0])
+        column = batch.column(self.path[0])
         for name in self.path[1:]:
-            found = pc.struct_field(found, name)
-        return found
+            column = pc.struct_field(column, name)
+        return column
 
     def texts(self, batch: Any) -> list[str]:
         """Return the values of a batch as they are written in folder names."""
@@ -174,7 +174,7 @@ def _fields(kind: Any) -> list[Any]:
 
 
 def _escaped(text: str) -> str:
-    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text) or NULL_FOLDER
+    return _ESCAPED.sub(lambda character: f"%{ord(character[0]):02X}", text) or NULL_FOLDER
 
 
 def file_schema(schema: Any, partition_by: Sequence[PartitionColumn]) -> Any:
@@ -185,20 +185,20 @@ def file_schema(schema: Any, partition_by: Sequence[PartitionColumn]) -> Any:
     return pa.schema([part for part in schema if part.name not in in_names])
 
 
-def folders_of(batch: Any, partition_by: Sequence[PartitionColumn], kept: Any) -> Iterator[tuple[str, Any]]:
+def folders_of(batch: Any, partition_by: Sequence[PartitionColumn], schema: Any) -> Iterator[tuple[str, Any]]:
     """Divide the rows of a batch by the folder that they belong to, such as ``day=2026-01-01/``; yield each part.
 
-    ``kept`` is the schema of the files; without ``partition_by`` the whole batch belongs to the folder ``""``.
+    ``schema`` is that of the files; without ``partition_by`` the whole batch belongs to the folder ``""``.
     """
     import pyarrow as pa
 
     if not partition_by:
         yield "", batch
         return
-    found: dict[str, list[int]] = {}
+    rows_by_folder: dict[str, list[int]] = {}
     texts = [[f"{column.name}={text}/" for text in column.texts(batch)] for column in partition_by]
     for index, folder in enumerate(map("".join, zip(*texts, strict=True))):
-        found.setdefault(folder, []).append(index)
-    rows = batch.select(kept.names)
-    for folder, indexes in found.items():
-        yield folder, rows if len(found) == 1 else rows.take(pa.array(indexes))
+        rows_by_folder.setdefault(folder, []).append(index)
+    rows = batch.select(schema.names)
+    for folder, indexes in rows_by_folder.items():
+        yield folder, rows if len(rows_by_folder) == 1 else rows.take(pa.array(indexes))

@@ -22,10 +22,10 @@ def names_read(info: Any, functions: Sequence[Any]) -> frozenset[str] | None:
         return None
     names: set[str] = set()
     for function in functions:
-        found = fields_read(function)
-        if found is None or not found <= {part.name for part in info.fields}:
+        fields = fields_read(function)
+        if fields is None or not fields <= {part.name for part in info.fields}:
             return None
-        names |= found
+        names |= fields
     return frozenset(names)
 
 
@@ -40,20 +40,20 @@ def stand_in_decoder(info: Any, names: frozenset[str], *, reads_rest: bool = Tru
         return None
 
 
-def _stand_in(info: Any, kept: frozenset[str], outer: tuple[Any, ...], *, reads_rest: bool = True) -> Any:
+def _stand_in(info: Any, needed: frozenset[str], outer: tuple[Any, ...], *, reads_rest: bool = True) -> Any:
     cls = info.cls
     kinds = get_type_hints(cls, include_extras=True)
     fields: list[Any] = []
     for part in info.fields:
-        if part.name not in kept and not reads_rest:
+        if part.name not in needed and not reads_rest:
             continue
         kind = kinds[part.name]
-        kind = kind if part.name in kept else _lighter(kind, part.type, (*outer, cls))
+        kind = kind if part.name in needed else _lighter(kind, part.type, (*outer, cls))
         fields.append((part.name, kind) if part.required else (part.name, kind, _default(part)))
     texts = {part.name: part.encode_name for part in info.fields}
-    made: Any = msgspec.defstruct(cls.__name__, fields, rename=texts.get, kw_only=True, gc=False)
-    made.__qualname__ = cls.__qualname__
-    return made
+    stand_in: Any = msgspec.defstruct(cls.__name__, fields, rename=texts.get, kw_only=True, gc=False)
+    stand_in.__qualname__ = cls.__qualname__
+    return stand_in
 
 
 def _default(part: Any) -> Any:

@@ -136,8 +136,8 @@ class _Builder:
             return list(values) if to is None else list(map(to, values))
 
         def from_datum(values: Any) -> Any:
-            found = values if of is None else list(map(of, values))
-            return found if make is None else make(found)
+            items = values if of is None else list(map(of, values))
+            return items if make is None else make(items)
 
         is_plain = make is None
         return Shape(
@@ -198,9 +198,9 @@ class _Builder:
         name = self._full_name(cls)
         functions = []
         self._records[cls] = name, functions
-        made = [(part, self.shape(_nullable(part), f"{name}.{part.name}")) for part in fields]
-        functions += [_to_record(cls, made), _from_record(cls, made)]
-        schema = {"type": "record", "name": name, "fields": [_declared(part, shape) for part, shape in made]}
+        shapes = [(part, self.shape(_nullable(part), f"{name}.{part.name}")) for part in fields]
+        functions += [_to_record(cls, shapes), _from_record(cls, shapes)]
+        schema = {"type": "record", "name": name, "fields": [_declared(part, shape) for part, shape in shapes]}
         return Shape(schema, functions[0], functions[1])
 
 
@@ -262,11 +262,11 @@ def _fields(info: inspect.Type) -> list[_Field] | None:
 
 
 def _pydantic_fields(cls: Any) -> list[_Field] | None:
-    given = getattr(cls, "model_fields", None)
-    if given is None:
+    model_fields = getattr(cls, "model_fields", None)
+    if model_fields is None:
         return None
-    found = []
-    for name, part in given.items():
+    fields = []
+    for name, part in model_fields.items():
         info = inspect.type_info(part.annotation)
         for held in part.metadata:
             digits = getattr(held, "max_digits", None)
@@ -276,8 +276,8 @@ def _pydantic_fields(cls: Any) -> list[_Field] | None:
             elif isinstance(held, msgspec.Meta):
                 info = inspect.Metadata(info, extra=dict(held.extra or {}))
         default = msgspec.NODEFAULT if part.is_required() else _default(part.default, part.default_factory)
-        found.append(_Field(name, name, part.alias or name, info, default))
-    return found
+        fields.append(_Field(name, name, part.alias or name, info, default))
+    return fields
 
 
 def _default(value: Any, factory: Any) -> Any:
@@ -309,14 +309,14 @@ def _declared(part: _Field, shape: Shape) -> dict[str, Any]:
     return declared if default is msgspec.NODEFAULT else {**declared, "default": default}
 
 
-def _to_record(cls: Any, made: list[tuple[_Field, Shape]]) -> Convert:
-    names = [part.name for part, _ in made]
-    special = [(part.name, shape.to_datum) for part, shape in made if shape.to_datum is not None]
-    integers = [part.name for part, shape in made if _is_integer(shape.schema)]
+def _to_record(cls: Any, shapes: list[tuple[_Field, Shape]]) -> Convert:
+    names = [part.name for part, _ in shapes]
+    special = [(part.name, shape.to_datum) for part, shape in shapes if shape.to_datum is not None]
+    integers = [part.name for part, shape in shapes if _is_integer(shape.schema)]
     expected = cls.__qualname__
     # Typed dicts are known by their keys only.
     kind = dict if typing_extensions.is_typeddict(cls) else cls
-    read = _reader(cls, [part.attribute for part, _ in made])
+    read = _reader(cls, [part.attribute for part, _ in shapes])
 
     def to_record(value: Any) -> dict[str, Any]:
         if type(value) is not kind:
@@ -347,10 +347,10 @@ def _reader(cls: Any, attributes: list[str]) -> Callable[[Any], Iterable[Any]]:
     return lambda value: [getattr(value, name) for name in attributes]
 
 
-def _from_record(cls: Any, made: list[tuple[_Field, Shape]]) -> Convert:
-    special = [(part.name, shape.from_datum) for part, shape in made if shape.from_datum is not None]
-    renamed = [(part.name, part.argument) for part, _ in made if part.name != part.argument]
-    left_out = [part.name for part, _ in made if part.is_optional_key]
+def _from_record(cls: Any, shapes: list[tuple[_Field, Shape]]) -> Convert:
+    special = [(part.name, shape.from_datum) for part, shape in shapes if shape.from_datum is not None]
+    renamed = [(part.name, part.argument) for part, _ in shapes if part.name != part.argument]
+    left_out = [part.name for part, _ in shapes if part.is_optional_key]
     later = _set_later(cls)
 
     def from_record(datum: Any) -> Any:

@@ -94,8 +94,8 @@ def avro_schema(form: Any, *, name: str | None = None, namespace: str | None = N
     Raises:
         TopologyError: there is no Avro schema for the class.
     """
-    found: dict[str, Any] = shape_of(form, name, namespace).schema
-    return found
+    schema: dict[str, Any] = shape_of(form, name, namespace).schema
+    return schema
 
 
 def _fastavro() -> Any:
@@ -212,12 +212,12 @@ def _given(form: Any) -> Shape:
 
 def _loaded(text: str) -> Any:
     try:
-        found = json.loads(text)
+        schema = json.loads(text)
     except ValueError as error:
         if text.strip().isidentifier():
             return text.strip()
         raise TopologyError(f"{text[:200]!r} is no Avro schema: {error}") from error
-    return found["type"] if isinstance(found, dict) and found.keys() == {"type"} else found
+    return schema["type"] if isinstance(schema, dict) and schema.keys() == {"type"} else schema
 
 
 def _kind(parsed: Any) -> Any:

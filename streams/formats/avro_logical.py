@@ -28,8 +28,8 @@ def check_logical_types(writer: Any, reader: Any, where: str = "") -> None:
     writer = _only(writer)
     reader = _only(reader)
     expected = _logical(reader)
-    found = _logical(writer)
-    if expected and expected != "uuid" and found != expected:
+    logical_type = _logical(writer)
+    if expected and expected != "uuid" and logical_type != expected:
         raise ValueError(
             f"{where.lstrip('.') or 'the value'} is of logical type {reader['logicalType']!r} here, but was written as "
             f"{writer.get('logicalType') or writer.get('type') if isinstance(writer, dict) else writer!r}"

@@ -106,12 +106,12 @@ def _schema_of(form: Any, title: str | None) -> dict[str, Any]:
     """Return the JSON schema of a class, with the class at the root and the classes that it uses in ``$defs``."""
     make = getattr(form, "model_json_schema", None)
     try:
-        found = make() if make is not None else msgspec.json.schema(form, schema_hook=_pydantic_schema)
+        schema = make() if make is not None else msgspec.json.schema(form, schema_hook=_pydantic_schema)
     except (TypeError, ValueError, NameError, NotImplementedError, AttributeError) as error:
         raise TopologyError(f"no JSON schema for {form!r}: {error}") from error
-    named = found.pop("$defs", {})
-    target = str(found.get("$ref", "")).removeprefix("#/$defs/")
-    root = named.get(target, found)
+    named = schema.pop("$defs", {})
+    target = str(schema.get("$ref", "")).removeprefix("#/$defs/")
+    root = named.get(target, schema)
     if target in named and f'"#/$defs/{target}"' not in json.dumps(named):
         del named[target]
     for part in (root, *named.values()):
@@ -131,12 +131,12 @@ def _pydantic_schema(cls: Any) -> dict[str, Any]:
 
 def _loaded(form: Any) -> dict[str, Any]:
     try:
-        found = json.loads(form) if isinstance(form, str) else dict(form)
+        schema = json.loads(form) if isinstance(form, str) else dict(form)
     except ValueError as error:
         raise TopologyError(f"{form[:200]!r} is no JSON schema: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(schema, dict):
         raise TopologyError(f"{form!r} is no JSON schema: a schema is an object")
-    return found
+    return schema
 
 
 def _validator(schema: dict[str, Any]) -> Callable[[Any], None]:

@@ -37,8 +37,8 @@ def json_form(form: Any) -> JsonForm:
     def from_row(row: Any) -> Any:
         return msgspec.convert(row, form, strict=False, dec_hook=_validated)
 
-    def from_plain(given: Any) -> Any:
-        return msgspec.convert(given, form, dec_hook=_validated)
+    def from_plain(plain: Any) -> Any:
+        return msgspec.convert(plain, form, dec_hook=_validated)
 
     return JsonForm(decode, from_row, from_plain, _ENCODE, is_immutable_form(form))
 

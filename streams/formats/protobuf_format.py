@@ -49,8 +49,8 @@ def _message_type() -> type[Any]:
         from google.protobuf.message import Message
     except ModuleNotFoundError as error:
         raise ConfigError("Protobuf needs its library: pip install 'streams[protobuf]'") from error
-    found: type[Any] = Message
-    return found
+    message: type[Any] = Message
+    return message
 
 
 class _ProtobufCodec:
@@ -95,13 +95,13 @@ class _ProtobufCodec:
         if not self._has_indexes:
             return message
         file = protobuf_file(writer, referenced)
-        known: dict[tuple[int, ...], str] = {}
+        names: dict[tuple[int, ...], str] = {}
 
         def decode(data: bytes) -> Any:
             indexes, start = _decoded(data)
-            name = known.get(indexes)
+            name = names.get(indexes)
             if name is None:
-                name = known[indexes] = _named(file, indexes)
+                name = names[indexes] = _named(file, indexes)
             if name != self.name:
                 raise ValueError(f"it is a {name}, not a {self.name}")
             return message(data[start:])
@@ -125,17 +125,17 @@ class _ProtobufCodec:
         """Return a message as JSON, with the field names of the file."""
         from google.protobuf import json_format
 
-        found = json_format.MessageToDict(value, preserving_proto_field_name=True)
-        return json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode()
+        fields = json_format.MessageToDict(value, preserving_proto_field_name=True)
+        return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _schema(file: Any, found: dict[str, Schema]) -> Schema:
-    """Return the schema of a file, and add the schemas of the files that it imports to ``found`` by name."""
+def _schema(file: Any, referenced: dict[str, Schema]) -> Schema:
+    """Return the schema of a file, and add the schemas of the files that it imports to ``referenced`` by name."""
     imported = [other for other in file.dependencies if not other.name.startswith(_KNOWN)]
     for other in imported:
-        if other.name not in found:
-            schema = _schema(other, found)
-            found[other.name] = schema
+        if other.name not in referenced:
+            schema = _schema(other, referenced)
+            referenced[other.name] = schema
     # Their versions are known when they are registered.
     references = tuple(Reference(other.name, other.name, 1) for other in imported)
     return Schema(PROTOBUF, base64.standard_b64encode(file.serialized_pb).decode(), references)
@@ -157,12 +157,12 @@ def _encoded(indexes: list[int]) -> bytes:
 
 def _varint(number: int) -> bytes:
     number = number << 1  # Zigzag: the numbers are not negative.
-    found = bytearray()
+    encoded = bytearray()
     while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
+        encoded.append(number & 0x7F | 0x80)
         number >>= 7
-    found.append(number)
-    return bytes(found)
+    encoded.append(number)
+    return bytes(encoded)
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
@@ -181,18 +181,18 @@ def _decoded(data: bytes) -> tuple[tuple[int, ...], int]:
     count, at = _read_varint(data, 0)
     if count == 0:
         return (0,), at
-    found = []
+    indexes = []
     for _ in range(count):
         index, at = _read_varint(data, at)
-        found.append(index)
-    return tuple(found), at
+        indexes.append(index)
+    return tuple(indexes), at
 
 
 def _named(file: Any, indexes: tuple[int, ...]) -> str:
     """Return the full name of the message type with these indexes in a file."""
     messages = list(file.message_types_by_name.values())
-    found = messages[indexes[0]]
+    message = messages[indexes[0]]
     for index in indexes[1:]:
-        found = found.nested_types[index]
-    name: str = found.full_name
+        message = message.nested_types[index]
+    name: str = message.full_name
     return name

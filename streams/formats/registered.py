@@ -82,9 +82,9 @@ class Registration:
         Raises:
             TopologyError: there is no such ID.
         """
-        given = self.schema_id
-        if given is not None and not (type(given) is int and 1 <= given < 1 << 31):
-            raise TopologyError(f"schema_id is a whole number from 1 to {(1 << 31) - 1}, not {given!r}")
+        schema_id = self.schema_id
+        if schema_id is not None and not (type(schema_id) is int and 1 <= schema_id < 1 << 31):
+            raise TopologyError(f"schema_id is a whole number from 1 to {(1 << 31) - 1}, not {schema_id!r}")
 
 
 @frozen(eq=False)
@@ -114,8 +114,8 @@ class Readers(Generic[T]):
             referenced = self.registry.referenced(writer)
         except NoSuchSchema as error:
             raise ValueError(f"schema {schema_id} is unknown: {error}") from error
-        found = self._known[head] = self.decoder(writer, referenced)
-        return found
+        decode = self._known[head] = self.decoder(writer, referenced)
+        return decode
 
 
 @frozen(eq=False)
@@ -179,16 +179,18 @@ class _Wire(Generic[T]):
 
     def _references(self) -> tuple[Reference, ...]:
         """Register the dependencies of the schema, each under a subject with its name; return the references."""
-        found: dict[str, Reference] = {}
+        references: dict[str, Reference] = {}
         for name, schema in self.codec.dependencies.items():
-            own = tuple(found[reference.name] for reference in schema.references)
+            own = tuple(references[reference.name] for reference in schema.references)
             whole = evolve(schema, references=own)
             if self.registration.auto_register:
                 self.registry.register(name, whole)
-            found[name] = Reference(name, name, int(self.registry.look_up(name, whole)["version"]))
+            references[name] = Reference(name, name, int(self.registry.look_up(name, whole)["version"]))
         # Those that the schema itself refers to; the others are referred to by these.
         direct = [reference.name for reference in self.codec.schema.references]
-        return tuple(found.get(name, held) for name, held in zip(direct, self.codec.schema.references, strict=True))
+        return tuple(
+            references.get(name, held) for name, held in zip(direct, self.codec.schema.references, strict=True)
+        )
 
     def check(self) -> None:
         """Check that data of the subject's latest version can be read.
@@ -271,9 +273,9 @@ def registered_serde(
     serde.name = f"{_WORDS[codec.schema.kind]}:{codec.name}"
     serde.is_immutable = codec.is_immutable
     serde.key_suffix = 0
-    serde.format = found = _Registered(make, arguments, registration, codec, wire)
+    serde.format = registered = _Registered(make, arguments, registration, codec, wire)
     if place is None:
-        found.keep_inside(serde)
+        registered.keep_inside(serde)
     serde._recipe = (registered_serde, (make, arguments, registration, place))
     _set_functions(serde, wire)
     return serde

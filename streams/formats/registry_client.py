@@ -106,12 +106,12 @@ class RegistryAccess:
             NoSuchSchema: a referenced schema is missing.
             SchemaError: the registry does not respond.
         """
-        found: dict[str, Schema] = {}
+        schemas: dict[str, Schema] = {}
         for reference in schema.references:
             other = self.version(reference.subject, reference.version)
-            found |= self.referenced(other)
-            found[reference.name] = other
-        return found
+            schemas |= self.referenced(other)
+            schemas[reference.name] = other
+        return schemas
 
     # --- HTTP -------------------------------------------------------------------------------
 
@@ -121,8 +121,8 @@ class RegistryAccess:
         what = f"schema registry {self.place}: {method} {path.partition('?')[0]}"
         try:
             with self._opener().open(request, timeout=self.timeout_s) as response:
-                found: Mapping[str, Any] = json.load(response)
-                return found
+                answer: Mapping[str, Any] = json.load(response)
+                return answer
         except urllib.error.HTTPError as error:
             with error:
                 raise _refusal(what, error.code, error.read()) from None
@@ -163,6 +163,6 @@ def _refusal(what: str, status: int, body: bytes) -> SchemaError:
     return kind(f"{what}: {status}: {told}")
 
 
-def registry_at(given: "str | RegistryAccess | None") -> RegistryAccess | None:
+def registry_at(registry: "str | RegistryAccess | None") -> RegistryAccess | None:
     """Return the registry for a URL; a ``RegistryAccess`` is returned unchanged."""
-    return RegistryAccess(given) if isinstance(given, str) else given
+    return RegistryAccess(registry) if isinstance(registry, str) else registry

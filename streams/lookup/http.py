@@ -147,11 +147,11 @@ class HttpLookUp(Generic[L, A]):
 
     async def _client(self) -> Any:
         loop = asyncio.get_running_loop()
-        found = self._clients.get(loop)
-        if found is None:
+        owned = self._clients.get(loop)
+        if owned is None:
             owner = self._owner()
-            found = self._clients.setdefault(loop, (owner, await anext(owner)))
-        return found[1]
+            owned = self._clients.setdefault(loop, (owner, await anext(owner)))
+        return owned[1]
 
     async def _owner(self) -> AsyncIterator[Any]:
         """Yield a client, which is closed with the generator: when its event loop shuts down."""

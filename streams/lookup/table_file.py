@@ -124,11 +124,11 @@ class FileLookUp(Generic[A]):
 
     def _version(self) -> _Version | None:
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except OSError:
             # ``_read`` reports the reason.
             return None
-        return found.st_ino, found.st_size, found.st_mtime_ns
+        return status.st_ino, status.st_size, status.st_mtime_ns
 
     def _read(self) -> Mapping[Any, A]:
         """Return the answers by key.

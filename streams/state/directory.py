@@ -76,12 +76,14 @@ class StateDirectory:
 
     def _check_format(self) -> None:
         path = self.path / _FORMAT_FILE
-        found = path.read_text(errors="replace").strip() if path.exists() else ""
-        if found == _FORMAT:
+        written = path.read_text(errors="replace").strip() if path.exists() else ""
+        if written == _FORMAT:
             return
-        is_new = not found and next(self.tasks(), None) is None and not (self.path / _REFERENCE_FILE).exists()
+        is_new = not written and next(self.tasks(), None) is None and not (self.path / _REFERENCE_FILE).exists()
         if not is_new:
-            whose = f"its {_FORMAT_FILE} says {found!r}" if found else "it was made by an earlier release of streams"
+            whose = (
+                f"its {_FORMAT_FILE} says {written!r}" if written else "it was made by an earlier release of streams"
+            )
             if (self.path / _REFERENCE_FILE).exists():
                 whose = "it is one of Kafka Streams'"
             raise ForeignFormatError(
@@ -110,20 +112,20 @@ class StateDirectory:
             ConfigError: the directory cannot be created or written.
         """
         path = self.path / _PROCESS_FILE
-        made = path.with_name(f"{_PROCESS_FILE}.{uuid.uuid4().hex}")
+        draft = path.with_name(f"{_PROCESS_FILE}.{uuid.uuid4().hex}")
         with written_folder(self.path, "state directory"):
-            known = _read_process_id(path)
-            if known:
-                return known
-            made.write_text(f"{uuid.uuid4().hex}\n")
+            existing = _read_process_id(path)
+            if existing:
+                return existing
+            draft.write_text(f"{uuid.uuid4().hex}\n")
         try:
             # If two processes create the file at the same time, both use the ID that was written first.
-            os.link(made, path)
+            os.link(draft, path)
         except FileExistsError:
             if not _read_process_id(path):
-                made.replace(path)
+                draft.replace(path)
         finally:
-            made.unlink(missing_ok=True)
+            draft.unlink(missing_ok=True)
         return _read_process_id(path)
 
     def lock_task(self, task_id: TaskId, owner: object) -> None:
@@ -181,15 +183,15 @@ class StateDirectory:
 
     def stores(self, task_id: TaskId) -> list[str]:
         """Return the stores of a task that have a directory on this machine."""
-        found = (self.path / str(task_id)).iterdir()
-        return sorted(path.name for path in found if path.is_dir() and not path.name.startswith("."))
+        entries = (self.path / str(task_id)).iterdir()
+        return sorted(path.name for path in entries if path.is_dir() and not path.name.startswith("."))
 
     def written_ms(self, task_id: TaskId) -> int:
         """Return when a file of a task's state was last written or replaced, in milliseconds of the wall clock."""
         path = self.path / str(task_id)
         # Stores write below their own folders, which leaves the time of the task's folder as it was.
-        found = max(file.stat().st_mtime_ns for file in (path, *path.rglob("*")))
-        return found // 1_000_000
+        latest_ns = max(file.stat().st_mtime_ns for file in (path, *path.rglob("*")))
+        return latest_ns // 1_000_000
 
     def delete_task(self, task_id: TaskId) -> None:
         """Delete a task's state.

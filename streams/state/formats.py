@@ -67,27 +67,28 @@ class Content:
         value = serde_format(spec.value_serde)
         return cls(family, key, value, size_ms, spec.retain_duplicates)
 
-    def differences(self, wanted: "Content", *, may_convert: bool = False) -> list[str]:
+    def differences(self, expected: "Content", *, may_convert: bool = False) -> list[str]:
         """Return the differences from the content that a topology expects; the result is empty if they match.
 
         With ``may_convert``, migrations read the values, of whatever type they are.
         """
-        if self.family is not wanted.family:
-            return [f"holds {_WORDS[self.family]}, but the topology keeps {_WORDS[wanted.family]}"]
-        found = []
-        for what, was, now in (("keys", self.key, wanted.key), ("values", self.value, wanted.value)):
+        if self.family is not expected.family:
+            return [f"holds {_WORDS[self.family]}, but the topology keeps {_WORDS[expected.family]}"]
+        differences = []
+        for what, was, now in (("keys", self.key, expected.key), ("values", self.value, expected.value)):
             if was is not None and now is not None and was != now and not (may_convert and what == "values"):
-                found.append(f"holds {what} written as {was}, but the topology reads {now}")
-        if self.holds_duplicates != wanted.holds_duplicates:
+                differences.append(f"holds {what} written as {was}, but the topology reads {now}")
+        if self.holds_duplicates != expected.holds_duplicates:
             several = "several values per key and time"
             one = "one value per key and time"
             was, now = (several, one) if self.holds_duplicates else (one, several)
-            found.append(f"holds {was}, but the topology keeps {now}")
-        elif self.window_size_ms != wanted.window_size_ms:
-            found.append(
-                f"holds windows of {self.window_size_ms} ms, but those of the topology have {wanted.window_size_ms} ms"
+            differences.append(f"holds {was}, but the topology keeps {now}")
+        elif self.window_size_ms != expected.window_size_ms:
+            differences.append(
+                f"holds windows of {self.window_size_ms} ms, "
+                f"but those of the topology have {expected.window_size_ms} ms"
             )
-        return found
+        return differences
 
     def to_json(self) -> list[Any]:
         """Return the fields as values that JSON can represent."""
@@ -150,20 +151,20 @@ class StoreFormat:
         """Return the format as bytes, as stored in the metadata of the store."""
         return _encoded(self)
 
-    def has_layout_of(self, wanted: "StoreFormat") -> bool:
+    def has_layout_of(self, expected: "StoreFormat") -> bool:
         """Whether both formats have the same layout."""
-        return (self.kind, self.segment_ms) == (wanted.kind, wanted.segment_ms)
+        return (self.kind, self.segment_ms) == (expected.kind, expected.segment_ms)
 
-    def field_difference(self, wanted: "StoreFormat") -> str | None:
+    def field_difference(self, expected: "StoreFormat") -> str | None:
         """Return why values with these fields are not read as values of the wanted ones, None if they are.
 
         A field may be new if it has a default value, or gone.  Both at once may be a new name for a field, whose
         content would be lost.
         """
-        if self.fields is None or wanted.fields is None:
+        if self.fields is None or expected.fields is None:
             return None
         had = dict(self.fields)
-        has = dict(wanted.fields)
+        has = dict(expected.fields)
         new = [name for name in has if name not in had]
         gone = [name for name in had if name not in has]
         if new and gone:
@@ -171,35 +172,35 @@ class StoreFormat:
         missing = [name for name in new if has[name]]
         return f"the field {_listed(missing)} is new and has no default value" if missing else None
 
-    def lost_fields(self, wanted: "StoreFormat") -> Sequence[str]:
+    def lost_fields(self, expected: "StoreFormat") -> Sequence[str]:
         """Return the fields that values have and the wanted ones do not, if nothing else of the fields differs."""
-        if self.fields is None or wanted.fields is None or self.field_difference(wanted):
+        if self.fields is None or expected.fields is None or self.field_difference(expected):
             return ()
-        has = dict(wanted.fields)
+        has = dict(expected.fields)
         return [name for name, _ in self.fields if name not in has]
 
-    def layout_difference(self, wanted: "StoreFormat") -> str:
+    def layout_difference(self, expected: "StoreFormat") -> str:
         """Return a description of how the layout differs from that of another format."""
-        if self.kind != wanted.kind:
-            return f"it was of kind {self.kind} and is now {wanted.kind}"
+        if self.kind != expected.kind:
+            return f"it was of kind {self.kind} and is now {expected.kind}"
         what = "history" if self.content.family is Family.KEYS else "retention"
         return f"its {what} has changed, and with it the segments that hold its entries"
 
 
 @lru_cache(maxsize=1024)
-def _encoded(found: StoreFormat) -> bytes:
+def _encoded(store_format: StoreFormat) -> bytes:
     # Cached, because every commit calls this and a format rarely changes.
     row = {
         "format": _FORMAT,
-        "content": found.content.to_json(),
-        "kind": found.kind,
-        "segment_ms": found.segment_ms,
-        "logged": found.is_logged,
+        "content": store_format.content.to_json(),
+        "kind": store_format.kind,
+        "segment_ms": store_format.segment_ms,
+        "logged": store_format.is_logged,
     }
-    if found.version != FIRST_VERSION:
-        row["version"] = found.version
-    if found.fields is not None:
-        row["fields"] = found.fields
+    if store_format.version != FIRST_VERSION:
+        row["version"] = store_format.version
+    if store_format.fields is not None:
+        row["fields"] = store_format.fields
     return json.dumps(row, separators=(",", ":")).encode()
 
 

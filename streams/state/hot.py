@@ -135,9 +135,9 @@ class HotState:
         noted = self.times
         if not noted:
             return others
-        found = [noted.get(slot, other) for slot, other in zip(slots, others, strict=True)]
+        times = [noted.get(slot, other) for slot, other in zip(slots, others, strict=True)]
         noted.clear()
-        return found
+        return times
 
     def close(self, store: str) -> None:
         """Make every later use of the store's entries raise StoreClosedError."""

@@ -370,8 +370,8 @@ class Store:
             size = self._size_of(entry)
         except SerializationError:
             return  # Reported when the value is written.
-        known = self._value_bytes
-        self._value_bytes = size if not known else known + (size - known) // 4
+        before = self._value_bytes
+        self._value_bytes = size if not before else before + (size - before) // 4
 
     def _resize_caches(self) -> None:
         """Size the read cache, which has two generations, by the store's current share of the memory budget."""
@@ -454,7 +454,7 @@ class Store:
         headers = [pinned] * len(keys) if pinned else None
         if self.spec.kind.keeps_headers:
             values, of_values = split(values)
-            headers = [found + pinned for found in of_values]
+            headers = [headers_of_value + pinned for headers_of_value in of_values]
         if own := self.spec.changelog_headers:
             headers = [pinned if value is None else own + pinned for value in values]
         return Block(keys, values, times, headers, range(len(keys)))

@@ -17,21 +17,21 @@ def at_last_version(spec: StoreSpec, block: Block, version: int = FIRST_VERSION)
     Raises:
         StoreError: a value has an unknown version, or cannot be converted.
     """
-    wanted = version_of(spec.migrations)
+    newest = version_of(spec.migrations)
     versions = [version] * len(block)
     for index, headers in enumerate(block.headers or ()):
         for name, content in headers:
             if name == VERSION_HEADER and content is not None:
                 versions[index] = int(content)
-    if all(found == wanted for found in versions):
+    if all(written == newest for written in versions):
         return block
     values = list(block.values)
-    for index, found in enumerate(versions):
+    for index, written in enumerate(versions):
         data = values[index]
-        if data is None or found == wanted:
+        if data is None or written == newest:
             continue
         try:
-            values[index] = converted(spec.migrations, data, found, spec.value_serde)
+            values[index] = converted(spec.migrations, data, written, spec.value_serde)
         except StoreError as error:
             raise StoreError(
                 f"store {spec.name!r}: changelog offset {block.offsets[index]}, key {block.keys[index]!r}: {error}"

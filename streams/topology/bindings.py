@@ -90,14 +90,14 @@ class Capture:
         return Named(name)
 
     def _named(self, value: Any, hint: str, number: int | None) -> str:
-        known = self._known.get(id(value))
-        if known is not None:
-            return known
-        wanted = name = hint.lstrip("_") if number is None else f"{hint.lstrip('_')}_{number}"
+        earlier = self._known.get(id(value))
+        if earlier is not None:
+            return earlier
+        base = name = hint.lstrip("_") if number is None else f"{hint.lstrip('_')}_{number}"
         more = 1
         while name in self.names:
             more += 1
-            name = f"{wanted}_{more}"
+            name = f"{base}_{more}"
         self._known[id(value)] = name
         self.names[name] = value
         if isinstance(value, CheckedFunction):
@@ -117,31 +117,31 @@ class Capture:
             return None
         self._inside.append(function)
         try:
-            found = self._outer(function, tree.outer, tree.methods, number)
+            outer = self._outer(function, tree.outer, tree.methods, number)
         except ValueError:  # An empty cell.
             return None
         finally:
             self._inside.pop()
         defaults = tuple(self._binding(value, "default", number) for value in function.__defaults__ or ())
-        return Inlined(name, code, found, bound, defaults)
+        return Inlined(name, code, outer, bound, defaults)
 
     def _outer(
         self, function: FunctionType, names: Sequence[str], methods: Sequence[tuple[str, str]], number: int | None
     ) -> tuple[tuple[str, Binding], ...]:
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
         values: dict[str, Any] = {}
-        found: list[tuple[str, Binding]] = []
+        bindings: list[tuple[str, Binding]] = []
         for name in names:
             if name in cells:
                 values[name] = cells[name].cell_contents
-                found.append((name, self._binding(values[name], name, number)))
+                bindings.append((name, self._binding(values[name], name, number)))
             elif name in function.__globals__:
                 values[name] = function.__globals__[name]
-                found.append((name, self._binding(values[name], name, None)))
+                bindings.append((name, self._binding(values[name], name, None)))
         for name, method in methods:
             if name in values and is_inlined(getattr(type(values[name]), method, None)):
                 called = getattr(values[name], method)
                 inside = self._function(called, f"{self._named(values[name], name, number)}.{method}", number)
                 if inside is not None:
-                    found.append((f"{name}.{method}", inside))
-        return tuple(found)
+                    bindings.append((f"{name}.{method}", inside))
+        return tuple(bindings)

@@ -116,11 +116,11 @@ class Program:
 
     def failed_node(self, error: BaseException) -> str | None:
         """Return the node to which the innermost program line in an exception's traceback belongs."""
-        found = None
+        node = None
         for frame, line in traceback.walk_tb(error.__traceback__):
             if frame.f_code.co_filename == self._current.filename:
-                found = self._current.owners[line - 1]
-        return found or None
+                node = self._current.owners[line - 1]
+        return node or None
 
     def trace(self, tracer: Tracer) -> None:
         """Report all records to ``tracer`` until ``untrace``; call it only while no function of the program runs."""
@@ -301,8 +301,8 @@ def _repeated(process: Process, times: int) -> Process:
 def _chooser(node: str, children: Mapping[str, Process]) -> Callable[[str], Process]:
     def forward_to(child: str) -> Process:
         if child not in children:
-            known = ", ".join(map(repr, children)) or "none"
-            raise ProcessingError(f"node {node!r} has no child {child!r}; its children are: {known}", node=node)
+            names = ", ".join(map(repr, children)) or "none"
+            raise ProcessingError(f"node {node!r} has no child {child!r}; its children are: {names}", node=node)
         return children[child]
 
     return forward_to

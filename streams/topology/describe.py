@@ -291,9 +291,9 @@ class _Mermaid:
         return self._shape("store", name, f'[("{_escape(name)}")]')
 
     def _shape(self, kind: str, name: str, shape: str) -> str:
-        known = (kind, name) in self._ids
+        is_drawn = (kind, name) in self._ids
         identity = self._id(kind, name)
-        if not known:
+        if not is_drawn:
             self._shapes.append(f"  {identity}{shape}")
         return identity
 

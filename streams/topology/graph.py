@@ -189,9 +189,9 @@ class Topology:
                     f"source {name!r}: {first.name!r} and {topic.name!r} have different sources of event time; "
                     "add a source for each"
                 )
-        given: object = timestamp
-        if callable(given):
-            refuse_unawaited(given, f"timestamp of source {name!r}")
+        extractor: object = timestamp
+        if callable(extractor):
+            refuse_unawaited(extractor, f"timestamp of source {name!r}")
         refuse_unawaited_methods(timestamp, ("block", "one"), f"timestamp of source {name!r}")
         if timestamp is None and first is not None and first.timestamp is not None:
             timestamp = FromValue(first.name, first.timestamp)
@@ -260,8 +260,8 @@ class Topology:
             TopologyError: another store has this name, or a processor does not exist.
         """
         spec = store.spec() if isinstance(store, StoreBuilder) else store
-        known = self.stores.get(spec.name)
-        if known is not None and known != spec:
+        existing = self.stores.get(spec.name)
+        if existing is not None and existing != spec:
             raise TopologyError(
                 f"state store {spec.name!r} is added twice with different settings; choose another name"
             )

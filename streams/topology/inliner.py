@@ -72,13 +72,13 @@ class Inliner:
 
     def local(self, name: str) -> str:
         """Return a new name for a local variable in the node's lines."""
-        wanted = found = f"{name.lstrip('_')}_{self.number}"
+        base = unique = f"{name.lstrip('_')}_{self.number}"
         more = 1
-        while found in self._locals:
+        while unique in self._locals:
             more += 1
-            found = f"{wanted}_{more}"
-        self._locals.add(found)
-        return found
+            unique = f"{base}_{more}"
+        self._locals.add(unique)
+        return unique
 
     # Inlining one function.
 
@@ -91,11 +91,11 @@ class Inliner:
         tree = tree_of(function.code)
         assert tree is not None
         scope = {name: self._expression(binding) for name, binding in function.names}
-        given = [*map(self._expression, function.bound), *arguments]
-        if len(given) < len(tree.parameters):
-            given += [self._expression(value) for value in function.defaults[len(given) - len(tree.parameters) :]]
+        passed = [*map(self._expression, function.bound), *arguments]
+        if len(passed) < len(tree.parameters):
+            passed += [self._expression(value) for value in function.defaults[len(passed) - len(tree.parameters) :]]
         before: list[ast.stmt] = []
-        for parameter, argument in zip(tree.parameters, given, strict=True):
+        for parameter, argument in zip(tree.parameters, passed, strict=True):
             is_items = isinstance(argument, ast.Tuple) and all(map(is_simple, argument.elts))
             if parameter not in tree.assigned and (is_simple(argument) or (is_items and parameter in tree.unpacked)):
                 scope[parameter] = argument
@@ -120,13 +120,13 @@ class Inliner:
     def _constant_results(self, function: Inlined, tree: Tree) -> dict[str, ast.Constant]:
         """Return the local variables that are assigned the result of a function which always returns one constant."""
         names = dict(function.names)
-        found = {}
+        constants = {}
         for local, called in tree.results:
             binding = names.get(called)
             result = self._constant_result(binding) if isinstance(binding, Inlined) else None
             if result is not None:
-                found[local] = result
-        return found
+                constants[local] = result
+        return constants
 
     def _constant_result(self, function: Inlined) -> ast.Constant | None:
         tree = tree_of(function.code)
@@ -190,10 +190,10 @@ class Inliner:
 
     def _valued(self, value: ast.expr, on_return: OnReturn) -> list[ast.stmt]:
         """Return the statements that compute a value, followed by the statements of ``on_return``."""
-        found = self._callee(value)
-        if found is None:
+        callee = self._callee(value)
+        if callee is None:
             return on_return(value)
-        function, arguments = found
+        function, arguments = callee
         try:
             return self._inlined(function, arguments, on_return)
         except _StaysCall:
@@ -257,10 +257,10 @@ class _Calls(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
-        found = self.inliner._callee(node)
-        if found is None:
+        callee = self.inliner._callee(node)
+        if callee is None:
             return node
-        before, body = self.inliner._written(*found)
+        before, body = self.inliner._written(*callee)
         match body:
             case [ast.Return(ast.expr() as value)] if not before:
                 result: ast.expr = self.visit(value)
@@ -313,13 +313,13 @@ class _Folding(ast.NodeVisitor):
         return node
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        known = self.scope.get(node.id)
-        if known is None:
+        folded = self.scope.get(node.id)
+        if folded is None:
             return node
         if isinstance(node.ctx, ast.Load):
-            return known
+            return folded
         # An unused constant result needs no assignment.
-        return ast.Name(known.id if isinstance(known, ast.Name) else "_", node.ctx)
+        return ast.Name(folded.id if isinstance(folded, ast.Name) else "_", node.ctx)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         match node.func:
@@ -393,7 +393,7 @@ def _names_in(binding: Binding) -> Iterator[str]:
     if not isinstance(binding, Constant):
         yield binding.name
     if isinstance(binding, Inlined):
-        for inside in (*(found for _, found in binding.names), *binding.bound, *binding.defaults):
+        for inside in (*(outer for _, outer in binding.names), *binding.bound, *binding.defaults):
             yield from _names_in(inside)
 
 

@@ -374,13 +374,13 @@ class ProcessorOperator:
         if isinstance(self.supplier, type):
             owner: type = self.supplier
         else:
-            made = self._make()
-            if self._make() is made:
+            processor = self._make()
+            if self._make() is processor:
                 raise TopologyError(
-                    f"process(): {located(self.supplier)} makes the same {type(made).__qualname__} each time; "
+                    f"process(): {located(self.supplier)} makes the same {type(processor).__qualname__} each time; "
                     "make a new one: each task has its own"
                 )
-            owner = type(made)
+            owner = type(processor)
         return [value for _, value in _members(owner) if isinstance(value, StoreBuilder)]
 
     def bind(self, context: NodeContext) -> Process:

@@ -521,14 +521,14 @@ class _Operator:
 
 def _nodes_in(nodes: Iterable[ast.AST]) -> list[ast.AST]:
     """Return syntax tree nodes and all their descendants, three times as fast as ``ast.walk``."""
-    found = list(nodes)
-    for node in found:
+    collected = list(nodes)
+    for node in collected:
         for value in vars(node).values():
             if isinstance(value, ast.AST):
-                found.append(value)
+                collected.append(value)
             elif isinstance(value, list):
-                found += [item for item in value if isinstance(item, ast.AST)]
-    return found
+                collected += [item for item in value if isinstance(item, ast.AST)]
+    return collected
 
 
 def _text(value: ast.expr) -> str:

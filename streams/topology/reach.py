@@ -25,14 +25,14 @@ def reached(topology: Topology, names: Iterable[str], *, up: bool) -> list[str]:
     while pending:
         node = topology.nodes[pending.pop()]
         if up:
-            found = [] if isinstance(node, SourceNode) else list(node.parents)
+            neighbours = [] if isinstance(node, SourceNode) else list(node.parents)
             if isinstance(node, SourceNode):
-                found = [name for topic in node.topics for name in writers.get(topic, ())]
+                neighbours = [name for topic in node.topics for name in writers.get(topic, ())]
         else:
-            found = list(topology.children[node.name])
+            neighbours = list(topology.children[node.name])
             if isinstance(node, SinkNode) and node.topic is not None:
-                found = readers.get(node.topic, [])
-        for name in found:
+                neighbours = readers.get(node.topic, [])
+        for name in neighbours:
             if name not in seen:
                 seen[name] = None
                 pending.append(name)

@@ -60,10 +60,10 @@ class Tree:
 @cache
 def tree_of(code: CodeType) -> Tree | None:
     """Return the tree of a function, or None if the function cannot be inlined."""
-    found = _functions(code.co_filename).get((code.co_name, code.co_firstlineno))
-    if found is None:
+    parsed = _functions(code.co_filename).get((code.co_name, code.co_firstlineno))
+    if parsed is None:
         return None
-    function, rebound = found
+    function, rebound = parsed
     arguments = function.args
     is_plain = not (arguments.vararg or arguments.kwonlyargs or arguments.kwarg)
     body = [_Bare().visit(statement) for statement in function.body[_is_documented(function) :]]
@@ -92,7 +92,7 @@ def _functions(filename: str) -> dict[tuple[str, int], tuple[ast.FunctionDef, fr
     source = "".join(linecache.getlines(filename))
     if not source:
         return {}
-    found: dict[tuple[str, int], tuple[ast.FunctionDef, frozenset[str]]] = {}
+    functions: dict[tuple[str, int], tuple[ast.FunctionDef, frozenset[str]]] = {}
     # Python 3.11 fails with "AST constructor recursion depth mismatch" if a finalizer lets another thread parse in
     # between.
     with collection_paused():
@@ -103,8 +103,8 @@ def _functions(filename: str) -> dict[tuple[str, int], tuple[ast.FunctionDef, fr
         for node in inside:
             if isinstance(node, ast.FunctionDef):
                 first = min((node.lineno, *(decorator.lineno for decorator in node.decorator_list)))
-                found[node.name, first] = (node, rebound)
-    return found
+                functions[node.name, first] = (node, rebound)
+    return functions
 
 
 def _outermost(tree: ast.AST) -> Iterator[ast.FunctionDef]:
@@ -142,12 +142,12 @@ def _is_unpacked(name: str, names: list[ast.Name], inside: list[ast.AST]) -> boo
 
 
 def _methods(inside: list[ast.AST], outer: set[str]) -> set[tuple[str, str]]:
-    found = set()
+    methods = set()
     for node in inside:
         match node:
             case ast.Call(ast.Attribute(ast.Name(owner), method)) if owner in outer:
-                found.add((owner, method))
-    return found
+                methods.add((owner, method))
+    return methods
 
 
 def _results(inside: list[ast.AST]) -> Iterator[tuple[str, str]]:

@@ -139,38 +139,38 @@ def refuse_generated_names(topology: Topology) -> None:
     Raises:
         TopologyError: a store or repartition topic has a generated name; the message lists all of them.
     """
-    found = []
+    generated = []
     for store, users in topology.store_users.items():
         if is_generated(store):
             nodes = [topology.nodes[user] for user in users]
             arguments = {StoreNaming.of(node.operator).argument for node in nodes if isinstance(node, ProcessorNode)}
-            found.append(f"store {store!r} of node {users[0]!r} ({' or '.join(sorted(arguments))}=)")
-    found += [f"repartition topic {name!r} (name=)" for name in topology.internal_topics if is_generated(name)]
-    if found:
+            generated.append(f"store {store!r} of node {users[0]!r} ({' or '.join(sorted(arguments))}=)")
+    generated += [f"repartition topic {name!r} (name=)" for name in topology.internal_topics if is_generated(name)]
+    if generated:
         raise TopologyError(
-            f"the topology has generated names, which change with its nodes: {'; '.join(found)}; name them with the "
-            "arguments in parentheses, or set ensure_explicit_internal_resource_naming=false"
+            f"the topology has generated names, which change with its nodes: {'; '.join(generated)}; name them with "
+            "the arguments in parentheses, or set ensure_explicit_internal_resource_naming=false"
         )
 
 
-def unmatched_patterns(topology: Topology, known: Iterable[str]) -> list[SourceNode]:
+def unmatched_patterns(topology: Topology, topics: Iterable[str]) -> list[SourceNode]:
     """Return the sources whose patterns do not match any topic yet."""
     patterns = [source for source in topology.sources() if source.pattern is not None]
-    names = list(known)
+    names = list(topics)
     return [source for source in patterns if not any(map(source.reads, names))]
 
 
 def resolve_partitions(
     topology: Topology,
     subs: Iterable[SubTopology],
-    known: Mapping[str, int],
+    external: Mapping[str, int],
     *,
     groups: Mapping[str, int] | None = None,
     later: int | None = None,
 ) -> dict[str, int]:
     """Return the partition count of every source, sink and repartition topic.
 
-    ``known`` contains the counts of external topics. A repartition topic without a declared count gets the largest
+    ``external`` contains the counts of external topics. A repartition topic without a declared count gets the largest
     count of its upstream source topics; co-partitioned topics have equal counts. If all upstream sources are patterns
     that do not match any topic yet, the repartition topic gets the count of its co-partitioned topics, or else
     ``later``, the count for topics that a pattern matches later. If neither count is known, the topic has no count and
@@ -182,10 +182,10 @@ def resolve_partitions(
     Raises:
         TopologyError: a source topic is missing, or topics that must be co-partitioned have different partition counts.
     """
-    counts = dict(known)
+    counts = dict(external)
     subs = [sub for sub in subs if not sub.is_global]
     joint = copartitions(topology)
-    kept = groups or {}
+    group_counts = groups or {}
     for internal in topology.internal_topics.values():
         if internal.partitions is not None:
             counts[internal.name] = internal.partitions
@@ -212,11 +212,11 @@ def resolve_partitions(
         ]
         for name, count in complete or resolved[:1]:
             counts[name] = count
-        if not resolved and not _resolve_waiting(topology, joint, counts, known, open_topics, later):
+        if not resolved and not _resolve_waiting(topology, joint, counts, external, open_topics, later):
             break
         open_topics = [name for name in open_topics if name not in counts]
-        _copartition(topology, joint, counts, kept)
-    _copartition(topology, joint, counts, kept)
+        _copartition(topology, joint, counts, group_counts)
+    _copartition(topology, joint, counts, group_counts)
     return counts
 
 
@@ -224,7 +224,7 @@ def _resolve_waiting(
     topology: Topology,
     joint: Iterable[Copartition],
     counts: dict[str, int],
-    known: Mapping[str, int],
+    external: Mapping[str, int],
     open_topics: list[str],
     later: int | None,
 ) -> bool:
@@ -235,13 +235,13 @@ def _resolve_waiting(
     Raises:
         TopologyError: all patterns match topics, so the repartition topic has no writer with a source topic.
     """
-    if not unmatched_patterns(topology, known):
+    if not unmatched_patterns(topology, external):
         raise TopologyError(f"repartition topic {open_topics[0]!r} has no writer with a source topic")
     for name in open_topics:
         for copartition in joint:
             topics = copartition.topics(topology, counts)
-            if name in topics and (found := [counts[topic] for topic in topics if topic in counts]):
-                counts[name] = max(found)
+            if name in topics and (partner_counts := [counts[topic] for topic in topics if topic in counts]):
+                counts[name] = max(partner_counts)
                 return True
     if later is not None:
         counts[open_topics[0]] = later
@@ -249,16 +249,16 @@ def _resolve_waiting(
 
 
 def _copartition(
-    topology: Topology, joint: Iterable[Copartition], counts: dict[str, int], kept: Mapping[str, int]
+    topology: Topology, joint: Iterable[Copartition], counts: dict[str, int], group_counts: Mapping[str, int]
 ) -> None:
     """Set one partition count for each set of co-partitioned topics; reject external topics with other counts.
 
-    ``kept`` has the number of partition groups among which the keys of a topic with existing state are divided.
+    ``group_counts`` has the number of partition groups among which the keys of a topic with existing state are divided.
     """
     for copartition in joint:
         store = copartition.stores[0]
         topics = copartition.topics(topology, counts)
-        numbers = {topic: kept[topic] for topic in topics if topic in kept}
+        numbers = {topic: group_counts[topic] for topic in topics if topic in group_counts}
         if len(set(numbers.values())) > 1:
             listed = ", ".join(f"{topic!r} in {number}" for topic, number in sorted(numbers.items()))
             raise TopologyError(
@@ -341,7 +341,7 @@ def _components(edges: Mapping[int, list[int]]) -> list[tuple[int, ...]]:
     index: dict[int, int] = {}
     low: dict[int, int] = {}
     stack: list[int] = []
-    found: list[tuple[int, ...]] = []
+    components: list[tuple[int, ...]] = []
 
     def visit(node: int) -> None:
         index[node] = low[node] = len(index)
@@ -359,9 +359,9 @@ def _components(edges: Mapping[int, list[int]]) -> list[tuple[int, ...]]:
                 component.append(member)
                 if member == node:
                     break
-            found.append(tuple(sorted(component)))
+            components.append(tuple(sorted(component)))
 
     for node in sorted(edges):
         if node not in index:
             visit(node)
-    return found[::-1]
+    return components[::-1]

@@ -54,11 +54,11 @@ class _Drawing:
     uses: list[tuple[_Box, _Box]] = field(factory=list)
 
     def box(self, sub: int, kind: str, name: str) -> _Box:
-        found = self.boxes.get((kind, name))
-        if found is None:
-            found = self.boxes[kind, name] = _Box(kind, name)
-            self.members.setdefault(sub, []).append(found)
-        return found
+        box = self.boxes.get((kind, name))
+        if box is None:
+            box = self.boxes[kind, name] = _Box(kind, name)
+            self.members.setdefault(sub, []).append(box)
+        return box
 
 
 def to_svg(description: TopologyDescription) -> str:

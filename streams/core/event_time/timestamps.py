@@ -204,7 +204,7 @@ class Own:
 
     def block(self, values: Sequence[Any], timestamps: Sequence[int]) -> Sequence[int] | None:
         """Return the event times of all values, or None if the extractor returns None, fails or returns no times."""
-        times = _block(lambda: () if (given := self.extractor.block(values, timestamps)) is None else given)
+        times = _block(lambda: () if (extracted := self.extractor.block(values, timestamps)) is None else extracted)
         return times if times is not None and len(times) == len(values) else None
 
     def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:

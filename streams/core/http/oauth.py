@@ -27,21 +27,21 @@ class OAuthToken:
     extensions: Mapping[str, str] = field(factory=dict)
 
     @classmethod
-    def of(cls, found: Any, who: str) -> "OAuthToken":
+    def of(cls, answer: Any, who: str) -> "OAuthToken":
         """Return the token that a provider has returned; a JWT given as text expires at its claim ``exp``.
 
         Raises:
             ConfigError: the provider returned neither an ``OAuthToken`` nor a non-empty text.
         """
-        if isinstance(found, OAuthToken):
-            return found
-        if not isinstance(found, str) or not found:
+        if isinstance(answer, OAuthToken):
+            return answer
+        if not isinstance(answer, str) or not answer:
             raise ConfigError(
-                f"{who} returned {type(found).__qualname__}, not an OAuthToken or the text of a token: return one"
+                f"{who} returned {type(answer).__qualname__}, not an OAuthToken or the text of a token: return one"
             )
-        expires_s = claims_of(found).get("exp")
+        expires_s = claims_of(answer).get("exp")
         is_number = isinstance(expires_s, int | float) and not isinstance(expires_s, bool)
-        return cls(found, int(expires_s * 1000) if is_number else None)  # type: ignore[operator]
+        return cls(answer, int(expires_s * 1000) if is_number else None)  # type: ignore[operator]
 
 
 @frozen
@@ -71,7 +71,7 @@ def claims_of(token: str) -> Mapping[str, Any]:
     if len(parts) != 3:
         return {}
     try:
-        found = json.loads(urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+        claims = json.loads(urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return claims if isinstance(claims, dict) else {}

@@ -63,10 +63,10 @@ def dropped(tallies: Mapping[Tally, int], examples: Mapping[tuple[str, str], str
     ]
 
 
-def dropped_by_node(found: Iterable[Dropped]) -> dict[str, int]:
+def dropped_by_node(drops: Iterable[Dropped]) -> dict[str, int]:
     """Return the total number of dropped records for each node."""
     result: dict[str, int] = {}
-    for drop in found:
+    for drop in drops:
         result[drop.node] = result.get(drop.node, 0) + drop.count
     return result
 

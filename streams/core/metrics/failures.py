@@ -55,8 +55,8 @@ class LastFailures:
         with self._lock:
             self.total += 1
             before = self._kept.pop(key, None)
-            made = Failure(at_ms, type(raised).__name__, str(error)[:_MESSAGE_LENGTH], place, node, task, is_fatal)
-            self._kept[key] = made if before is None else evolve(made, count=before.count + 1)
+            failure = Failure(at_ms, type(raised).__name__, str(error)[:_MESSAGE_LENGTH], place, node, task, is_fatal)
+            self._kept[key] = failure if before is None else evolve(failure, count=before.count + 1)
             if len(self._kept) > KEPT_FAILURES:
                 del self._kept[next(iter(self._kept))]
 

@@ -18,10 +18,10 @@ class DropReason(StrEnum):
 
     def __new__(cls, tag: str, meaning: str) -> "DropReason":
         """Create the reason with a tag value and a meaning."""
-        made = str.__new__(cls, tag)
-        made._value_ = tag
-        made.meaning = meaning
-        return made
+        reason = str.__new__(cls, tag)
+        reason._value_ = tag
+        reason.meaning = meaning
+        return reason
 
     NULL_KEY = "null key", "its key is null"
     NULL_VALUE = "null value", "its value is null"

@@ -148,27 +148,27 @@ class Metrics:
         registered.
         """
         key = spec, MetricPlace(self.thread, **place)
-        found = self._shared.sensors.get(key)
-        if found is None:
-            found = Counter.since(self.clock.monotonic_ms())
+        counter = self._shared.sensors.get(key)
+        if counter is None:
+            counter = Counter.since(self.clock.monotonic_ms())
             if not self.records(spec):
-                return found
+                return counter
             # setdefault is atomic, in case two threads create the counter.
-            found = self._shared.sensors.setdefault(key, found)
-        assert isinstance(found, Counter)
-        return found
+            counter = self._shared.sensors.setdefault(key, counter)
+        assert isinstance(counter, Counter)
+        return counter
 
     def amounts(self, spec: SensorSpec, **place: Any) -> Amounts:
         """Return a sensor of amounts, which is created on first use, in the same way as ``counter``."""
         key = spec, MetricPlace(self.thread, **place)
-        found = self._shared.sensors.get(key)
-        if found is None:
-            found = Amounts.since(self.clock.monotonic_ms(), has_percentiles=spec.has_percentiles)
+        amounts = self._shared.sensors.get(key)
+        if amounts is None:
+            amounts = Amounts.since(self.clock.monotonic_ms(), has_percentiles=spec.has_percentiles)
             if not self.records(spec):
-                return found
-            found = self._shared.sensors.setdefault(key, found)
-        assert isinstance(found, Amounts)
-        return found
+                return amounts
+            amounts = self._shared.sensors.setdefault(key, amounts)
+        assert isinstance(amounts, Amounts)
+        return amounts
 
     def stopwatch(self, spec: SensorSpec, **place: Any) -> Stopwatch:
         """Return a stopwatch for a sensor; each ``with`` block of the stopwatch records one duration."""
@@ -236,14 +236,14 @@ class Metrics:
             if (place.thread, None) not in shared.closed and (place.thread, place.task) not in shared.closed:
                 tags = place.tags(spec.scope)
                 result += [
-                    Metric(metric, spec.scope, tags, found)
+                    Metric(metric, spec.scope, tags, reading)
                     for metric in spec.metrics
-                    if (found := _read(metric, sensor, now_ms)) is not None
+                    if (reading := _read(metric, sensor, now_ms)) is not None
                 ]
         result += [
-            Metric(spec.metrics[0], spec.scope, place.tags(spec.scope), found)
-            for spec, place, found in self._readings()
-            if found is not None
+            Metric(spec.metrics[0], spec.scope, place.tags(spec.scope), reading)
+            for spec, place, reading in self._readings()
+            if reading is not None
         ]
         return result
 
@@ -303,7 +303,7 @@ class Metrics:
             for metric in sorted(self.collect(), key=lambda metric: (metric.group, str(metric.tags), metric.name))
         ]
         widths = [max((len(row[column]) for row in rows), default=0) for column in (0, 2)]
-        return "\n".join(f"{name:{widths[0]}}  {found:>{widths[1]}}  {tags}" for name, tags, found in rows)
+        return "\n".join(f"{name:{widths[0]}}  {reading:>{widths[1]}}  {tags}" for name, tags, reading in rows)
 
     def drops(self) -> list[Dropped]:
         """Return the numbers of dropped records by node and reason."""
@@ -339,23 +339,23 @@ class Metrics:
                 if self.records(reading[0]):
                     yield reading
 
-    def _values(self, spec: SensorSpec, metric: MetricSpec, wanted: Mapping[str, Any], now_ms: int) -> Iterator[Value]:
-        for (found, place), sensor in copied(self._shared.sensors).items():
-            if found is spec and _fits(place, wanted) and (read := _read(metric, sensor, now_ms)) is not None:
+    def _values(self, spec: SensorSpec, metric: MetricSpec, tags: Mapping[str, Any], now_ms: int) -> Iterator[Value]:
+        for (sensor_spec, place), sensor in copied(self._shared.sensors).items():
+            if sensor_spec is spec and _fits(place, tags) and (read := _read(metric, sensor, now_ms)) is not None:
                 yield read
         if metric.stat in (Stat.VALUE, Stat.TEXT):
-            for found, place, current in self._readings():
-                if found is spec and current is not None and _fits(place, wanted):
+            for sensor_spec, place, current in self._readings():
+                if sensor_spec is spec and current is not None and _fits(place, tags):
                     yield current
 
 
 def _read(metric: MetricSpec, sensor: Sensor, now_ms: int) -> float | None:
-    found = sensor.read(metric.stat, now_ms)
-    return found if found is None or metric.scale == 1 else found * metric.scale
+    reading = sensor.read(metric.stat, now_ms)
+    return reading if reading is None or metric.scale == 1 else reading * metric.scale
 
 
-def _fits(place: MetricPlace, wanted: Mapping[str, Any]) -> bool:
-    return all(str(getattr(place, name)) == str(value) for name, value in wanted.items())
+def _fits(place: MetricPlace, tags: Mapping[str, Any]) -> bool:
+    return all(str(getattr(place, name)) == str(value) for name, value in tags.items())
 
 
 #: Sensors that have a total and no metric of their own name.
@@ -377,13 +377,13 @@ def _specs_of(name: str, place: Mapping[str, Any]) -> list[SensorSpec]:
     named = _specs_with(name)
     if not named:
         raise KeyError(f"there is no metric {name!r}; see the reference of metrics, or repr(streams.metrics)")
-    found = [spec for spec in named if all(tag in spec.scope.attributes for tag in place)]
-    if not found:
+    specs = [spec for spec in named if all(tag in spec.scope.attributes for tag in place)]
+    if not specs:
         scopes = " or ".join(sorted({", ".join(spec.scope.attributes) or "no place" for spec in named}))
         raise KeyError(f"metric {name!r} is not kept by {', '.join(place)}; it is kept by {scopes}")
     # Some metrics of clients have names of metrics of threads, such as ``commit-total``.
-    ours = [spec for spec in found if spec.scope.domain == "kafka.streams"]
-    return sorted(ours or found, key=lambda spec: len(spec.scope.tags))
+    ours = [spec for spec in specs if spec.scope.domain == "kafka.streams"]
+    return sorted(ours or specs, key=lambda spec: len(spec.scope.tags))
 
 
 def _shown(value: Value) -> str:

@@ -166,10 +166,10 @@ class Amounts:
         merged = dict(self._sizes_before)
         for size, count in copied(self._sizes or {}).items():
             merged[size] = merged.get(size, 0) + count
-        wanted = share * sum(merged.values())
+        rank = share * sum(merged.values())
         for size in sorted(merged):
-            wanted -= merged[size]
-            if wanted <= 0:
+            rank -= merged[size]
+            if rank <= 0:
                 # The midpoint of the amounts that are rounded to this size.
                 digits = size.bit_length() - _DIGITS
                 return size + ((1 << digits) - 1) / 2 if digits > 0 else size

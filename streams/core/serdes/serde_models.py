@@ -132,9 +132,9 @@ def _by_pydantic(form: Any) -> _Decode | None:
 
 def _validation_message(error: Any) -> str:
     """Return the message of a pydantic error in one line, without links."""
-    found = error.errors(include_url=False, include_context=False, include_input=False)
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
     return "; ".join(
-        f"{'.'.join(map(str, item['loc']))}: {item['msg']}" if item["loc"] else item["msg"] for item in found
+        f"{'.'.join(map(str, item['loc']))}: {item['msg']}" if item["loc"] else item["msg"] for item in problems
     )
 
 
@@ -337,7 +337,7 @@ def _struct(
         (name, kind) if is_required else (name, Union[kind, UnsetType], UNSET)  # noqa: UP007 - it may be Any
         for name, (kind, is_required) in kinds.items()
     ]
-    made: Any = msgspec.defstruct(
+    struct: Any = msgspec.defstruct(
         cls.__name__,
         fields,
         rename=texts.get,
@@ -346,8 +346,8 @@ def _struct(
         # A class with code of its own is never replaced by its fields: its values are checked by its own decoder.
         namespace={"__post_init__": _nothing, "__module__": cls.__module__},
     )
-    made.__qualname__ = cls.__qualname__
-    return made  # type: ignore[no-any-return]
+    struct.__qualname__ = cls.__qualname__
+    return struct  # type: ignore[no-any-return]
 
 
 def _nothing(_: Any) -> None:

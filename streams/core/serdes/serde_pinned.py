@@ -211,17 +211,17 @@ class PinnedSerde(Serde[Any]):
     def _imported(self, name: str) -> type:
         _, module, path = name.split(":", 2) if name.count(":") >= 2 else ("", "", name)
         try:
-            found: Any = importlib.import_module(module)
+            target: Any = importlib.import_module(module)
             for part in path.split("."):
-                found = getattr(found, part)
+                target = getattr(target, part)
         except (ImportError, AttributeError, ValueError) as error:
             raise SerializationError(
                 f"node {self.node!r}: the class of stored data {name!r} cannot be imported ({error}); "
                 "define it at the top of a module, or declare the type with key= or value="
             ) from error
-        if not isinstance(found, type):
+        if not isinstance(target, type):
             raise SerializationError(f"node {self.node!r}: {name!r} of stored data is no class")
-        return found
+        return target
 
     def _mismatch(self, value: Any) -> SerializationError:
         return SerializationError(

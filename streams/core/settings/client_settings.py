@@ -133,8 +133,8 @@ class Security:
         for name in ("security_protocol", "sasl_mechanism", "sasl_oauthbearer_token_provider"):
             table[name].parse(getattr(self, name))
         for secret in (name for name, row in table.items() if row.is_secret):
-            if len(given := [name for form in SECRET_FORMS if getattr(self, name := secret + form)]) > 1:
-                raise ConfigError(f"{' and '.join(given)}: give one of them")
+            if len(forms := [name for form in SECRET_FORMS if getattr(self, name := secret + form)]) > 1:
+                raise ConfigError(f"{' and '.join(forms)}: give one of them")
         if self.has_sasl:
             self._check_sasl()
         kinds = [kind for kind, is_used in (("sasl", self.has_sasl), ("ssl", self.has_tls)) if not is_used]
@@ -146,30 +146,30 @@ class Security:
             )
 
     def _check_sasl(self) -> None:
-        given = self.given()
+        set_names = self.given()
         if not self.has_tokens:
             if not self.sasl_username:
                 raise ConfigError(f"security_protocol={self.security_protocol!r} needs sasl_username and sasl_password")
-            unused = [name for name in given if name.startswith("sasl_oauthbearer_")]
+            unused = [name for name in set_names if name.startswith("sasl_oauthbearer_")]
             usual = "OAUTHBEARER"
         else:
-            self._check_tokens(given)
-            unused = [name for name in given if name in _OF_PASSWORDS]
+            self._check_tokens(set_names)
+            unused = [name for name in set_names if name in _OF_PASSWORDS]
             usual = "PLAIN or SCRAM-SHA-512"
         if unused:
             raise ConfigError(
                 f"{', '.join(unused)} would not be used: sasl_mechanism is {self.sasl_mechanism!r}; set it to {usual}"
             )
 
-    def _check_tokens(self, given: list[str]) -> None:
+    def _check_tokens(self, set_names: list[str]) -> None:
         if self.sasl_oauthbearer_token_provider != "oidc":
-            if unused := [name for name in given if name in _OF_OIDC]:
+            if unused := [name for name in set_names if name in _OF_OIDC]:
                 raise ConfigError(
                     f"{', '.join(unused)} would not be used: they are for sasl_oauthbearer_token_provider='oidc'"
                 )
             return
-        missing = [name for name in _OF_OIDC[:2] if name not in given]
-        if not any(name.startswith("sasl_oauthbearer_client_secret") for name in given):
+        missing = [name for name in _OF_OIDC[:2] if name not in set_names]
+        if not any(name.startswith("sasl_oauthbearer_client_secret") for name in set_names):
             missing.append("sasl_oauthbearer_client_secret (or ..._file, ..._command)")
         if missing:
             raise ConfigError(

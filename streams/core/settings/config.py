@@ -74,10 +74,10 @@ def _check_tags(value: str) -> None:
     tags = pairs_of(value)
     if len(tags) > _MAX_TAGS:
         raise ConfigError(f"setting 'client_tags': {len(tags)} tags; at most {_MAX_TAGS} are possible")
-    for name, given in tags.items():
-        if len(name) > _MAX_TAG_NAME or len(given) > _MAX_TAG_VALUE:
+    for name, tag in tags.items():
+        if len(name) > _MAX_TAG_NAME or len(tag) > _MAX_TAG_VALUE:
             raise ConfigError(
-                f"setting 'client_tags': {name}={given} is too long; a name has at most {_MAX_TAG_NAME} characters, "
+                f"setting 'client_tags': {name}={tag} is too long; a name has at most {_MAX_TAG_NAME} characters, "
                 f"a value {_MAX_TAG_VALUE}"
             )
 

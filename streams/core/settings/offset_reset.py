@@ -24,10 +24,10 @@ OffsetReset: TypeAlias = Literal["earliest", "latest", "none"] | timedelta
 
 def duration_ms(policy: str) -> int | None:
     """Return the milliseconds of ``by_duration:PnDTnHnMn.nS`` (ISO 8601), or None if it is not of this form."""
-    found = _DURATION.fullmatch(policy)
-    if found is None or not any(found.groups()):
+    match = _DURATION.fullmatch(policy)
+    if match is None or not any(match.groups()):
         return None
-    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
     return int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
 
 
@@ -44,19 +44,19 @@ def beginning(policy: str) -> str:
     return words.get(policy, "nowhere: it fails")
 
 
-def policy_of(given: Any, what: str) -> str | None:
+def policy_of(policy: Any, what: str) -> str | None:
     """Return the policy that a source declares, in Kafka's form; None if it declares none.
 
     Raises:
         TopologyError: it is neither one of the words nor a timedelta of at least 0.
     """
-    if given is None:
+    if policy is None:
         return None
-    if isinstance(given, str) and (given in (EARLIEST, LATEST, NONE) or is_duration(given)):
-        return given
-    if isinstance(given, timedelta) and given >= timedelta(0):
-        seconds, milliseconds = divmod(given // timedelta(milliseconds=1), 1000)
+    if isinstance(policy, str) and (policy in (EARLIEST, LATEST, NONE) or is_duration(policy)):
+        return policy
+    if isinstance(policy, timedelta) and policy >= timedelta(0):
+        seconds, milliseconds = divmod(policy // timedelta(milliseconds=1), 1000)
         return f"{_BY_DURATION}PT{seconds}.{milliseconds:03}S"
     raise TopologyError(
-        f"{what}: offset_reset must be 'earliest', 'latest', 'none', or a timedelta back from now, not {given!r}"
+        f"{what}: offset_reset must be 'earliest', 'latest', 'none', or a timedelta back from now, not {policy!r}"
     )

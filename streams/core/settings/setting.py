@@ -278,13 +278,13 @@ def with_texts(value: T, texts: Mapping[str, Any], table: Mapping[str, Setting],
     return replaced(value, values)
 
 
-def changed(value: T, given: Mapping[str, Any]) -> T:
+def changed(value: T, settings: Mapping[str, Any]) -> T:
     """Return a copy of a group of settings with other values, which are parsed and validated.
 
     Raises:
         ConfigError: a name is unknown or given twice, or a value is invalid.
     """
-    return replaced(value, parsed(given, table_of(cast("Any", type(value))))) if given else value
+    return replaced(value, parsed(settings, table_of(cast("Any", type(value))))) if settings else value
 
 
 def replaced(value: T, parsed: Mapping[str, Any], *, is_part: bool = False) -> T:
@@ -350,14 +350,14 @@ def canonical_name(name: str, table: Mapping[str, Setting]) -> str:
     raise ConfigError(f"unknown setting {name!r}: {hint}")
 
 
-def parsed(given: Mapping[str, Any], table: Mapping[str, Setting]) -> dict[str, Any]:
+def parsed(settings: Mapping[str, Any], table: Mapping[str, Setting]) -> dict[str, Any]:
     """Return the given settings by their canonical names, with parsed and validated values.
 
     Raises:
         ConfigError: a name is unknown or given twice, or a value is invalid.
     """
     values: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in settings.items():
         ours = canonical_name(name, table)
         if ours in values:
             raise ConfigError(f"setting {ours!r} is given twice, once as {name!r}")

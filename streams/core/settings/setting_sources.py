@@ -44,13 +44,13 @@ def load_settings(
     Raises:
         ConfigError: a setting is unknown or invalid; the message names the variable, or the file and line.
     """
-    given = {setting_name(name): value for name, value in settings.items()}
-    found = merged(
+    arguments = {setting_name(name): value for name, value in settings.items()}
+    loaded = merged(
         {} if file is None else file_settings(file, imported),
         environment_settings(os.environ if environment is None else environment, imported),
-        given,
+        arguments,
     )
-    return cast("ApplicationSettings", found)
+    return cast("ApplicationSettings", loaded)
 
 
 def merged(*sources: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,11 +59,11 @@ def merged(*sources: Mapping[str, Any]) -> dict[str, Any]:
     >>> merged({"sasl_password_file": "a", "linger_ms": 1}, {"sasl_password": "b"})
     {'linger_ms': 1, 'sasl_password': 'b'}
     """
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for source in sources:
-        over = {name for given in source for name in _forms(given)}
-        found = {name: value for name, value in found.items() if name not in over} | dict(source)
-    return found
+        over = {name for spelling in source for name in _forms(spelling)}
+        settings = {name: value for name, value in settings.items() if name not in over} | dict(source)
+    return settings
 
 
 def variable(name: str) -> str:
@@ -86,18 +86,18 @@ def environment_settings(environment: Mapping[str, str], load: FunctionLoader) -
     Raises:
         ConfigError: a variable does not name a setting, two variables name the same setting, or a value is invalid.
     """
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     named: dict[str, str] = {}
     for name, value in environment.items():
         if not name.startswith(PREFIX) or not value or _OF_SERVICES.fullmatch(name):
             continue
         where = f"environment variable {name}"
         ours = _known(name.removeprefix(PREFIX), where, variable)
-        if ours in found:
+        if ours in settings:
             raise ConfigError(f"{where}: {ours!r} is already given by {named[ours]}; leave one of them out")
-        found[ours] = _value(ours, value, where, load)
+        settings[ours] = _value(ours, value, where, load)
         named[ours] = name
-    return found
+    return settings
 
 
 def file_settings(path: str | os.PathLike[str], load: FunctionLoader) -> dict[str, Any]:
@@ -117,14 +117,14 @@ def file_settings(path: str | os.PathLike[str], load: FunctionLoader) -> dict[st
     except ValueError as error:
         # Both a TOMLDecodeError, which has line and column, and a UnicodeDecodeError.
         raise ConfigError(f"settings file {os.fspath(path)}: is not TOML: {error}") from error
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for parts, value in _flat(read, ()):
         where = f"settings file {os.fspath(path)}, line {_line(text, parts)}"
         ours = _known("_".join(parts), where, str)
-        if ours in found:
+        if ours in settings:
             raise ConfigError(f"{where}: {ours!r} is given twice; leave one of them out")
-        found[ours] = _value(ours, value, where, load)
-    return found
+        settings[ours] = _value(ours, value, where, load)
+    return settings
 
 
 def imported(where: str, text: str) -> Any:
@@ -135,12 +135,12 @@ def imported(where: str, text: str) -> Any:
     """
     module_name, _, name = text.rpartition(":")
     try:
-        found = getattr(importlib.import_module(module_name), name, None)
+        function = getattr(importlib.import_module(module_name), name, None)
     except (ImportError, ValueError) as error:
         raise ConfigError(f"{where}: {text!r}: module {module_name!r} cannot be imported: {error}") from error
-    if not callable(found):
+    if not callable(function):
         raise ConfigError(f"{where}: {text!r}: module {module_name!r} has no function {name!r}")
-    return found
+    return function
 
 
 def _forms(name: str) -> tuple[str, ...]:
@@ -175,20 +175,20 @@ def _value(name: str, value: Any, where: str, load: FunctionLoader) -> Any:
 def _flat(read: Mapping[str, Any], before: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     for name, value in read.items():
         parts = (*before, name)
-        known = SETTINGS.get("_".join(parts))
-        if isinstance(value, dict) and not (known is not None and known.of_pairs):
+        setting = SETTINGS.get("_".join(parts))
+        if isinstance(value, dict) and not (setting is not None and setting.of_pairs):
             yield from _flat(value, parts)
         else:
             yield parts, value
 
 
-def _line(text: str, wanted: tuple[str, ...]) -> int:
+def _line(text: str, parts: tuple[str, ...]) -> int:
     """Return the line number of a key, which ``tomllib`` does not report."""
     table: tuple[str, ...] = ()
     for number, line in enumerate(text.splitlines(), 1):
         if header := _TABLE.match(line):
             table = _parts(header[1])
-        elif (key := _KEY.match(line)) and _is_prefix((*table, *_parts(key[1])), wanted):
+        elif (key := _KEY.match(line)) and _is_prefix((*table, *_parts(key[1])), parts):
             return number
     return 1
 
@@ -197,6 +197,6 @@ def _parts(name: str) -> tuple[str, ...]:
     return tuple(part.strip().strip("\"'") for part in name.split("."))
 
 
-def _is_prefix(found: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
+def _is_prefix(prefix: tuple[str, ...], parts: tuple[str, ...]) -> bool:
     # The key of an inline table is the beginning of the names in it.
-    return wanted[: len(found)] == found
+    return parts[: len(prefix)] == prefix

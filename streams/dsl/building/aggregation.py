@@ -85,8 +85,8 @@ class StreamAggregation:
     ) -> TableRef:
         group, windowing = self.group, self.windowing
         key = overridden(group.key, arguments.key, group.name)
-        wanted = arguments.store_name(name)
-        materialized = windowing.store(group.graph, wanted, prefix, key, value, arguments.options)
+        explicit_name = arguments.store_name(name)
+        materialized = windowing.store(group.graph, explicit_name, prefix, key, value, arguments.options)
         full_name = value.node = group.graph.names.given(name, prefix)
         parent = group.partitioned_by_key(materialized.store)
         state = SourceState(materialized)
@@ -140,8 +140,10 @@ class TableAggregation:
         group = self.group
         names = self.group.graph.names
         key = overridden(group.key, arguments.key, group.name)
-        wanted = arguments.store_name(name)
-        materialized = key_value(group.graph, wanted, TABLE_AGGREGATE, key, value, arguments.options, can_expire=True)
+        explicit_name = arguments.store_name(name)
+        materialized = key_value(
+            group.graph, explicit_name, TABLE_AGGREGATE, key, value, arguments.options, can_expire=True
+        )
         sink = names.suffixed(name, "-sink", "KSTREAM-SINK-")
         source = names.suffixed(name, "-source", "KSTREAM-SOURCE-")
         full_name = value.node = names.given(name, prefix)
@@ -149,8 +151,8 @@ class TableAggregation:
         state = SourceState(materialized)
 
         def operator() -> TableAggregate:
-            kept = on_copies(fold, materialized.value.resolve()) if state.send_old else fold
-            return TableAggregate(materialized.store, kept, state.send_old)
+            table_fold = on_copies(fold, materialized.value.resolve()) if state.send_old else fold
+            return TableAggregate(materialized.store, table_fold, state.send_old)
 
         content = LogicalOperator(operator, state.specs)
         node = LogicalNode(full_name, content, is_output_versioned=materialized.is_versioned)

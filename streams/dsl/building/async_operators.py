@@ -101,8 +101,8 @@ def call_plan(
         TopologyError: an option is unknown, or has a value outside its range.
     """
     if strange := options.keys() - CallPolicy.__annotations__.keys():
-        known = ", ".join(sorted(CallPolicy.__annotations__))
-        raise TopologyError(f"{operator}: unknown option {min(strange)!r}; there are {known}")
+        option_names = ", ".join(sorted(CallPolicy.__annotations__))
+        raise TopologyError(f"{operator}: unknown option {min(strange)!r}; there are {option_names}")
     order = options.get("order", "key")
     timeout = options.get("timeout", timedelta(minutes=1))
     if order not in _ORDERS:

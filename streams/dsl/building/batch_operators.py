@@ -59,20 +59,20 @@ def map_values_batches(
     full_name = stream.graph.names.given(name, "KSTREAM-MAPVALUESBATCHES-")
     frame = _parameter_module(mapper)
     form = result_type(mapper)
-    made = declared_or_annotated(value, element_type(form), full_name)
+    mapped_serde = declared_or_annotated(value, element_type(form), full_name)
     row_type = None if value is NOT_GIVEN or isinstance(value, Serde) else value
     what = f"node {full_name!r}: {located(mapper)} of {operator}"
 
     def function(serde: Serde[Any]) -> Callable[[list[Any]], Sequence[Any]]:
         def call(values: list[Any]) -> Sequence[Any]:
-            given = values if frame is None else _framed(serde, values, frame)
-            return _values(mapper(given), row_type, what)
+            argument = values if frame is None else _framed(serde, values, frame)
+            return _values(mapper(argument), row_type, what)
 
         return call
 
     limits = _limits(operator, max_records, max_wait)
     content = LogicalOperator(lambda: BatchMap(BatchPlan(function(stream.value.resolve()), what, *limits)))
-    return stream.at(stream.add(full_name, content, is_value_changing=True), value=made)
+    return stream.at(stream.add(full_name, content, is_value_changing=True), value=mapped_serde)
 
 
 def flat_map_batches(

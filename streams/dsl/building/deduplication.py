@@ -59,8 +59,8 @@ def deduplicate(
     A repartition topic is added upstream if records with equal ids may be in several partitions.
     """
     if strange := options.keys() - DeduplicationOptions.__annotations__.keys():
-        known = ", ".join(sorted(DeduplicationOptions.__annotations__))
-        raise TopologyError(f"deduplicate of {stream!r}: unknown option {min(strange)!r}; there are {known}")
+        option_names = ", ".join(sorted(DeduplicationOptions.__annotations__))
+        raise TopologyError(f"deduplicate of {stream!r}: unknown option {min(strange)!r}; there are {option_names}")
     has_changelog = check_flag(options.get("logging", True), "logging= of deduplicate")
     within_ms = to_ms(within, f"within= of deduplicate of {stream!r}")
     if within_ms < 1:
@@ -102,11 +102,11 @@ def deduplicate(
 
 
 def _store_name(stream: StreamRef, name: str | None, store: str | None) -> str:
-    wanted = store if store is not None or name is None else f"{name}-store"
-    if wanted is None:
+    explicit_name = store if store is not None or name is None else f"{name}-store"
+    if explicit_name is None:
         return stream.graph.names.store(_PREFIX)
-    stream.graph.claim_store(check_name(wanted, "store name"))
-    return wanted
+    stream.graph.claim_store(check_name(explicit_name, "store name"))
+    return explicit_name
 
 
 def _id_serde(key: SerdeVariable, record_id: SerdeVariable, *, has_by: bool, is_per_key: bool) -> Serde[Any]:

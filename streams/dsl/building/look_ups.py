@@ -79,8 +79,8 @@ def look_up(
 ) -> StreamRef:
     """Add the node of ``look_up`` to the logical graph."""
     if strange := options.keys() - LookUpOptions.__annotations__.keys():
-        known = ", ".join(sorted(LookUpOptions.__annotations__))
-        raise TopologyError(f"look_up of {stream!r}: unknown option {min(strange)!r}; there are {known}")
+        option_names = ", ".join(sorted(LookUpOptions.__annotations__))
+        raise TopologyError(f"look_up of {stream!r}: unknown option {min(strange)!r}; there are {option_names}")
     has_await = is_async(function)
     matching_form(function, "look_up", ("(key)",), sync="look_up with a plain function" if has_await else None)
     if by is not None:

@@ -62,8 +62,8 @@ def join(
     if kind is not JoinKind.OUTER and isinstance(other, TableRef):
         check_builder(stream, other, verb)
         return _join_table(stream, other, joiner, with_key, kind, arguments)
-    wanted = "another stream" if kind is JoinKind.OUTER else "a stream, a table or a global table"
-    raise TopologyError(f"{verb} of {stream!r} needs {wanted}, got {other!r}")
+    partners = "another stream" if kind is JoinKind.OUTER else "a stream, a table or a global table"
+    raise TopologyError(f"{verb} of {stream!r} needs {partners}, got {other!r}")
 
 
 # Stream and table.

@@ -240,11 +240,11 @@ def to_topic(
     keys = overridden(stream.key, key, stream.name)
     values = overridden(stream.value, value, stream.name)
     if isinstance(topic, Sink):
-        given = [name for name, form in (("key=", key), ("value=", value)) if form is not NOT_GIVEN]
-        if given:
+        arguments = [name for name, form in (("key=", key), ("value=", value)) if form is not NOT_GIVEN]
+        if arguments:
             raise TopologyError(
-                f"to() of {topic!r} also has {' and '.join(given)}: a Topic declares its types; leave these out, or "
-                f"give the topic by its name, {topic.name!r}"
+                f"to() of {topic!r} also has {' and '.join(arguments)}: a Topic declares its types; leave these out, "
+                f"or give the topic by its name, {topic.name!r}"
             )
         fixed = topic.name
         keys = overridden(keys, topic.key_serde, stream.name, f"the key of topic {topic.name!r}")

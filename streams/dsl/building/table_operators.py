@@ -145,13 +145,13 @@ class _TransformerOperator:
 
     def builders(self) -> dict[str, StoreBuilder[Any]]:
         """Return the stores that the transformer class declares as attributes, by attribute name."""
-        made = self.supplier if isinstance(self.supplier, type) else self.supplier()
-        _refuse_unawaited(made)
-        owner = made if isinstance(made, type) else type(made)
-        found: dict[str, StoreBuilder[Any]] = {}
+        transformer = self.supplier if isinstance(self.supplier, type) else self.supplier()
+        _refuse_unawaited(transformer)
+        owner = transformer if isinstance(transformer, type) else type(transformer)
+        builders: dict[str, StoreBuilder[Any]] = {}
         for base in reversed(owner.__mro__):
-            found |= {name: item for name, item in vars(base).items() if isinstance(item, StoreBuilder)}
-        return found
+            builders |= {name: item for name, item in vars(base).items() if isinstance(item, StoreBuilder)}
+        return builders
 
     def __call__(self, context: NodeContext) -> Callable[[Any, Any], Any]:
         transformer = self.supplier()

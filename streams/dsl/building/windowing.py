@@ -87,7 +87,7 @@ class Windowing:
     def store(
         self,
         graph: LogicalGraph,
-        wanted: str | None,
+        explicit_name: str | None,
         prefix: str,
         key: SerdeVariable,
         value: SerdeVariable,
@@ -105,18 +105,18 @@ class Windowing:
         windows = self.windows
         kind = TIMESTAMPED_WINDOW
         if windows is None:
-            return key_value(graph, wanted, prefix, key, value, options, can_expire=True)
+            return key_value(graph, explicit_name, prefix, key, value, options, can_expire=True)
         if isinstance(windows, CountWindows):
             if refused := options.keys() & {"retention", "history", "ttl"}:
                 raise TopologyError(
                     f"{min(refused)}= of count windows: their store keeps the open windows of each key, and the one "
                     "that closed last"
                 )
-            kept = key_value(graph, wanted, prefix, self.table_key(key), value, options)
-            kept.second = lambda spec: numbers_spec(spec, key.resolve())
+            materialized = key_value(graph, explicit_name, prefix, self.table_key(key), value, options)
+            materialized.second = lambda spec: numbers_spec(spec, key.resolve())
             if self.early or self.emits_on_close:
-                kept.has_caching = False
-            return kept
+                materialized.has_caching = False
+            return materialized
         if isinstance(windows, SessionWindows):
             kind = SESSION
             needed_ms = windows.gap_ms + windows.grace_ms
@@ -131,11 +131,11 @@ class Windowing:
         else:
             needed_ms = windows.size_ms + windows.grace_ms
             size_ms = windows.size_ms
-        kept = windowed(graph, wanted, prefix, kind, key, value, options, needed_ms)
-        kept.window_size_ms = size_ms
+        materialized = windowed(graph, explicit_name, prefix, kind, key, value, options, needed_ms)
+        materialized.window_size_ms = size_ms
         if self.early or (self.emits_on_close and isinstance(windows, SlidingWindows | SessionWindows | Windower)):
-            kept.has_caching = False
-        return kept
+            materialized.has_caching = False
+        return materialized
 
     def table_key(self, key: SerdeVariable) -> SerdeVariable:
         """Return the serde variable for the keys of the result, given the variable for the grouping keys."""

@@ -82,10 +82,10 @@ class _AsyncNode:
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             origin = origin_of()
             # Nodes that share the record may change its headers later (``topology.shared_headers``).
-            kept = tuple(headers) if headers else None
+            call_headers = tuple(headers) if headers else None
             records.sequence = number = records.sequence + 1
             lane = lane_for(key, origin)
-            submit(Call(number, key, value, timestamp_ms, kept, origin, self, raw_of(), lane))
+            submit(Call(number, key, value, timestamp_ms, call_headers, origin, self, raw_of(), lane))
             if is_blocking and len(held) >= concurrency:
                 self.finish()
 

@@ -74,8 +74,8 @@ def answers_spec(
         return _encode((row[0], row[1], None if row[2] is None else write_answer(row[2])))
 
     def read(data: bytes, start: int) -> _Row:
-        asked_ms, paused_ms, found = _decode(memoryview(data)[start:])
-        return asked_ms, paused_ms, None if found is None else read_answer(found)
+        asked_ms, paused_ms, answer_data = _decode(memoryview(data)[start:])
+        return asked_ms, paused_ms, None if answer_data is None else read_answer(answer_data)
 
     rows = marked(CACHED_ANSWER, answer.name, write, read, is_immutable=answer.is_immutable)
     if isinstance(asked, PinnedSerde):
@@ -201,9 +201,13 @@ class _LookUpNode:
                 lane = lane_for(key, origin)
                 if answer is _UNKNOWN or ready or lane in lanes:
                     # Nodes that share the record may change its headers later (``topology.shared_headers``).
-                    kept = tuple(headers) if headers else None
+                    call_headers = tuple(headers) if headers else None
                     records.sequence = number = records.sequence + 1
-                    add(Call(number, key, value, timestamp_ms, kept, origin, self, raw_of(), lane), asked, answer)
+                    add(
+                        Call(number, key, value, timestamp_ms, call_headers, origin, self, raw_of(), lane),
+                        asked,
+                        answer,
+                    )
                     if is_blocking and len(records.held) >= concurrency:
                         self.finish()
                     answer = _UNKNOWN
@@ -397,7 +401,7 @@ class _LookUpNode:
 
     def waiting(self) -> Sequence[HeldRecord]:
         """Return the records that wait for a result or for earlier records; may be called by any thread."""
-        look_ups = {id(call): found for found in list(self._look_ups.values()) for call in list(found[1])}
+        look_ups = {id(call): pending for pending in list(self._look_ups.values()) for call in list(pending[1])}
         result = []
         for call, behind in self.records.by_lane():
             look_up, others = look_ups.get(id(call), (call, [call]))

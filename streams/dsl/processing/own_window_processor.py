@@ -151,13 +151,13 @@ class WindowerAggregate:
         close = self.windower.close
 
         def closes_ms(window: Window) -> int:
-            found = close(window)
-            if type(found) is not int:
+            close_ms = close(window)
+            if type(close_ms) is not int:
                 raise StreamsError(
-                    f"node {node!r}: {self._named}.close returned {found!r:.60} for {window!r}; it must return the "
+                    f"node {node!r}: {self._named}.close returned {close_ms!r:.60} for {window!r}; it must return the "
                     "stream time from which the window is final, as a whole number of ms"
                 )
-            return found
+            return close_ms
 
         return closes_ms
 
@@ -180,15 +180,15 @@ class WindowerAggregate:
                 raise StreamsError(
                     f"node {node!r}: {self._named}.{method} returned {windows!r:.60}; it must return a list of windows"
                 )
-            found = list(windows)
-            for window in found:
+            assigned = list(windows)
+            for window in assigned:
                 is_window = isinstance(window, tuple) and len(window) == 2 and type(window[0]) is type(window[1]) is int
                 if not is_window or not 0 <= window[0] <= window[1]:
                     raise StreamsError(
                         f"node {node!r}: {self._named}.{method} returned {window!r}; it must return windows "
                         "Window(start_ms, end_ms) with 0 <= start_ms <= end_ms"
                     )
-            return sorted({Window(*window) for window in found})
+            return sorted({Window(*window) for window in assigned})
 
         def windows_of(
             key: Any, value: Any, timestamp_ms: int, parts: list[_Part]
@@ -201,7 +201,7 @@ class WindowerAggregate:
             def target(window: Window) -> Window:
                 if window in targets:
                     return window
-                containing = [found for found in remaining if found[0] <= window[0] and window[1] <= found[1]]
+                containing = [session for session in remaining if session[0] <= window[0] and window[1] <= session[1]]
                 if len(containing) != 1:
                     raise StreamsError(
                         f"node {node!r}: {self._named}.merge returned {len(containing)} windows that contain "

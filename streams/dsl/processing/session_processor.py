@@ -73,10 +73,10 @@ class SessionAggregate:
             if on_close and timestamp_ms - retention_ms >= emitted.ms:
                 # Storing this record would expire closed sessions that are not emitted yet, so they are emitted first.
                 emit_closed(headers)
-            found = find(key, timestamp_ms - gap_ms, timestamp_ms + gap_ms)
+            sessions = find(key, timestamp_ms - gap_ms, timestamp_ms + gap_ms)
             start_ms = end_ms = timestamp_ms
             aggregate = initializer()
-            for first_ms, last_ms, part in found:
+            for first_ms, last_ms, part in sessions:
                 aggregate = merger(key, aggregate, part)
                 if first_ms < start_ms:
                     start_ms = first_ms
@@ -89,16 +89,16 @@ class SessionAggregate:
             else:
                 old = None
                 if start_ms != timestamp_ms or end_ms != timestamp_ms:
-                    for first_ms, last_ms, part in found:
+                    for first_ms, last_ms, part in sessions:
                         remove(key, first_ms, last_ms)
                         if not on_close:
                             gone = session_windowed(key, first_ms, last_ms)
                             # In Kafka Streams, only results from the cache have headers.
                             old_part = part if send_old else None
                             emit(gone, None, old_part, last_ms, headers if is_cached else None, True)
-                elif is_cached and found:
+                elif is_cached and sessions:
                     # Without a cache, a session that keeps its bounds is forwarded without an old value.
-                    old = found[0][2]
+                    old = sessions[0][2]
                 aggregate = aggregator(key, value, aggregate)
                 put(key, start_ms, end_ms, aggregate)
                 if not on_close:

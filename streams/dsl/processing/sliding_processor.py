@@ -152,9 +152,9 @@ def _usual(
         has_left = has_right = False
         previous_ms: int | None = None
         # The windows that contain the record or the previous record, latest first.
-        found = find(key, max(0, timestamp_ms - 2 * difference_ms), timestamp_ms + 1)
+        windows = find(key, max(0, timestamp_ms - 2 * difference_ms), timestamp_ms + 1)
         starts = set()
-        for start_ms, pair in reversed(found):
+        for start_ms, pair in reversed(windows):
             starts.add(start_ms)
             end_ms = start_ms + difference_ms
             if start_ms == timestamp_ms + 1:

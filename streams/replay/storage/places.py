@@ -174,7 +174,7 @@ class Place:
     def table(self, known: "dict[str, LakeTable | None] | None" = None) -> LakeTable | None:
         """Return the lakehouse table that contains this folder or file, or None; ``known`` is a cache of results."""
         if self.is_local:
-            return table_around(self.uri, known=known)
+            return table_around(self.uri, tables=known)
         self._system()  # Raises file system errors with the name of this place.
         return table_around(
             self.uri,

@@ -317,10 +317,10 @@ class RocksEngine:
     def properties(self) -> dict[str, int]:
         """Return RocksDB's properties by metric name, or nothing if the database is closed."""
         try:
-            found = {name: self._db.property_int_value(f"rocksdb.{name}") for name in _PROPERTIES}
+            numbers = {name: self._db.property_int_value(f"rocksdb.{name}") for name in _PROPERTIES}
         except self._rocksdict.DbClosedError:
             return {}
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in numbers.items() if value is not None}
 
     def statistics(self) -> Mapping[str, Statistic]:
         """Return RocksDB's statistics since the database was opened; empty if none are collected."""

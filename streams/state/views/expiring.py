@@ -137,9 +137,9 @@ class ExpiringLayout(Layout):
         is_due = False
         for namespace in list(self.staged.namespaces.irange(_ENTRIES + 1, now_ms // self.bucket_ms)):
             is_due = True
-            found = sorted(self._expired_in(namespace))
+            expired = sorted(self._expired_in(namespace))
             self.staged.drop(namespace)
-            for expiry_ms, key in found:
+            for expiry_ms, key in expired:
                 slot = self.keys.from_bytes(key)
                 pair = self._pair(slot)
                 # A deletion that was forwarded may have led to a write of this key.

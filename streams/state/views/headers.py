@@ -120,9 +120,9 @@ def split(values: Sequence[bytes | None]) -> tuple[list[bytes | None], list[Head
     plain: list[bytes | None] = []
     headers: list[Headers] = []
     for data in values:
-        found, start = ((), 0) if data is None else read_headers(data)
+        record_headers, start = ((), 0) if data is None else read_headers(data)
         plain.append(None if data is None else data[start:])
-        headers.append(found)
+        headers.append(record_headers)
     return plain, headers
 
 
@@ -130,7 +130,7 @@ def joined(block: Block, own: Collection[str]) -> Block:
     """Return changelog records with the values that a store keeps; headers with ``own`` names are not of the values."""
     rows = block.headers or [()] * len(block)
     values = [
-        None if data is None else headers_bytes(tuple(found for found in headers if found[0] not in own)) + data
+        None if data is None else headers_bytes(tuple(header for header in headers if header[0] not in own)) + data
         for data, headers in zip(block.values, rows, strict=True)
     ]
     return block.with_values(values)

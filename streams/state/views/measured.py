@@ -49,9 +49,9 @@ class MeasuredStore:
         self._stopwatch_of = stopwatch_of
 
     def __getattr__(self, method: str) -> Any:
-        found = getattr(self._view, method)
+        operation = getattr(self._view, method)
         if method not in _CALL_OF:
-            return found
+            return operation
         stopwatch = self._stopwatch_of(_CALL_OF[method])
         untimed = stopwatch.amounts.untimed
         left = 0
@@ -61,10 +61,10 @@ class MeasuredStore:
             if left:
                 left -= 1
                 untimed.value += 1
-                return found(*arguments, **named)
+                return operation(*arguments, **named)
             left = _UNTIMED
             with stopwatch:
-                return found(*arguments, **named)
+                return operation(*arguments, **named)
 
         return called
 

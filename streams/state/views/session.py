@@ -132,21 +132,21 @@ class SessionStore(Store, Generic[K, V]):
         if not times:
             return []
         if self._is_closed or len(times) > _FEW or times[0][0] < self.bounds.visible_from_ms:
-            found = [(time[1], time[0], entry) for time, entry in self._rows_of(slot, earliest_end_ms, latest_start_ms)]
+            near = [(time[1], time[0], entry) for time, entry in self._rows_of(slot, earliest_end_ms, latest_start_ms)]
         elif len(times) == 1:
             end_ms, start_ms = times[0]
             is_near = end_ms >= earliest_end_ms and start_ms <= latest_start_ms
-            found = [(start_ms, end_ms, chain.entries[0])] if is_near else []
+            near = [(start_ms, end_ms, chain.entries[0])] if is_near else []
         else:
-            found = [
+            near = [
                 (start_ms, end_ms, entry)
                 for (end_ms, start_ms), entry in zip(times, chain.entries, strict=True)
                 if end_ms >= earliest_end_ms and start_ms <= latest_start_ms
             ]
         if hot.holds_objects:
-            return found
+            return near
         read = self._values.read
-        return [(start_ms, end_ms, read(entry)) for start_ms, end_ms, entry in found]
+        return [(start_ms, end_ms, read(entry)) for start_ms, end_ms, entry in near]
 
     def fetch_session(self, key: K, start_ms: int, end_ms: int) -> V | None:
         """Return the aggregate of the session of ``key`` with exactly these bounds, or None if there is none."""
@@ -247,8 +247,8 @@ class SessionStore(Store, Generic[K, V]):
         if self.bounds.is_exact:
             rows.sort(key=lambda row: (row[0][0], -row[0][1]))
         shown = self._values.to_value
-        found = self._keys.to_key(slot)
-        return iter([(Windowed(found, Window(time[1], time[0])), shown(entry)) for time, entry in rows])
+        typed_key = self._keys.to_key(slot)
+        return iter([(Windowed(typed_key, Window(time[1], time[0])), shown(entry)) for time, entry in rows])
 
     def _rows_of(self, slot: Any, earliest_end_ms: int, latest_start_ms: int) -> list[tuple[tuple[int, int], Any]]:
         """Return ((end, start), entry) for the sessions of a key."""

@@ -95,8 +95,8 @@ class VersionedStore(Store, Generic[K, V]):
 
     def get(self, key: K) -> VersionedRecord[V] | None:
         """Return the latest version of ``key``, or None if there is none or it is a tombstone."""
-        found = self._latest(self._keys.to_bytes(self._keys.slot(key)))
-        return None if found is None else self._record(found[1], found[0], None)
+        latest = self._latest(self._keys.to_bytes(self._keys.slot(key)))
+        return None if latest is None else self._record(latest[1], latest[0], None)
 
     def get_as_of(self, key: K, time_ms: int) -> VersionedRecord[V] | None:
         """Return the version of ``key`` that was valid at a time, or None if there was none or it has expired."""

@@ -71,8 +71,8 @@ class WindowedLayout(Layout):
     sequence: int = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        known = self.staged.engine.metadata()
-        observed = known.get(STREAM_TIME)
+        metadata = self.staged.engine.metadata()
+        observed = metadata.get(STREAM_TIME)
         self.bounds = TimeBounds(
             self.spec.retention_ms,
             self.spec.kind.segment_ms(self.spec),
@@ -80,7 +80,7 @@ class WindowedLayout(Layout):
             NO_TIME if observed is None else time_of(observed),
         )
         self.chains = ChainCache(0, lambda: self.suffix.chain_start(self.bounds.visible_from_ms))
-        self.sequence = int.from_bytes(known.get(SEQUENCE, b""), "big")
+        self.sequence = int.from_bytes(metadata.get(SEQUENCE, b""), "big")
 
     # Time.
 
@@ -199,17 +199,17 @@ class WindowedLayout(Layout):
         """Return all entries of a key that have not expired, in time order."""
         if not self.hot.is_followed:
             self._follow()
-        known = self.chains.find(slot)
-        if known is not None:
-            return known
-        known = Chain()
+        chain = self.chains.find(slot)
+        if chain is not None:
+            return chain
+        chain = Chain()
         if not self.chains.is_complete:
             key = self.keys.to_bytes(slot)
             rows = self._raw_of(key)
-            known.times = [self.suffix.chain_time(row[1], row[2]) for row in rows]
-            known.entries = [self.entries.from_bytes(row[3]) for row in rows]
-        self.chains.keep(slot, known)
-        return known
+            chain.times = [self.suffix.chain_time(row[1], row[2]) for row in rows]
+            chain.entries = [self.entries.from_bytes(row[3]) for row in rows]
+        self.chains.keep(slot, chain)
+        return chain
 
     def _follow(self) -> None:
         """Start updating chains with each write; for a small store, also load all entries."""
@@ -237,9 +237,9 @@ class WindowedLayout(Layout):
         rows: list[RawRow] = []
         for segment in self.staged.namespaces.irange(self.bounds.segment(first_ms)):
             for data, value in self.staged.scan(segment, low, high):
-                found, time_ms, other = self.suffix.parts(data)
-                if found == key:
-                    rows.append((found, time_ms, other, value))
+                row_key, time_ms, other = self.suffix.parts(data)
+                if row_key == key:
+                    rows.append((row_key, time_ms, other, value))
         return rows
 
     def between(self, first_ms: int, last_ms: int) -> Iterator[tuple[int, list[Any]]]:

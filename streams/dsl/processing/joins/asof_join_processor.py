@@ -92,17 +92,17 @@ class _Waiting:
         """Return the (time, value) of the right record that matches a left record so far, or None."""
         tolerance_ms = self.join.tolerance_ms
         if self.join.is_forward:
-            found: tuple[int, Any] | None = self.rights.first_in(key, max(time_ms, 0), time_ms + tolerance_ms)
+            right: tuple[int, Any] | None = self.rights.first_in(key, max(time_ms, 0), time_ms + tolerance_ms)
         else:
-            found = self.rights.last_in(key, max(time_ms - tolerance_ms, 0), time_ms)
-        return found
+            right = self.rights.last_in(key, max(time_ms - tolerance_ms, 0), time_ms)
+        return right
 
     def due_ms(self, key: Any, time_ms: int) -> int:
         """Return the due time of a left record: its match is certain once stream time has passed this time."""
         if not self.join.is_forward:
             return time_ms + self.join.grace_ms
-        found = self.match(key, time_ms)
-        return (time_ms + self.join.tolerance_ms if found is None else found[0]) + self.join.grace_ms
+        right = self.match(key, time_ms)
+        return (time_ms + self.join.tolerance_ms if right is None else right[0]) + self.join.grace_ms
 
     def add(self, row: tuple[Any, ...], key: Any, due_ms: int) -> None:
         """Buffer a left record until stream time has passed ``due_ms``."""
@@ -176,9 +176,9 @@ def _opened(context: NodeContext, join: AsOf) -> tuple[_Waiting, Process, Releas
     joiner = two_value_joiner(join.joiner, join.with_key)
 
     def joined(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
-        found = waiting.match(key, timestamp_ms)
-        if found is not None:
-            forward(key, joiner(key, value, found[1]), max(found[0], timestamp_ms), headers)
+        right = waiting.match(key, timestamp_ms)
+        if right is not None:
+            forward(key, joiner(key, value, right[1]), max(right[0], timestamp_ms), headers)
         elif is_left_join:
             forward(key, joiner(key, value, None), timestamp_ms, headers)
         else:

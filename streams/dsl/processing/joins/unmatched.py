@@ -80,13 +80,13 @@ def _waiting_serde(parts: str, left: Serde[Any], right: Serde[Any]) -> Serde[Any
 
     def write(row: Any) -> bytes:
         serialize = sides[row[0]][0]
-        found = [_LIST.pack(_SIZED, len(row) - 1)]
+        pieces = [_LIST.pack(_SIZED, len(row) - 1)]
         for value in row[1:]:
             data = serialize(value)
             if data is None:
                 raise SerializationError(f"serde {(right, left)[row[0]].name!r} made no bytes of a joined value")
-            found += (_ENTRY.pack(len(data) + 1, row[0]), data)
-        return b"".join(found)
+            pieces += (_ENTRY.pack(len(data) + 1, row[0]), data)
+        return b"".join(pieces)
 
     def read(data: bytes) -> Any:
         position = _LIST.size
