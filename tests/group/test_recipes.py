@@ -262,7 +262,7 @@ def test_settings_that_do_not_fit_are_refused(broker):
         LeaderElection(None, "g")
     with pytest.raises(ConfigError, match="group id"):
         LeaderElection(broker, "")
-    with pytest.raises(ConfigError, match="below"):
+    with pytest.raises(ConfigError, match="must be less than session_timeout_ms"):
         LeaderElection(broker, "g", session_timeout_ms=1_000)
     with pytest.raises(ConfigError, match="strategy"):
         TaskDistribution(broker, "g", [], strategy="best")

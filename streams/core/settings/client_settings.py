@@ -6,7 +6,7 @@ differs. This module imports only other modules of ``core``.
 """
 
 import re
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from attrs import fields, frozen
 
@@ -46,6 +46,33 @@ def _check_extensions(value: str) -> None:
                 f"setting 'sasl_oauthbearer_extensions': {part.strip()!r} is not NAME=VALUE with a name of letters "
                 "other than 'auth'"
             )
+
+
+def _check_heartbeats(interval_ms: int, session_ms: int) -> None:
+    if interval_ms >= session_ms:
+        raise ConfigError(
+            f"heartbeat_interval_ms ({interval_ms}) must be less than session_timeout_ms ({session_ms}); "
+            "a third of it is usual"
+        )
+
+
+class _Replaceable:
+    """Settings that are made and changed by name."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, **settings: Any) -> Self:
+        """Parse and validate settings in the same way as ``StreamsConfig.of``.
+
+        Raises:
+            ConfigError: a name is unknown, a value is invalid, or settings contradict each other.
+        """
+        return changed(cls(), settings)
+
+    def replace(self, **settings: Any) -> Self:
+        """Return a copy with other values, which are validated as in ``of``."""
+        return changed(self, settings)
 
 
 @frozen(kw_only=True)
@@ -209,7 +236,7 @@ class ClientSettings:
 
 
 @frozen(kw_only=True)
-class ConsumerSettings:
+class ConsumerSettings(_Replaceable):
     """The validated settings of a ``Consumer``, with Kafka's defaults. Create them with ``of``.
 
     >>> ConsumerSettings.of(max_poll_records="100").max_poll_records
@@ -302,34 +329,17 @@ class ConsumerSettings:
     )
     client: ClientSettings = group(ClientSettings)  # noqa: RUF009 - frozen.
 
-    @classmethod
-    def of(cls, **settings: Any) -> "ConsumerSettings":
-        """Parse and validate settings in the same way as ``StreamsConfig.of``.
-
-        Raises:
-            ConfigError: a name is unknown, or a value is invalid.
-        """
-        return changed(cls(), settings)
-
-    def replace(self, **settings: Any) -> "ConsumerSettings":
-        """Return a copy with other values, which are validated as in ``of``."""
-        return changed(self, settings)
-
     def check_membership(self) -> None:
         """Check that the group timeouts are consistent.
 
         Raises:
             ConfigError: the heartbeat interval is not shorter than the session timeout.
         """
-        if self.heartbeat_interval_ms >= self.session_timeout_ms:
-            raise ConfigError(
-                f"heartbeat_interval_ms ({self.heartbeat_interval_ms}) must be less than "
-                f"session_timeout_ms ({self.session_timeout_ms}); a third of it is usual"
-            )
+        _check_heartbeats(self.heartbeat_interval_ms, self.session_timeout_ms)
 
 
 @frozen(kw_only=True)
-class ProducerSettings:
+class ProducerSettings(_Replaceable):
     """The validated settings of a ``Producer``, with Kafka's defaults. Create them with ``of``.
 
     Raises:
@@ -421,19 +431,6 @@ class ProducerSettings:
                 f"max_in_flight_requests={self.max_in_flight_requests}"
             )
 
-    @classmethod
-    def of(cls, **settings: Any) -> "ProducerSettings":
-        """Parse and validate settings in the same way as ``StreamsConfig.of``.
-
-        Raises:
-            ConfigError: a name is unknown, a value is invalid, or settings contradict each other.
-        """
-        return changed(cls(), settings)
-
-    def replace(self, **settings: Any) -> "ProducerSettings":
-        """Return a copy with other values, which are validated as in ``of``."""
-        return changed(self, settings)
-
     @property
     def is_idempotent(self) -> bool:
         """Whether the producer is idempotent, so that the broker drops duplicates of its batches."""
@@ -490,8 +487,4 @@ class GroupClientSettings:
     retry_backoff_ms: int = whole(100, "ms", "Pause before a retry.")
 
     def __attrs_post_init__(self) -> None:
-        if self.heartbeat_interval_ms >= self.session_timeout_ms:
-            raise ConfigError(
-                f"heartbeat_interval_ms={self.heartbeat_interval_ms} must be below "
-                f"session_timeout_ms={self.session_timeout_ms}"
-            )
+        _check_heartbeats(self.heartbeat_interval_ms, self.session_timeout_ms)
