@@ -98,6 +98,8 @@ from streams.runtime.tasks.punctuation import TimerHeap as TimerHeap
 from streams.runtime.tasks.punctuation import TimerRow as TimerRow
 from streams.runtime.tasks.queues import PartitionQueue as PartitionQueue
 from streams.runtime.tasks.queues import TaskQueues as TaskQueues
+from streams.runtime.tasks.readings import of_task as of_task
+from streams.runtime.tasks.readings import time_lag as time_lag
 from streams.runtime.tasks.recording import Choice as Choice
 from streams.runtime.tasks.recording import Frame as Frame
 from streams.runtime.tasks.recording import Opening as Opening
@@ -120,6 +122,4 @@ from streams.runtime.tasks.waiting import passed_over as passed_over
 from streams.runtime.tasks.waiting import wait_of as wait_of
 from streams.runtime.threads.environment import Environment as Environment
 from streams.runtime.threads.thread import StreamThread as StreamThread
-from streams.runtime.threads.thread_metrics import of_task as of_task
-from streams.runtime.threads.thread_metrics import time_lag as time_lag
 from streams.runtime.threads.thread_pool import PooledThread as PooledThread

@@ -7,7 +7,7 @@ import pytest
 from streams.core.blocks.records import TaskId
 from streams.core.clock import VirtualClock
 from streams.core.metrics import Metrics, RecordingLevel
-from streams.runtime.tasks.engine_metrics import EngineMetrics
+from streams.runtime.tasks.task_metrics import EngineMetrics
 from streams.state.engine.engines import EngineBatch, Statistic
 from streams.state.engine.rocksdb import RocksEngine, RocksMemory
 

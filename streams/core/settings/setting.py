@@ -31,9 +31,11 @@ _FALSE = ("false", "no", "off", "0")
 #: The largest numbers of Kafka's types INT and LONG.
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
-# Python would accept other digits, and underscores between digits.
-_NUMBER: Final = re.compile(r"[+-]?\d+", re.ASCII)
-_DECIMAL: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+# The form of numbers in texts: Python would accept other digits, and underscores between digits.
+_NUMBERS: Final[Mapping[str, tuple[re.Pattern[str], Callable[[str], float], Any]]] = {
+    "int": (re.compile(r"[+-]?\d+", re.ASCII), int, (int,)),
+    "decimal": (re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII), float, (int, float)),
+}
 
 
 @frozen
@@ -366,33 +368,22 @@ def parsed(settings: Mapping[str, Any], table: Mapping[str, Setting]) -> dict[st
 # --- kinds ----------------------------------------------------------------------------
 
 
-def _parse_int(setting: Setting, value: Any) -> int:
+def _parse_number(setting: Setting, value: Any) -> Any:
     if setting.unit == "ms" and isinstance(value, timedelta):
         if timedelta(0) < value < timedelta(milliseconds=1):
             raise setting.misfit(value)
         value = value // timedelta(milliseconds=1)
-    number = value
+    pattern, number_of, kinds = _NUMBERS[setting.kind]
     # Python refuses to parse numbers of thousands of digits.
-    if isinstance(value, str) and len(value) < 100 and _NUMBER.fullmatch(value.strip()):
-        number = int(value)
-    if not isinstance(number, int) or not _is_within(setting, number):
+    is_number = isinstance(value, str) and len(value) < 100 and pattern.fullmatch(value.strip())
+    number: Any = number_of(value) if is_number else value
+    if not isinstance(number, kinds) or isinstance(number, bool):
+        raise setting.misfit(value)
+    if setting.minimum is not None and number < setting.minimum:
+        raise setting.misfit(value)
+    if setting.maximum is not None and number > setting.maximum:
         raise setting.misfit(value)
     return number
-
-
-def _parse_decimal(setting: Setting, value: Any) -> float:
-    number = value
-    if isinstance(value, str) and _DECIMAL.fullmatch(value.strip()):
-        number = float(value)
-    if not isinstance(number, int | float) or not _is_within(setting, number):
-        raise setting.misfit(value)
-    return float(number)
-
-
-def _is_within(setting: Setting, number: float) -> bool:
-    is_least = setting.minimum is None or number >= setting.minimum
-    is_most = setting.maximum is None or number <= setting.maximum
-    return is_least and is_most and not isinstance(number, bool)
 
 
 def _parse_bool(setting: Setting, value: Any) -> bool:
@@ -462,8 +453,8 @@ def _folded(word: str) -> str:
 
 
 _PARSERS: Mapping[str, Callable[[Setting, Any], Any]] = {
-    "int": _parse_int,
-    "decimal": _parse_decimal,
+    "int": _parse_number,
+    "decimal": _parse_number,
     "bool": _parse_bool,
     "text": _parse_text,
     "choice": _parse_choice,

@@ -5,7 +5,7 @@ latencies are measured on a sample of the records, since measuring all records w
 module is pure: it reads no clock.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from operator import sub
 from typing import Any
@@ -14,10 +14,11 @@ from attrs import define, field
 
 from streams.core.blocks.records import NO_TIMESTAMP, Block, TaskId
 from streams.core.metrics import Amounts, Counter, Metrics, SensorSpec, Stopwatch, bytes_in, sample, table
-from streams.runtime.tasks.engine_metrics import EngineMetrics
 from streams.runtime.tasks.outbox import TopicColumns
-from streams.state import MeasuredStore, Store
+from streams.state import MeasuredStore, Statistic, Store
 from streams.topology import Topology
+
+_NONE = Statistic(0)
 
 
 @define(eq=False)
@@ -46,6 +47,46 @@ class _Flow:
 
 
 @define(eq=False)
+class EngineMetrics:
+    """The sensors of one storage engine, fed from RocksDB's statistics, which count from its opening (KIP-471).
+
+    ``_place`` has the metric tags: task, store and store type.
+    """
+
+    _metrics: Metrics
+    _place: Mapping[str, Any]
+    _last: Mapping[str, Statistic] = field(factory=dict)
+
+    def note(self, now: Mapping[str, Statistic]) -> None:
+        """Record the increase of the statistics since the last call, or since the database was opened again."""
+        metrics = self._metrics
+        place = self._place
+        for name, spec in table.COUNTED_STATISTICS.items():
+            metrics.counter(spec, **place).value += self._since(now, name).count
+        for name, spec in table.HIT_STATISTICS.items():
+            hits = self._since(now, f"{name}.hit").count
+            misses = self._since(now, f"{name}.miss").count
+            if hits + misses:
+                metrics.amounts(spec, **place).record(hits, hits + misses)
+        for name, spec in table.TIME_STATISTICS.items():
+            sensor = metrics.amounts(spec, **place)
+            grown = self._since(now, name)
+            if grown.count:
+                average = grown.total // grown.count
+                # The largest time is known only since the database was opened.
+                highest = int(grown.highest) if grown.highest > self._last.get(name, _NONE).highest else average
+                sensor.record_spread(grown.total * 1000, grown.count, average * 1000, highest * 1000)
+        self._last = now
+
+    def _since(self, now: Mapping[str, Statistic], name: str) -> Statistic:
+        current = now.get(name, _NONE)
+        last = self._last.get(name, _NONE)
+        if current.count < last.count:
+            return current
+        return Statistic(current.count - last.count, current.total - last.total, current.highest)
+
+
+@define(eq=False)
 class TaskMetrics:
     """The sensors of a task; ``sink_of`` returns the sink that writes to a topic of the topology."""
 
@@ -67,7 +108,8 @@ class TaskMetrics:
     _sinks: dict[str, _Flow] = field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        metrics, task_id = self.metrics, self.task_id
+        metrics = self.metrics
+        task_id = self.task_id
         metrics.open(task_id)
         self.processed = metrics.counter(table.PROCESSED, task=task_id)
         self.punctuated = metrics.stopwatch(table.PUNCTUATED, task=task_id)
@@ -129,18 +171,18 @@ class TaskMetrics:
 
     def note_statistics(self, name: str, store: Store) -> None:
         """Record the change in the statistics of a store's engine since the last call."""
-        if self._has_statistics and (found := store.statistics()):
+        if self._has_statistics and (statistics := store.statistics()):
             if name not in self._engines:
                 place = {"task": self.task_id, "store": name, "store_type": store.type_name}
                 self._engines[name] = EngineMetrics(self.metrics, place)
-            self._engines[name].note(found)
+            self._engines[name].note(statistics)
 
     def _source(self, source: str, topic: str) -> _Flow:
-        found = self._sources.get((source, topic))
-        if found is None:
-            found = self._sources[source, topic] = self._flow(table.CONSUMED, source, topic)
-            found.processed = self.metrics.counter(table.SOURCE_PROCESSED, task=self.task_id, node=source)
-        return found
+        flow = self._sources.get((source, topic))
+        if flow is None:
+            flow = self._sources[source, topic] = self._flow(table.CONSUMED, source, topic)
+            flow.processed = self.metrics.counter(table.SOURCE_PROCESSED, task=self.task_id, node=source)
+        return flow
 
     def _flow(self, spec: SensorSpec, node: str, topic: str) -> _Flow:
         return _Flow(

@@ -4,7 +4,7 @@ The thread alone polls, processes records, sends outputs, fires punctuations and
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from streams.clients import Consumer, NoOffsetError, RebalanceListener, RequestT
 from streams.core.blocks.records import Block, TaskId, TopicPartition
 from streams.core.clock import Clock
 from streams.core.concurrency.calls import PolledLoop
-from streams.core.concurrency.threads import Answer, Signal
+from streams.core.concurrency.threads import Answer, Signal, copied
 from streams.core.errors import (
     ClientClosedError,
     MemberFencedError,
@@ -23,7 +23,7 @@ from streams.core.errors import (
     RebalanceInProgressError,
     TransactionError,
 )
-from streams.core.metrics import table
+from streams.core.metrics import MetricPlace, Reading, table
 from streams.core.settings.config import StreamsConfig
 from streams.protocol.error_codes import ErrorCode
 from streams.runtime.assignment.assignment import TaskAssignment
@@ -33,6 +33,7 @@ from streams.runtime.plan.facts import MemberFacts, PartitionLayout
 from streams.runtime.plan.plan import ApplicationPlan
 from streams.runtime.stores.restore import Restorer
 from streams.runtime.tasks.call_ending import finish_in_time
+from streams.runtime.tasks.readings import of_task
 from streams.runtime.tasks.schedule import Schedule, ThreadStage
 from streams.runtime.tasks.task import Task
 from streams.runtime.threads.call_queue import CallQueue
@@ -41,7 +42,7 @@ from streams.runtime.threads.environment import SharedParts, ThreadEvents
 from streams.runtime.threads.pace import Pace
 from streams.runtime.threads.patience import Patience
 from streams.runtime.threads.task_set import TaskSet
-from streams.runtime.threads.thread_metrics import ThreadMetrics, readings
+from streams.runtime.threads.thread_metrics import ThreadMetrics
 from streams.runtime.threads.uncommitted import UncommittedState
 from streams.state import MemoryBudget
 
@@ -58,6 +59,13 @@ _FINAL_HEARTBEATS = 3
 
 #: Errors after which the thread is no longer in the group, or its transaction state is unknown; its tasks are reopened.
 _DISPLACED = (MemberFencedError, ProducerFencedError, TransactionError)
+
+
+#: The ordinals of the thread states in Kafka Streams.
+_STARTING = 1
+_ASSIGNED = 3
+_RUNNING = 4
+_STOPPING = 5
 
 
 @define(eq=False, repr=False)
@@ -664,3 +672,29 @@ class StreamThread(RebalanceListener):
 def _names(tasks: Iterable[TaskId]) -> str:
     """Format task ids for a log line."""
     return ", ".join(map(str, sorted(tasks))) or "none"
+
+
+def readings(thread: StreamThread, now_ms: int) -> Iterator[Reading]:
+    """Yield the current values of metrics of the thread and its tasks; other threads call it: it never blocks."""
+    copies = thread.task_set.copies
+    place = MetricPlace(thread.name)
+    state = _STOPPING if thread.stopping.is_set() else _RUNNING if thread.is_ready else _STARTING
+    tasks = copied(thread.tasks)
+    yield table.THREAD_STATE, place, _ASSIGNED if state == _STARTING and tasks else state
+    yield table.START_TIME, place, thread.sensors.started_ms
+    if thread.iteration_ms is not None:
+        yield table.LAST_POLL, place, (thread.clock.monotonic_ms() - thread.iteration_ms) // 1000
+    restores = thread.restorer.progress()
+    yield table.RESTORING_TASKS, place, len({task_id for task_id, remaining, _ in restores})
+    yield table.PAUSED_RESTORES, place, len(restores) if thread.is_paused else 0
+    yield table.UPDATING_TASKS, place, 0 if restores else len(copies)
+    yield table.PAUSED_STANDBYS, place, len(copies) if restores else 0
+    for task_id, remaining, eta_ms in restores:
+        place = MetricPlace(thread.name, task_id)
+        yield table.RESTORE_REMAINING, place, remaining
+        yield table.RESTORE_ETA, place, eta_ms
+    busy = thread.sensors.processed.recent()
+    for task_id, task in tasks.items():
+        place = MetricPlace(thread.name, task_id)
+        yield table.PROCESS_RATIO, place, task.sensors.latency.recent() / busy if busy else 0.0
+        yield from of_task(task, place, now_ms)

@@ -1,30 +1,13 @@
-"""The sensors of a stream thread, and metrics that are read from its tasks, restores and stores.
+"""The sensors of a stream thread, which the thread records."""
 
-The sensors are recorded by the thread. ``readings`` is called by other threads, so it only reads single attributes and
-never blocks.
-"""
-
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from attrs import define, field
 
-from streams.core.blocks.records import NO_TIMESTAMP, Block, TopicPartition
+from streams.core.blocks.records import Block, TopicPartition
 from streams.core.clock import Clock
-from streams.core.concurrency.threads import copied
-from streams.core.metrics import Amounts, MetricPlace, Metrics, Reading, Stopwatch, table
-from streams.runtime.tasks.queues import PartitionQueue
+from streams.core.metrics import Amounts, Metrics, Stopwatch, table
 from streams.runtime.tasks.task import Task
-from streams.runtime.tasks.waiting import wait_of
-
-if TYPE_CHECKING:
-    from streams.runtime.threads.thread import StreamThread
-
-#: The ordinals of the thread states in Kafka Streams.
-_STARTING = 1
-_ASSIGNED = 3
-_RUNNING = 4
-_STOPPING = 5
 
 
 @define(eq=False)
@@ -80,70 +63,3 @@ class ThreadMetrics:
         """Record the number of records that an iteration of the loop has processed."""
         if count:
             self._at_once.record(count)
-
-
-def readings(thread: "StreamThread", now_ms: int) -> Iterator[Reading]:
-    """Yield the current values of a thread's metrics and its tasks' metrics."""
-    sensors = thread.sensors
-    restorer = thread.restorer
-    copies = thread.task_set.copies
-    place = MetricPlace(thread.name)
-    state = _STOPPING if thread.stopping.is_set() else _RUNNING if thread.is_ready else _STARTING
-    tasks = copied(thread.tasks)
-    yield table.THREAD_STATE, place, _ASSIGNED if state == _STARTING and tasks else state
-    yield table.START_TIME, place, sensors.started_ms
-    if thread.iteration_ms is not None:
-        yield table.LAST_POLL, place, (thread.clock.monotonic_ms() - thread.iteration_ms) // 1000
-    restores = restorer.progress()
-    yield table.RESTORING_TASKS, place, len({task_id for task_id, remaining, _ in restores})
-    paused = thread.is_paused
-    yield table.PAUSED_RESTORES, place, len(restores) if paused else 0
-    yield table.UPDATING_TASKS, place, 0 if restores else len(copies)
-    yield table.PAUSED_STANDBYS, place, len(copies) if restores else 0
-    for task_id, remaining, eta_ms in restores:
-        place = MetricPlace(thread.name, task_id)
-        yield table.RESTORE_REMAINING, place, remaining
-        yield table.RESTORE_ETA, place, eta_ms
-    busy = sensors.processed.recent()
-    for task_id, task in tasks.items():
-        place = MetricPlace(thread.name, task_id)
-        yield table.PROCESS_RATIO, place, task.sensors.latency.recent() / busy if busy else 0.0
-        yield from of_task(task, place, now_ms)
-
-
-def of_task(task: Task, place: MetricPlace, now_ms: int) -> Iterator[Reading]:
-    """Yield the current values of a task's metrics."""
-    queues = task.queues
-    yield table.BUFFERED, place, queues.size
-    yield table.LAG, place, sum(queue.lag for queue in queues)
-    if queues.stream_time_ms != NO_TIMESTAMP:
-        yield table.STREAM_TIME, place, queues.stream_time_ms
-        yield table.STREAM_TIME_AGE, place, now_ms - queues.stream_time_ms
-    if task.cache is not None:
-        yield table.CACHE_BYTES, place, task.cache.size_bytes
-    for name, store in task.stores.items():
-        at = place._replace(store=name, store_type=store.type_name)
-        for property_name, found in store.properties().items():
-            yield table.PROPERTIES[property_name], at, found
-    for node in task.holding_nodes:
-        at = place._replace(node=node.name)
-        yield table.RECORDS_HELD, at, len(node.held)
-    for node in () if task.calls is None else task.calls.nodes:
-        yield table.CALLS_IN_FLIGHT, place._replace(node=node.name), node.in_flight
-    wait = wait_of(task)
-    for item in list(task.inputs.values()):
-        queue = queues[item.partition]
-        at = place._replace(topic=item.name, partition=item.number)
-        yield table.INPUT_LAG, at, queue.lag
-        yield table.INPUT_TIME_LAG, at, time_lag(queue, task.readers[item.partition].partition_time_ms, now_ms)
-        is_awaited = wait is not None and wait.partition == item.partition
-        yield table.INPUT_WAITED_FOR, at, wait.waited_ms if wait is not None and is_awaited else 0
-
-
-def time_lag(queue: PartitionQueue, newest_ms: int, now_ms: int) -> int | None:
-    """Return how far processing is behind the newest record, in milliseconds of event time, or None if unknown."""
-    if not queue.lag:
-        return 0
-    if queue.partition_time_ms == NO_TIMESTAMP:
-        return None
-    return max(0, (newest_ms if queue.is_caught_up else now_ms) - queue.partition_time_ms)
