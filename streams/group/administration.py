@@ -92,9 +92,8 @@ def _described_consumers(group: ConsumerGroup) -> DescribeGroupResponse:
     return DescribeGroupResponse(ErrorCode.NONE, group.state, CONSUMER_PROTOCOL_TYPE, assignor, group.epoch, members)
 
 
-def describe_consumers(groups: Groups, group_id: str) -> ConsumerGroupDescribeResponse:
+def describe_consumers(shell: Group | None, group_id: str) -> ConsumerGroupDescribeResponse:
     """Return the description of a consumer group (KIP-848)."""
-    shell = groups.get(group_id)
     if shell is None or shell.consumer is None:
         return ConsumerGroupDescribeResponse(ErrorCode.GROUP_ID_NOT_FOUND, absence(shell, group_id, "consumer"))
     group = shell.consumer

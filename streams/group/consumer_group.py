@@ -61,6 +61,15 @@ class ConsumerGroupMember:
         return self.epoch == LEAVE_STATIC_EPOCH
 
     @property
+    def is_revoking(self) -> bool:
+        """Whether the member must revoke partitions and confirm it."""
+        return self.state is ReconciliationState.UNREVOKED_PARTITIONS
+
+    def away(self) -> "ConsumerGroupMember":
+        """Return the member as it leaves for a while."""
+        return evolve(self, epoch=LEAVE_STATIC_EPOCH, revoking=NO_PLACES)
+
+    @property
     def owned(self) -> Places:
         """The partitions that no other member may be assigned."""
         return self.assigned | self.revoking
@@ -129,10 +138,6 @@ class ConsumerGroup:
         instance = member.group_instance_id
         if instance is not None and self.static_members.get(instance) == member.member_id:
             del self.static_members[instance]
-
-    def static_member(self, group_instance_id: str) -> ConsumerGroupMember | None:
-        """Return the member with this group instance ID, or None if there is none."""
-        return self.members.get(self.static_members.get(group_instance_id, ""))
 
     def is_free_for(self, member_id: str) -> Callable[[Place], bool]:
         """Return the function that tells whether a partition is owned by no member but this one."""

@@ -1,4 +1,4 @@
-"""The coordinator side of Kafka's classic group protocol, as a state machine; ``modern_groups`` has the others.
+"""The coordinator side of Kafka's classic group protocol, as a state machine; ``epoch_groups`` has the others.
 
 The input is requests and the time.  The output is replies, which the driver (a broker or a simulation) delivers, and
 records that the driver appends to the ``__consumer_offsets`` log.  Member metadata is opaque, so any
@@ -11,14 +11,16 @@ from random import Random
 
 from streams.core.blocks.records import Block, TopicPartition
 from streams.group import administration
+from streams.group.consumer_kind import ConsumerKind
 from streams.group.coordinator_config import CoordinatorConfig
 from streams.group.effects import Effect, Reply
+from streams.group.epoch_groups import EpochGroups, ModernMember
 from streams.group.group_configs import GroupConfigs
-from streams.group.modern_groups import ModernGroups, ModernMember
 from streams.group.registry import Groups
 from streams.group.states import Group, GroupMember, GroupState
+from streams.group.streams_kind import StreamsKind
 from streams.group.timers import GroupTimer, TimerKind, Timers
-from streams.group.topic_directory import TopicDirectory
+from streams.group.topic_directory import NoTopics, TopicDirectory
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
     CreateGroup,
@@ -56,9 +58,11 @@ class Coordinator:
         self._rng = rng
         self._effects: list[Effect] = []
         self.configs = GroupConfigs(config, self._effects)
-        self._groups = Groups(self._effects, self.configs)
+        directory = topics or NoTopics()
+        kinds = (ConsumerKind(self.configs, directory), StreamsKind(self.configs, directory, self._effects))
+        self._groups = Groups(self._effects, self.configs, [kind.log for kind in kinds])
         self._timers: Timers[GroupTimer] = Timers()
-        self._modern = ModernGroups.of(self._groups, self._timers, rng, topics)
+        self._modern = EpochGroups(self.configs, rng, self._groups, self._timers, kinds)
         self._has_loaded_members = False
 
     # --- driver interface -------------------------------------------------------------
@@ -147,7 +151,9 @@ class Coordinator:
 
     def note_creation(self, group_id: str, failures: Mapping[str, str]) -> None:
         """Note why internal topics of a streams group could not be created; empty if all were."""
-        self._modern.streams.note_creation(group_id, failures)
+        group = self._groups.get(group_id)
+        if group is not None and group.streams is not None:
+            group.streams.creation_failures = failures
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
         """Commit or drop the offsets in a producer's transaction after its marker is in the log."""

@@ -51,6 +51,11 @@ class GroupConfigs:
         interval_ms: int = getattr(self.of(group_id), f"{kind}_heartbeat_interval_ms")
         return min(interval_ms, delay_ms) if delay_ms else interval_ms
 
+    def session_timeout_ms(self, kind: str, group_id: str) -> int:
+        """Return after how many milliseconds without a heartbeat a member is removed."""
+        timeout_ms: int = getattr(self.of(group_id), f"{kind}_session_timeout_ms")
+        return timeout_ms
+
     def groups(self) -> list[str]:
         """Return the IDs of the groups that have settings of their own."""
         return list(self._texts)

@@ -4,15 +4,13 @@ This module is part of the coordinator, whose effects include the records to app
 Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from attrs import define, field
 
 from streams.core.blocks.records import Block, ProducerStamp, TopicPartition
-from streams.group.consumer_group import ConsumerGroup
-from streams.group.consumer_log import keys_of_group, load_consumer_record, read_consumer_key
 from streams.group.effects import Effect, Persist
+from streams.group.epoch_log import GroupLog
 from streams.group.group_configs import GroupConfigs
 from streams.group.offsets import (
     group_key,
@@ -28,29 +26,10 @@ from streams.group.offsets import (
 )
 from streams.group.pending_offsets import PendingOffsets
 from streams.group.states import Group, GroupSettings, GroupState, ModernGroup
-from streams.group.streams_group import StreamsGroup
-from streams.group.streams_log import keys_of_group as keys_of_streams
-from streams.group.streams_log import load_streams_record, read_streams_key
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import OffsetAndMetadata, OffsetFetch, OffsetFetchResponse
 from streams.protocol.markers import is_commit_marker
 from streams.protocol.messages import TxnOffsetCommit
-
-
-class _ModernRecords(NamedTuple):
-    """The records of one kind of group whose coordinator assigns."""
-
-    group: type[ModernGroup]
-    #: Decodes a record key: its version, group ID, and member ID or ""; None if it is not of this kind.
-    read_key: Callable[[bytes], tuple[int, str, str] | None]
-    #: Applies a record, given by version, member ID and value, to the state of a group.
-    load: Callable[[Any, int, str, bytes | None], None]
-
-
-_MODERN_RECORDS: Final = (
-    _ModernRecords(ConsumerGroup, read_consumer_key, load_consumer_record),
-    _ModernRecords(StreamsGroup, read_streams_key, load_streams_record),
-)
 
 
 @define(eq=False)
@@ -59,6 +38,8 @@ class Groups:
 
     effects: list[Effect]
     configs: GroupConfigs
+    #: The records of each kind of group with epochs.
+    logs: Sequence[GroupLog]
     by_id: dict[str, Group] = field(factory=dict)
     _pending: PendingOffsets = field(factory=PendingOffsets)
 
@@ -123,12 +104,9 @@ class Groups:
 
     def _forget_modern(self, group: Group) -> None:
         """Delete the records of a group without members whose coordinator assigns, if it is one."""
-        keys: Iterable[bytes] = ()
-        if group.consumer is not None:
-            keys = keys_of_group(group.group_id)
-        elif group.streams is not None:
-            keys = keys_of_streams(group.group_id)
-        self.effects += (Persist(key, None) for key in keys)
+        for log in self.logs:
+            if isinstance(group.modern, log.group_type):
+                self.effects += (Persist(key, None) for key in log.keys_of_group(group.group_id))
 
     def set_up(self, group: Group, settings: GroupSettings) -> None:
         """Replace the settings of an explicitly created group, and append them to the ``__consumer_offsets`` log."""
@@ -207,9 +185,9 @@ class Groups:
                     self._load_one(key, value, None if stamp is None else stamp.producer_id)
 
     def _load_one(self, key_bytes: bytes, value: bytes | None, producer_id: int | None) -> None:
-        for kind in _MODERN_RECORDS:
-            if (parts := kind.read_key(key_bytes)) is not None:
-                self._load_modern(kind, *parts, value)
+        for log in self.logs:
+            if (parts := log.read_key(key_bytes)) is not None:
+                self._load_modern(log, *parts, value)
                 return
         key = read_key(key_bytes)
         match key:
@@ -235,15 +213,13 @@ class Groups:
         self.by_id[group_id] = loaded
         self.discard(loaded)
 
-    def _load_modern(
-        self, kind: _ModernRecords, version: int, group_id: str, member_id: str, value: bytes | None
-    ) -> None:
+    def _load_modern(self, log: GroupLog, version: int, group_id: str, member_id: str, value: bytes | None) -> None:
         group = self.made(group_id)
-        modern = group.modern if isinstance(group.modern, kind.group) else kind.group()
-        kind.load(modern, version, member_id, value)
+        modern = group.modern if isinstance(group.modern, log.group_type) else log.group_type()
+        log.load(modern, version, member_id, value)
         if not modern.is_blank:
             group.modern = modern
-        elif isinstance(group.modern, kind.group):
+        elif isinstance(group.modern, log.group_type):
             group.modern = None
         self.discard(group)
 

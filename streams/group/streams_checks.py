@@ -5,7 +5,7 @@ This module performs no I/O.
 
 from streams.core.errors import BrokerError
 from streams.group.internal_topics import ConfiguredTopology
-from streams.group.streams_group import RoleTasks, StreamsGroup, StreamsGroupMember, tasks_of
+from streams.group.streams_group import RoleTasks, StreamsGroup, tasks_of
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import JOIN_EPOCH, LEAVE_STATIC_EPOCH
 from streams.protocol.streams_group_messages import GroupTopology, StreamsGroupHeartbeat
@@ -129,24 +129,3 @@ def owned_of(request: StreamsGroupHeartbeat) -> RoleTasks | None:
     if request.active_tasks is None or request.standby_tasks is None:
         return None
     return RoleTasks(tasks_of(request.active_tasks), tasks_of(request.standby_tasks))
-
-
-def check_epoch(member: StreamsGroupMember, request: StreamsGroupHeartbeat) -> None:
-    """Check the epoch of a member.
-
-    Raises:
-        BrokerError: it is another one (``FENCED_MEMBER_EPOCH``), unless the response that advanced it was lost.
-    """
-    epoch = request.member_epoch
-    if epoch == member.epoch:
-        return
-    owned = owned_of(request)
-    is_behind = epoch == member.previous_epoch and epoch < member.epoch
-    if is_behind and owned is not None and member.assigned.covers(owned) and not request.warmup_tasks:
-        return
-    is_greater = "greater" if epoch > member.epoch else "smaller"
-    raise BrokerError(
-        f"The streams group member has a {is_greater} member epoch ({epoch}) than the one known by the group "
-        f"coordinator ({member.epoch}). The member must abandon all its tasks and rejoin.",
-        code=ErrorCode.FENCED_MEMBER_EPOCH,
-    )

@@ -90,6 +90,15 @@ class StreamsGroupMember:
         """Whether a static member has left for a while; its tasks remain assigned to it."""
         return self.epoch == LEAVE_STATIC_EPOCH
 
+    @property
+    def is_revoking(self) -> bool:
+        """Whether the member must revoke tasks and confirm it."""
+        return self.state is StreamsMemberState.UNREVOKED_TASKS
+
+    def away(self) -> "StreamsGroupMember":
+        """Return the member as it leaves for a while."""
+        return evolve(self, epoch=LEAVE_STATIC_EPOCH, revoking=NOTHING, since=dict.fromkeys(self.assigned.active, 0))
+
     def is_reconciled(self, epoch: int) -> bool:
         """Whether the member has reached the target assignment of an epoch."""
         return self.state is StreamsMemberState.STABLE and self.epoch == epoch
@@ -176,10 +185,6 @@ class StreamsGroup:
             del self.static_members[instance]
         if not self.members:
             self.shutdown_member_id = None
-
-    def static_member(self, group_instance_id: str) -> StreamsGroupMember | None:
-        """Return the member with this group instance ID, or None if there is none."""
-        return self.members.get(self.static_members.get(group_instance_id, ""))
 
     def may_run(self, member: StreamsGroupMember, task: StreamsTask) -> bool:
         """Whether a member may be given an active task.

@@ -8,8 +8,8 @@ import pytest
 from streams.group.consumer_group import ConsumerGroup
 from streams.group.consumer_heartbeats import ConsumerHeartbeats
 from streams.group.consumer_member import ConsumerMembership
+from streams.group.epoch_groups import EpochGroups
 from streams.group.epoch_member import EpochMember
-from streams.group.modern_groups import ModernGroups
 from streams.protocol.error_codes import ErrorCode
 from streams.testing.simulation.report import InvariantViolationError
 from tests.testing.simulation.consumer_world import ConsumerWorld
@@ -19,7 +19,7 @@ from tests.testing.simulation.hashes import printed_with_other_hashes
 ENOUGH = 60
 #: Deliberate bugs, each with the name that is replaced, what replaces it, and the first seed that finds it.
 BUGS = {
-    "commits_of_any_epoch": (ModernGroups, "check_commit", lambda *_: ErrorCode.NONE, 1),
+    "commits_of_any_epoch": (EpochGroups, "check_commit", lambda *_: ErrorCode.NONE, 1),
     "assigned_before_it_was_revoked": (ConsumerGroup, "is_free_for", lambda *_: lambda place: True, 1),
     "member_ignores_that_it_is_fenced": (EpochMember, "_reset", lambda *_: None, 1),
     "removed_member_keeps_its_partitions": (ConsumerHeartbeats, "lose", lambda *_: [], 1),
