@@ -79,7 +79,7 @@ def test_every_public_name_has_one_entry_in_the_reference(package):
 
 @pytest.mark.parametrize("kind", FLUENT, ids=lambda kind: kind.__name__)
 def test_every_operator_has_an_example_in_the_guide(kind):
-    verbs = {name for name, it in vars(kind).items() if not name.startswith("_") and callable(getattr(kind, name))}
+    verbs = {name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name))}
 
     without = {verb for verb in verbs if not re.search(rf"\.{verb}\(", EXAMPLES)}
 

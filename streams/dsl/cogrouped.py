@@ -221,8 +221,8 @@ class CogroupedKStream(Generic[K, A]):
 
 
 @define(eq=False, repr=False)
-class TimeWindowedCogroupedKStream(Generic[K, A]):
-    """Cogrouped streams, aggregated in tumbling, hopping, sliding, unlimited or count windows."""
+class WindowedCogroupedKStream(Generic[K, A]):
+    """What the two kinds of windowed cogroups have in common: all but ``aggregate``, which merges sessions."""
 
     _ref: CogroupRef
     _windowing: Windowing
@@ -242,6 +242,11 @@ class TimeWindowedCogroupedKStream(Generic[K, A]):
         from streams.dsl.stream import KStream
 
         return KStream(self._side.dropped(name))
+
+
+@define(eq=False, repr=False)
+class TimeWindowedCogroupedKStream(WindowedCogroupedKStream[K, A]):
+    """Cogrouped streams, aggregated in tumbling, hopping, sliding, unlimited or count windows."""
 
     def aggregate(
         self,
@@ -265,27 +270,8 @@ class TimeWindowedCogroupedKStream(Generic[K, A]):
 
 
 @define(eq=False, repr=False)
-class SessionWindowedCogroupedKStream(Generic[K, A]):
+class SessionWindowedCogroupedKStream(WindowedCogroupedKStream[K, A]):
     """Cogrouped streams, aggregated in sessions, or in windows of a ``Windower``."""
-
-    _ref: CogroupRef
-    _windowing: Windowing
-    _side: SideOutputs = field(init=False, default=Factory(lambda self: self._ref.side_outputs(), takes_self=True))
-
-    def late(self, name: str | None = None) -> "KStream[K, Any]":
-        """Return a stream of the records, from all grouped streams, that arrive after their window has closed.
-
-        ``DropNote.of(headers)`` reads the window, and by how much the record was late, from the headers of a record.
-        """
-        from streams.dsl.stream import KStream
-
-        return KStream(self._side.late(name))
-
-    def dropped(self, name: str | None = None) -> "KStream[Any, Any]":
-        """Return a stream of all records that the aggregation drops: late records and records without a key."""
-        from streams.dsl.stream import KStream
-
-        return KStream(self._side.dropped(name))
 
     def aggregate(
         self,

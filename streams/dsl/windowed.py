@@ -6,7 +6,7 @@ input, and ``shown`` prints windowed keys as key@start/end.
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 
 from attrs import define, evolve
 from typing_extensions import TypeForm
@@ -57,18 +57,15 @@ def _refuse_early(aggregation: StreamAggregation, method: str) -> None:
 
 
 @define(eq=False, repr=False)
-class TimeWindowedKStream(Generic[K, V]):
-    """A grouped stream, aggregated in tumbling, hopping, sliding, unlimited or count windows.
-
-    In all aggregations ``name`` is also the store name unless ``store`` is given.
-    """
+class WindowedKStream(Generic[K, V]):
+    """What the two kinds of windowed streams have in common: all but ``aggregate``, which merges sessions."""
 
     _ref: StreamAggregation
 
     def __repr__(self) -> str:
-        return f"<TimeWindowedKStream {self._ref.group.name}>"
+        return f"<{type(self).__name__} {self._ref.group.name}>"
 
-    def emit_strategy(self, strategy: EmitStrategy) -> "TimeWindowedKStream[K, V]":
+    def emit_strategy(self, strategy: EmitStrategy) -> Self:
         """Choose whether results are forwarded with each update (the default) or once when a window closes.
 
         >>> windowed = orders.group_by_key().windowed_by(TimeWindows.of(timedelta(seconds=1)))
@@ -79,15 +76,16 @@ class TimeWindowedKStream(Generic[K, V]):
         emitting = _emitting(self._ref, strategy)
         if emitting.windowing.emits_on_close and isinstance(emitting.windowing.windows, UnlimitedWindows):
             raise TopologyError(f"emit_strategy of {self!r}: unlimited windows never close; use ON_WINDOW_UPDATE")
-        return TimeWindowedKStream(emitting)
+        return evolve(self, ref=emitting)
 
-    def emit(self, *, early_every: timedelta | int) -> "TimeWindowedKStream[K, V]":
+    def emit(self, *, early_every: timedelta | int) -> Self:
         """Forward the result of a window early, at intervals, and the final result once the window closes.
 
         ``early_every`` is an interval of stream time, whose multiples are counted from 1970, or a number of records
         of a window.  At each multiple, the results of all windows changed since the previous one are forwarded.
         Whether a result is early or final is in its headers, which ``ResultTiming.of(headers)`` reads.  All results
-        of unlimited windows are early.  The aggregation has no record cache.
+        of unlimited windows are early.  A session that is merged into another session is deleted if a result of it was
+        forwarded.  The aggregation has no record cache.
 
         >>> windowed = orders.group_by_key().windowed_by(TimeWindows.of(timedelta(seconds=1)))
         >>> counts = windowed.emit(early_every=2).count()
@@ -98,7 +96,7 @@ class TimeWindowedKStream(Generic[K, V]):
         Raises:
             TopologyError: the interval is not a ``timedelta`` or a number, or is less than 1 ms or 1 record.
         """
-        return TimeWindowedKStream(_emitting_early(self._ref, early_every))
+        return evolve(self, ref=_emitting_early(self._ref, early_every))
 
     def late(self, name: str | None = None) -> "KStream[K, V]":
         """Return a stream of the records that arrive after their window has closed.
@@ -138,7 +136,7 @@ class TimeWindowedKStream(Generic[K, V]):
         key: TypeForm[K] | Serde[K] = NOT_GIVEN,
         **options: Unpack[WindowStoreOptions],
     ) -> KTable[Windowed[K], int]:
-        """Count the records of each key and window.
+        """Count the records of each key and window; a session that is merged into another session is deleted.
 
         >>> hopping = TimeWindows.of(timedelta(seconds=2), advance=timedelta(seconds=1))
         >>> shown(play(orders.group_by_key().windowed_by(hopping).count(), ("ann", 5, 1500)))
@@ -166,6 +164,14 @@ class TimeWindowedKStream(Generic[K, V]):
         ann@1000/2000: 1
         """
         return KTable(self._ref.reduce(reducer, name, StoreArguments(store, key, value, options)))
+
+
+@define(eq=False, repr=False)
+class TimeWindowedKStream(WindowedKStream[K, V]):
+    """A grouped stream, aggregated in tumbling, hopping, sliding, unlimited or count windows.
+
+    In all aggregations ``name`` is also the store name unless ``store`` is given.
+    """
 
     @overload
     def aggregate(
@@ -226,114 +232,17 @@ class TimeWindowedKStream(Generic[K, V]):
 
 
 @define(eq=False, repr=False)
-class SessionWindowedKStream(Generic[K, V]):
+class SessionWindowedKStream(WindowedKStream[K, V]):
     """A grouped stream, aggregated in sessions, which an inactivity gap ends, or in the windows of a ``Windower``.
 
     In all aggregations ``name`` is also the store name unless ``store`` is given.
+
+    >>> sessions = orders.group_by_key().windowed_by(SessionWindows.of(timedelta(seconds=1)))
+    >>> shown(play(sessions.count(), ("ann", 5, 0), ("ann", 2, 500)))
+    ann@0/0: 1
+    ann@0/0: None
+    ann@0/500: 2
     """
-
-    _ref: StreamAggregation
-
-    def __repr__(self) -> str:
-        return f"<SessionWindowedKStream {self._ref.group.name}>"
-
-    def emit_strategy(self, strategy: EmitStrategy) -> "SessionWindowedKStream[K, V]":
-        """Choose whether results are forwarded with each update (the default) or once when a session closes.
-
-        >>> sessions = orders.group_by_key().windowed_by(SessionWindows.of(timedelta(seconds=1)))
-        >>> final = sessions.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).count()
-        >>> shown(play(final, ("ann", 5, 0), ("ann", 2, 500), ("bob", 1, 1502)))
-        ann@0/500: 2
-        """
-        return SessionWindowedKStream(_emitting(self._ref, strategy))
-
-    def emit(self, *, early_every: timedelta | int) -> "SessionWindowedKStream[K, V]":
-        """Forward the result of a window early, at intervals, and the final result once the window closes.
-
-        ``early_every`` is an interval of stream time, whose multiples are counted from 1970, or a number of records
-        of a window.  At each multiple, the results of all windows changed since the previous one are forwarded.
-        Whether a result is early or final is in its headers, which ``ResultTiming.of(headers)`` reads.  A session
-        that is merged into another session is deleted if a result of it was forwarded.  The aggregation has no record
-        cache.
-
-        >>> windowed = orders.group_by_key().windowed_by(SessionWindows.of(timedelta(seconds=1)))
-        >>> counts = windowed.emit(early_every=2).count()
-        >>> shown(play(counts, ("ann", 5, 0), ("ann", 2, 5), ("ann", 1, 9), ("bob", 1, 1010)))
-        ann@0/5: 2
-        ann@0/5: None
-        ann@0/9: 3
-
-        Raises:
-            TopologyError: the interval is not a ``timedelta`` or a number, or is less than 1 ms or 1 record.
-        """
-        return SessionWindowedKStream(_emitting_early(self._ref, early_every))
-
-    def late(self, name: str | None = None) -> "KStream[K, V]":
-        """Return a stream of the records that arrive after their window has closed.
-
-        The records keep their keys, values and timestamps.  Their headers, which ``DropNote.of(headers)`` reads,
-        contain the window, by how much the record was late, and the stream time.  A record is in the stream once for
-        each window for which it is late.  The records are those dropped by the first aggregation of this object.
-
-        >>> windowed = orders.group_by_key().windowed_by(SessionWindows.of(timedelta(seconds=1)))
-        >>> counts, late = windowed.count(), windowed.late()
-        >>> play(late, ("ann", 5, 0), ("ann", 7, 3000), ("ann", 1, 500))
-        [('ann', 1)]
-        """
-        from streams.dsl.stream import KStream
-
-        return KStream(self._ref.side.late(name))
-
-    def dropped(self, name: str | None = None) -> "KStream[K | None, V | None]":
-        """Return a stream of all records that the aggregation drops: late records and records without a key.
-
-        ``DropNote.of(headers)`` reads the reason from the headers of a record.
-
-        >>> windowed = orders.group_by_key().windowed_by(SessionWindows.of(timedelta(seconds=1)))
-        >>> counts, dropped = windowed.count(), windowed.dropped()
-        >>> play(dropped, ("ann", 7, 3000), ("ann", 1, 500))
-        [('ann', 1)]
-        """
-        from streams.dsl.stream import KStream
-
-        return KStream(self._ref.side.dropped(name))
-
-    def count(
-        self,
-        name: str | None = None,
-        *,
-        store: str | None = SAME_AS_NAME,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        **options: Unpack[WindowStoreOptions],
-    ) -> KTable[Windowed[K], int]:
-        """Count the records of each key and session; a session that is merged into another session is deleted.
-
-        >>> sessions = orders.group_by_key().windowed_by(SessionWindows.of(timedelta(seconds=1)))
-        >>> shown(play(sessions.count(), ("ann", 5, 0), ("ann", 2, 500)))
-        ann@0/0: 1
-        ann@0/0: None
-        ann@0/500: 2
-        """
-        return KTable(self._ref.count(name, StoreArguments(store, key, NOT_GIVEN, options)))
-
-    def reduce(
-        self,
-        reducer: Callable[[V, V], V],
-        name: str | None = None,
-        *,
-        store: str | None = SAME_AS_NAME,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
-        **options: Unpack[WindowStoreOptions],
-    ) -> KTable[Windowed[K], V]:
-        """Combine the values of each key and session with ``reducer(old, new)``.
-
-        >>> sessions = orders.group_by_key().windowed_by(SessionWindows.of(timedelta(seconds=1)))
-        >>> shown(play(sessions.reduce(max), ("ann", 5, 0), ("ann", 2, 5000)))
-        ann@0/0: 5
-        ann@5000/5000: 2
-        """
-        return KTable(self._ref.reduce(reducer, name, StoreArguments(store, key, value, options)))
 
     @overload
     def aggregate(
