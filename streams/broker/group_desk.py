@@ -13,7 +13,7 @@ from streams.broker.topics import OFFSETS_TOPIC
 from streams.core.blocks.records import TopicPartition
 from streams.core.errors import BrokerError
 from streams.group import Coordinator, CreateInternalTopics, Effect, Persist, Reply
-from streams.group.effects import undone
+from streams.group.state.effects import undone
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_requests import GroupRequest
 from streams.protocol.messages import CreateTopics, CreateTopicsResponse, TxnOffsetCommit

@@ -5,7 +5,7 @@ from enum import Enum
 from attrs import frozen
 
 from streams.core.blocks.records import TopicPartition
-from streams.group.wire import Reader, Writer
+from streams.group.assignment.wire import Reader, Writer
 
 _VERSION = 0
 #: Key version of the record for producer IDs, which Kafka does not have; other readers skip unknown versions.

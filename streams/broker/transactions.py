@@ -22,7 +22,7 @@ from streams.broker.transaction_log import (
 )
 from streams.core.blocks.records import TopicPartition
 from streams.core.errors import DamagedLogError
-from streams.group.timers import Timers
+from streams.group.state.timers import Timers
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import (
     AddOffsetsToTxn,

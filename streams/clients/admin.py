@@ -19,7 +19,7 @@ from streams.core.clock import Clock, SystemClock
 from streams.core.errors import ConfigError, MemberFencedError, OffsetOutOfRangeError
 from streams.core.topic import TopicLike, topic_name, topic_names
 from streams.group import decode_assignment, decode_subscription
-from streams.group.subscriptions import READABLE_PROTOCOL_TYPES
+from streams.group.assignment.subscriptions import READABLE_PROTOCOL_TYPES
 from streams.protocol.admin_messages import (
     ChangedConfigs,
     ConfigChange,

@@ -16,7 +16,7 @@ from streams.group import (
     encode_assignment,
     encode_subscription,
 )
-from streams.group.offsets import read_key
+from streams.group.state.offsets import read_key
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
     CreateGroup,

@@ -9,7 +9,7 @@ from streams.core.clock import VirtualClock
 from streams.core.concurrency.threads import SystemThreads
 from streams.core.errors import BrokerError, ClientClosedError, ConfigError, MemberFencedError
 from streams.group import GroupClient, GroupListener, LeaderElection, MemberNumber, TaskDistribution
-from streams.group.recipes import share_sticky
+from streams.group.client.recipes import share_sticky
 from tests.waiting import WATCHDOG_MS
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.group.topic_patterns import MAX_STATES, PatternError, compiled
+from streams.group.epochs.topic_patterns import MAX_STATES, PatternError, compiled
 
 ATOMS = st.sampled_from(
     ["a", "b", "-", ".", "\\.", "[ab]", "[^a]", "[a-c0-9]", "\\d", "\\w", "\\W", "^", "$", "\\b", ""]

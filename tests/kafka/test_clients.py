@@ -27,7 +27,7 @@ from streams.core.errors import (
     RebalanceInProgressError,
     UnknownTopicError,
 )
-from streams.group.assignors import CooperativeStickyAssignor, RangeAssignor
+from streams.group.assignment.assignors import CooperativeStickyAssignor, RangeAssignor
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.protocol.messages import TopicSpec
 from streams.protocol.transport import Cluster

@@ -19,7 +19,7 @@ from streams.clients import Admin, Consumer, Producer
 from streams.clients.tcp import TcpCluster
 from streams.core.blocks.records import Block, TopicPartition
 from streams.files import open_input
-from streams.group.subscriptions import decode_assignment
+from streams.group.assignment.subscriptions import decode_assignment
 from streams.protocol.messages import TopicSpec
 from tests.kafka.processes import Started, streams_broker
 from tests.waiting import until

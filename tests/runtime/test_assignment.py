@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams import TaskId, TopicPartition
-from streams.group.subscriptions import Subscription
+from streams.group.assignment.subscriptions import Subscription
 from streams.runtime.assignment.assignment import Blueprint, StreamsAssignor, tasks_of
 from streams.runtime.plan.facts import Directive, MemberFacts, PartitionLayout
 from streams.runtime.plan.sharing import Sharing, SharingRules

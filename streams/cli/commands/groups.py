@@ -70,7 +70,7 @@ def execute(options: argparse.Namespace) -> int:
 def _describe(admin: "Admin", group: str) -> None:
     from streams.clients import LATEST
     from streams.group import decode_assignment
-    from streams.group.subscriptions import READABLE_PROTOCOL_TYPES
+    from streams.group.assignment.subscriptions import READABLE_PROTOCOL_TYPES
 
     found = admin.describe_group(group)
     committed = admin.committed_offsets(group)

@@ -13,8 +13,8 @@ from attrs import define, evolve, field, frozen
 from streams.clients import Consumer
 from streams.core.blocks.records import TaskId, TopicPartition
 from streams.group import Assignment, Assignor, RebalanceProtocol, TaskHost
-from streams.group.assignors import Members, in_order
-from streams.group.sticky import withhold_owned
+from streams.group.assignment.assignors import Members, in_order
+from streams.group.assignment.sticky import withhold_owned
 from streams.runtime.plan.facts import AssignedTasks, Directive, MemberFacts, PartitionLayout
 from streams.runtime.plan.sharing import Sharing, SharingRules
 from streams.runtime.stores.restore import Restorer

@@ -6,8 +6,8 @@ from attrs import define, field
 
 from streams.core.blocks.records import TaskId, TopicPartition
 from streams.group import GroupState, decode_assignment, decode_subscription
-from streams.group.states import Group
-from streams.group.streams_group import StreamsGroup, StreamsTask
+from streams.group.state.states import Group
+from streams.group.state.streams_group import StreamsGroup, StreamsTask
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import JoinGroup, LeaveGroup, OffsetCommit, OffsetCommitResponse, SyncGroup
 from streams.protocol.messages import (

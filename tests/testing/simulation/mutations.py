@@ -21,8 +21,8 @@ from streams.dsl.processing import early_processor as early
 from streams.dsl.processing import own_window_processor as own_windows
 from streams.dsl.processing.in_flight import RecordsInFlight
 from streams.dsl.processing.joins import asof_join_processor as asof_join
-from streams.group.coordinator import Coordinator
-from streams.group.member import Member, MemberState
+from streams.group.classic.coordinator import Coordinator
+from streams.group.client.member import Member, MemberState
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import JoinGroup, SyncGroup
 from streams.protocol.messages import AddPartitionsToTxnResponse, EndTxn, EndTxnResponse, Produced, ProduceResponse

@@ -5,11 +5,11 @@ Nothing is lost, no commit is of a member that was fenced, and the group becomes
 
 import pytest
 
-from streams.group.consumer_group import ConsumerGroup
-from streams.group.consumer_heartbeats import ConsumerHeartbeats
-from streams.group.consumer_member import ConsumerMembership
-from streams.group.epoch_groups import EpochGroups
-from streams.group.epoch_member import EpochMember
+from streams.group.client.consumer_heartbeats import ConsumerHeartbeats
+from streams.group.client.consumer_member import ConsumerMembership
+from streams.group.client.epoch_member import EpochMember
+from streams.group.epochs.epoch_groups import EpochGroups
+from streams.group.state.consumer_group import ConsumerGroup
 from streams.protocol.error_codes import ErrorCode
 from streams.testing.simulation.report import InvariantViolationError
 from tests.testing.simulation.consumer_world import ConsumerWorld

@@ -1,0 +1,1 @@
+"""Assignors of consumers, subscriptions and assignments as bytes."""

@@ -1,0 +1,1 @@
+"""The coordinator: classic groups, and administration of all groups."""

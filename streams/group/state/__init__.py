@@ -1,0 +1,1 @@
+"""The coordinator's state of groups, its log, settings, timers and effects."""

@@ -1,0 +1,293 @@
+"""The coordinator's state of one streams group, and how its members reach their target assignment (KIP-1071).
+
+Like ``consumer_group``, but members are assigned tasks: active ones, of which each has one owner in the group, and
+standby ones, of which each process has at most one copy.  No member is assigned warm-up tasks: as in Kafka 4.4, a
+task moves without one.  This module performs no I/O.
+"""
+
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from typing import NamedTuple, TypeAlias
+
+from attrs import define, evolve, field, frozen
+
+from streams.group.state.internal_topics import ConfiguredTopology
+from streams.protocol.group_messages import LEAVE_STATIC_EPOCH
+from streams.protocol.streams_group_messages import Endpoint, GroupTopology, TaskIds
+
+
+class StreamsTask(NamedTuple):
+    """A task of a streams group."""
+
+    subtopology_id: str
+    partition: int
+
+
+TaskSet: TypeAlias = frozenset[StreamsTask]
+NO_TASKS: TaskSet = frozenset()
+
+
+@frozen
+class RoleTasks:
+    """Tasks of a member by role."""
+
+    active: TaskSet = NO_TASKS
+    standby: TaskSet = NO_TASKS
+
+    def __bool__(self) -> bool:
+        """Whether there are any tasks."""
+        return bool(self.active or self.standby)
+
+    def overlaps(self, other: "RoleTasks") -> bool:
+        """Whether any task has the same role in both."""
+        return not (self.active.isdisjoint(other.active) and self.standby.isdisjoint(other.standby))
+
+    def covers(self, other: "RoleTasks") -> bool:
+        """Whether all tasks of ``other`` have the same role here."""
+        return other.active <= self.active and other.standby <= self.standby
+
+
+NOTHING = RoleTasks()
+
+
+class StreamsMemberState(IntEnum):
+    """How far a member is on its way to the target assignment, with Kafka's numbers."""
+
+    STABLE = 1
+    #: The member must revoke tasks and confirm it before its epoch advances.
+    UNREVOKED_TASKS = 2
+    #: The member waits for tasks that others still own.
+    UNRELEASED_TASKS = 3
+
+
+@frozen
+class StreamsGroupMember:
+    """The coordinator's state of a member of a streams group.
+
+    ``assigned`` are the tasks of the member; ``revoking`` those that it owns until it confirms their revocation.
+    ``since`` has the epoch in which each active task of either was assigned: commits of later epochs are accepted.
+    """
+
+    member_id: str
+    group_instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1
+    topology_epoch: int = -1
+    process_id: str = ""
+    user_endpoint: Endpoint | None = None
+    client_tags: Mapping[str, str] = field(factory=dict)
+    epoch: int = 0
+    previous_epoch: int = 0
+    state: StreamsMemberState = StreamsMemberState.STABLE
+    assigned: RoleTasks = NOTHING
+    revoking: RoleTasks = NOTHING
+    since: Mapping[StreamsTask, int] = field(factory=dict)
+
+    @property
+    def is_away(self) -> bool:
+        """Whether a static member has left for a while; its tasks remain assigned to it."""
+        return self.epoch == LEAVE_STATIC_EPOCH
+
+    @property
+    def is_revoking(self) -> bool:
+        """Whether the member must revoke tasks and confirm it."""
+        return self.state is StreamsMemberState.UNREVOKED_TASKS
+
+    def away(self) -> "StreamsGroupMember":
+        """Return the member as it leaves for a while."""
+        return evolve(self, epoch=LEAVE_STATIC_EPOCH, revoking=NOTHING, since=dict.fromkeys(self.assigned.active, 0))
+
+    def is_reconciled(self, epoch: int) -> bool:
+        """Whether the member has reached the target assignment of an epoch."""
+        return self.state is StreamsMemberState.STABLE and self.epoch == epoch
+
+
+@define(eq=False)
+class StreamsGroup:
+    """The topology, members and assignments of one streams group."""
+
+    epoch: int = 1
+    #: The group epoch for which ``target`` was computed.
+    assignment_epoch: int = 1
+    #: When ``target`` was computed, or None if it was not, or not by this coordinator.
+    assigned_ms: int | None = None
+    topology: GroupTopology | None = None
+    #: The epoch of the topology whose topics were complete when the group epoch was raised last; -1 for none.
+    validated_epoch: int = -1
+    #: A hash of the topics of the topology, which tells whether they have changed.
+    topics_hash: int = 0
+    #: The settings with which the target assignment was computed last.
+    assignment_settings: Mapping[str, str] = field(factory=dict)
+    members: dict[str, StreamsGroupMember] = field(factory=dict)
+    #: Member ID by group instance ID.
+    static_members: dict[str, str] = field(factory=dict)
+    #: The target assignment of each member.
+    target: dict[str, RoleTasks] = field(factory=dict)
+    #: What the broker's topics make of the topology, or None if they must be looked at.
+    configured: ConfiguredTopology | None = None
+    #: The state of the broker's topics for which ``configured`` is valid.
+    topics_version: int = -1
+    #: The changelog offsets that members report, by member, and the end offsets.  Not stored, as in Kafka.
+    offsets: dict[str, dict[StreamsTask, int]] = field(factory=dict)
+    end_offsets: dict[str, dict[StreamsTask, int]] = field(factory=dict)
+    #: Raised whenever an endpoint, or a task of a member with an endpoint, changes.
+    endpoint_epoch: int = 0
+    #: The member that has asked for the end of the whole application.
+    shutdown_member_id: str | None = None
+    #: Why internal topics could not be created.
+    creation_failures: Mapping[str, str] = field(factory=dict)
+    _active: dict[StreamsTask, str] = field(factory=dict)
+    _standby: dict[StreamsTask, set[str]] = field(factory=dict)
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether the group is as if there was none."""
+        is_new = self.epoch == self.assignment_epoch == 1
+        is_bare = self.topology is None
+        return is_new and is_bare and not self.members and not self.target
+
+    @property
+    def state(self) -> str:
+        """The state of the group, with Kafka's names."""
+        if not self.members:
+            return "Empty"
+        if self.topology is None or self.topology.epoch != self.validated_epoch:
+            return "NotReady"
+        if self.epoch > self.assignment_epoch:
+            return "Assigning"
+        is_stable = all(
+            member.is_away or member.is_reconciled(self.assignment_epoch) for member in self.members.values()
+        )
+        return "Stable" if is_stable else "Reconciling"
+
+    def put(self, member: StreamsGroupMember) -> None:
+        """Add a member, or replace its state."""
+        if known := self.members.get(member.member_id):
+            self._release(known)
+        self.members[member.member_id] = member
+        if member.group_instance_id is not None:
+            self.static_members[member.group_instance_id] = member.member_id
+        for tasks in (member.assigned, member.revoking):
+            self._active.update(dict.fromkeys(tasks.active, member.member_id))
+            for task in tasks.standby:
+                self._standby.setdefault(task, set()).add(member.member_id)
+
+    def remove(self, member: StreamsGroupMember) -> None:
+        """Remove a member with its assignment and its target assignment."""
+        self._release(self.members.pop(member.member_id))
+        self.target.pop(member.member_id, None)
+        self.offsets.pop(member.member_id, None)
+        self.end_offsets.pop(member.member_id, None)
+        instance = member.group_instance_id
+        if instance is not None and self.static_members.get(instance) == member.member_id:
+            del self.static_members[instance]
+        if not self.members:
+            self.shutdown_member_id = None
+
+    def may_run(self, member: StreamsGroupMember, task: StreamsTask) -> bool:
+        """Whether a member may be given an active task.
+
+        It may unless the task has another owner, or another member of its process has a standby copy, whose state
+        directory it would share.
+        """
+        is_free = self._active.get(task, member.member_id) == member.member_id
+        return is_free and not self._is_copied_beside(member, task)
+
+    def may_copy(self, member: StreamsGroupMember, task: StreamsTask) -> bool:
+        """Whether a member may be given a standby task: no other member of its process has the task."""
+        owner = self.members.get(self._active.get(task, ""))
+        is_run_beside = (
+            owner is not None and owner.member_id != member.member_id and owner.process_id == member.process_id
+        )
+        return not (is_run_beside or self._is_copied_beside(member, task))
+
+    def _is_copied_beside(self, member: StreamsGroupMember, task: StreamsTask) -> bool:
+        return any(
+            member_id != member.member_id and self.members[member_id].process_id == member.process_id
+            for member_id in self._standby.get(task, ())
+        )
+
+    def _release(self, member: StreamsGroupMember) -> None:
+        for tasks in (member.assigned, member.revoking):
+            for task in tasks.active:
+                if self._active.get(task) == member.member_id:
+                    del self._active[task]
+            for task in tasks.standby:
+                holders = self._standby.get(task)
+                if holders is not None:
+                    holders.discard(member.member_id)
+                    if not holders:
+                        del self._standby[task]
+
+
+def reconciled(
+    group: StreamsGroup, member: StreamsGroupMember, target: RoleTasks, owned: RoleTasks | None
+) -> StreamsGroupMember:
+    """Return the next state of a member of a group on its way to its target assignment.
+
+    ``owned`` has the tasks that the member reports, or None if it reports none.
+    """
+    if member.is_reconciled(group.assignment_epoch):
+        return member
+    own_epoch = member.epoch
+    if member.state is StreamsMemberState.UNREVOKED_TASKS:
+        if owned is None or owned.overlaps(member.revoking):
+            return member
+        # The revocation is confirmed: the member advances, if only to an epoch before the target's.
+        own_epoch += 1
+    before = member.assigned
+    # A task that becomes a copy on the same member is one at once, and is then revoked as an active one.
+    demoted = frozenset(task for task in before.active & target.standby if group.may_copy(member, task))
+    copies = before.standby & (target.standby | target.active)
+    kept = RoleTasks(before.active & target.active, copies | demoted)
+    # A copy that becomes active on the same member is not given back first: its state stays where it is.
+    surplus = RoleTasks(before.active - kept.active, before.standby - target.standby - target.active)
+    if surplus and (owned is None or owned.overlaps(surplus)):
+        return _with(member, StreamsMemberState.UNREVOKED_TASKS, own_epoch, kept, surplus, group.assignment_epoch)
+    active = frozenset(task for task in target.active - kept.active if group.may_run(member, task))
+    standby = frozenset(task for task in target.standby - kept.standby if group.may_copy(member, task))
+    assigned = RoleTasks(kept.active | active, (kept.standby | standby) - active)
+    is_whole = target.active <= assigned.active and target.standby <= assigned.standby
+    state = StreamsMemberState.STABLE if is_whole else StreamsMemberState.UNRELEASED_TASKS
+    return _with(member, state, group.assignment_epoch, assigned, NOTHING, group.assignment_epoch)
+
+
+def _with(
+    member: StreamsGroupMember,
+    state: StreamsMemberState,
+    epoch: int,
+    assigned: RoleTasks,
+    revoking: RoleTasks,
+    since: int,
+) -> StreamsGroupMember:
+    return evolve(
+        member,
+        state=state,
+        epoch=epoch,
+        previous_epoch=member.epoch,
+        assigned=assigned,
+        revoking=revoking,
+        since={task: member.since.get(task, since) for task in assigned.active | revoking.active},
+    )
+
+
+def tasks_of(ids: TaskIds) -> TaskSet:
+    """Return tasks that a message has by sub-topology."""
+    return frozenset(
+        StreamsTask(subtopology_id, number) for subtopology_id, numbers in ids.items() for number in numbers
+    )
+
+
+def ids_of(tasks: TaskSet) -> dict[str, list[int]]:
+    """Return tasks by sub-topology, in order, for a message."""
+    found: dict[str, list[int]] = {}
+    for task in sorted(tasks):
+        found.setdefault(task.subtopology_id, []).append(task.partition)
+    return found
+
+
+def all_tasks(counts: Mapping[str, int]) -> Iterator[StreamsTask]:
+    """Return all tasks, given their count by sub-topology."""
+    return (StreamsTask(name, number) for name, count in counts.items() for number in range(count))
