@@ -48,6 +48,11 @@ PACKED_ATTRIBUTES = 10
 #: Names that say how one has got a value, and not what it is; they are bound as often as this, which may only fall.
 EMPTY_NAMES = {"found", "given", "known", "wanted", "made", "kept"}
 EMPTY_NAMES_BOUND = 949
+#: Docstrings that only repeat the name; their number may only fall.
+REPEATING_DOCSTRINGS = 44
+#: Words that say nothing more than the name of a function, shortened as by ``_stems``.
+EMPTY_STEMS = {*"a add all an are as at by each for from given ha has if in is it its new of on one or set".split()}
+EMPTY_STEMS |= {*"return return that th the these this those to what wheth whether which with yield".split()}
 #: Modules that import each other: the fluent classes return each other, the others are to be taken apart.
 CIRCLES = {
     "streams.broker": {"administration", "operations", "service"},
@@ -196,6 +201,24 @@ def empty_names(modules: Iterable[Source]) -> Iterator[str]:
             is_bound = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in EMPTY_NAMES
             if is_bound or (isinstance(node, ast.arg) and node.arg in EMPTY_NAMES):
                 yield f"{module.path}:{node.lineno}: {ast.unparse(node)}"
+
+
+def repeating_docstrings(modules: Iterable[Source]) -> Iterator[str]:
+    """Docstrings of one line whose words are all in the name, the parameters or the types."""
+    for module in modules:
+        for node in module.nodes:
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            text = ast.get_docstring(node) or ""
+            returned = ast.unparse(node.returns) if node.returns else ""
+            signature = f"{node.name} {ast.unparse(node.args)} {returned}"
+            if text and "\n" not in text and not _stems(text) - _stems(signature):
+                yield f"{module.path}:{node.lineno}: {node.name}: {text}"
+
+
+def _stems(text: str) -> set[str]:
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", text)
+    return {re.sub("(ing|ed|es|e|s)$", "", word.lower()) for word in words} - EMPTY_STEMS
 
 
 def _is_mutable(value: ast.expr | None) -> bool:
@@ -419,6 +442,10 @@ BROKEN: dict[str, tuple[Callable[[], Iterator[str]], list[str]]] = {
         lambda: empty_names([source("a.py", "def f(given, *, a):\n    found = given.found = 1\n    return found")]),
         ["a.py:1: given", "a.py:2: found"],
     ),
+    "docstrings": (
+        lambda: repeating_docstrings([source("a.py", "def a_key(): 'Return the keys.'\ndef b(): 'In bytes.'")]),
+        ["a.py:1: a_key: Return the keys."],
+    ),
     "global": (
         lambda: mutable_globals([source("a.py", "A = {}\nB = {}\nc = []\nD = set()\nB[1] = 2\ndef f(): D.add(1)")]),
         ["a.py:2: B", "a.py:3: c", "a.py:4: D"],
@@ -510,6 +537,12 @@ def test_few_assignments_have_several_values():
 
 def test_few_names_are_participles():
     assert len(list(empty_names(sources()))) <= EMPTY_NAMES_BOUND
+
+
+def test_few_docstrings_repeat_the_name():
+    repeating = list(repeating_docstrings(sources()))
+
+    assert len(repeating) <= REPEATING_DOCSTRINGS, "\n".join(repeating)
 
 
 def test_packages_are_entered_by_their_doors():

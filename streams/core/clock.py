@@ -31,7 +31,7 @@ class Clock(Protocol):
 
 @define
 class SystemClock:
-    """The system clock."""
+    """Reads the time of the machine; the only place that does."""
 
     def now_ms(self) -> int:
         """Wall-clock time in epoch milliseconds."""

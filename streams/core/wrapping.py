@@ -26,7 +26,7 @@ class WrappedNode(Protocol):
 
     @property
     def application_id(self) -> str:
-        """Return the id of the application."""
+        """Return the id that members of the group and internal topics share."""
         ...
 
     def record_metadata(self) -> RecordMetadata | None:

@@ -156,7 +156,7 @@ class LogicalStore:
     spec: StoreSpec
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
-        """Add the store to the topology."""
+        """Add the store without processors; the nodes that use it connect themselves."""
         topology.add_state_store(self.spec)
 
 

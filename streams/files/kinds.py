@@ -74,7 +74,7 @@ class FileSource:
 
     @classmethod
     def local(cls, path: str | os.PathLike[str]) -> "FileSource":
-        """Return the source for a local file."""
+        """Return the source for a path of this machine, which is opened when it is read."""
         return cls(os.fspath(path), lambda: open(path, "rb"))
 
     def __str__(self) -> str:

@@ -467,7 +467,7 @@ class Records:
 
 
 def as_list(column: Any) -> list[Any]:
-    """Return a column as a list."""
+    """Return the values of a column, which may be a list or an Arrow array; None for null."""
     return column if isinstance(column, list) else list(column.to_pylist())
 
 

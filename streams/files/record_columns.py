@@ -37,7 +37,7 @@ class ArrowRecords:
 
     @property
     def schema(self) -> Any:
-        """The Arrow schema."""
+        """Columns of the file: key, value, timestamp in UTC, partition, offset."""
         import pyarrow as pa
 
         key = arrow_column(self.topic.key_serde if self.topic else None).type

@@ -32,7 +32,7 @@ class DatabaseConnection(Protocol):
         ...
 
     def close(self) -> Any:
-        """Close the connection."""
+        """Called after a query that failed."""
         ...
 
 

@@ -121,7 +121,7 @@ class StoreFormat:
 
     @classmethod
     def of(cls, spec: StoreSpec, *, is_logged: bool) -> "StoreFormat":
-        """Return the format of a store with this spec."""
+        """Return the format in which a new store would be written now."""
         content = Content.of(spec)
         kind = spec.kind
         version = version_of(spec.migrations)

@@ -83,7 +83,7 @@ class HoldingNode(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of the node."""
+        """As in the topology and in metrics."""
         ...
 
     @property

@@ -207,7 +207,7 @@ class ProcessorContext(Generic[KO, VO]):
 
     @property
     def application_id(self) -> str:
-        """The id of the application."""
+        """The id that members of the group and internal topics share."""
         return self._node.application_id
 
     @property
@@ -244,7 +244,7 @@ class Processor(Generic[KI, VI, KO, VO]):
         """Initialize the processor; called once per task, in the order of the graph."""
 
     def process(self, record: Record[KI, VI]) -> None:
-        """Process one record."""
+        """Called for each record that a parent forwards, one at a time."""
         raise NotImplementedError(f"{type(self).__name__} must define process(self, record)")
 
     def close(self) -> None:

@@ -90,7 +90,7 @@ class NodeShape:
 
     @classmethod
     def of(cls, topology: Topology, name: str) -> "NodeShape":
-        """Return the shape of the node with this name."""
+        """Return what the program depends on of the node with this name."""
         node = topology.nodes[name]
         children = tuple(topology.children[name])
         if isinstance(node, ProcessorNode):
@@ -105,7 +105,7 @@ class NodeShape:
 
     @property
     def is_source(self) -> bool:
-        """Whether the node is a source."""
+        """Whether the node has no operator and writes to no topic."""
         return self.operator is None and not self.is_sink
 
     def runs(self, kinds: type | tuple[type, ...]) -> bool:

@@ -50,7 +50,7 @@ class Format:
         return f"{self.what.replace(' ', '-')}/{self.version}"
 
     def is_like(self, data: bytes) -> bool:
-        """Return whether bytes are in this format."""
+        """Return whether the bytes begin with the mark, whatever follows it."""
         return data.startswith(self.mark)
 
     def check(self, data: bytes) -> None:

@@ -46,7 +46,7 @@ def windowed(key: Any, window: Window) -> Windowed[Any]:
 
 
 def session_windowed(key: Any, start_ms: int, end_ms: int) -> Windowed[Any]:
-    """Return ``Windowed(key, Window(start_ms, end_ms))``."""
+    """Return the key of a session, built without calls of the constructors."""
     return _new_tuple(Windowed, (key, _new_tuple(Window, (start_ms, end_ms))))
 
 

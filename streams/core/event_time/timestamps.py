@@ -147,7 +147,7 @@ class WallClock:
         return [self.clock.now_ms()] * len(timestamps)
 
     def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
-        """Return the wall-clock time."""
+        """Return the time at which the record is read, in epoch milliseconds; its own is ignored."""
         return self.clock.now_ms()
 
 

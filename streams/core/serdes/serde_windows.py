@@ -79,7 +79,7 @@ def session_windowed(key: Serde[K]) -> Serde[Windowed[K]]: ...
 @overload
 def session_windowed(key: TypeForm[K]) -> Serde[Windowed[K]]: ...
 def session_windowed(key: Any) -> Serde[Windowed[Any]]:
-    """Return the serde for keys of session windows."""
+    """Return the serde for keys with start and end, as Kafka Streams writes them for sessions."""
     return _session(serde_for(key))
 
 

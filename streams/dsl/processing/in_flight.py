@@ -84,7 +84,7 @@ class CallSensors:
 
     @classmethod
     def of(cls, context: NodeContext) -> "CallSensors":
-        """Return the sensors of a node."""
+        """Return those of the node whose context this is; they are registered if they are new."""
         return cls(
             context.amounts(table.CALLED),
             context.counter(table.CALLS_RETRIED),

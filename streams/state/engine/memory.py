@@ -30,7 +30,7 @@ class SortedBytes(Generic[V]):
     _unsorted: set[bytes] = field(factory=set)
 
     def put(self, key: bytes, value: V) -> None:
-        """Set the value of ``key``."""
+        """Replace or add an entry; keys are sorted only when a range is read."""
         entries = self.entries
         if self._order is not None and key not in entries:
             self._unsorted.add(key)

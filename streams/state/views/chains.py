@@ -113,7 +113,7 @@ class ChainCache:
         return chain
 
     def keep(self, key: Any, chain: Chain) -> None:
-        """Cache the chain of ``key``."""
+        """Cache a chain, and count its entries, which may let other chains go."""
         self.chains[key] = chain
         self.grow(len(chain.times) + 1)
 

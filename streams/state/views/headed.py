@@ -123,7 +123,7 @@ class TimestampedWindowStoreWithHeaders(Generic[K, V]):
         return self._store.observed_stream_time_ms
 
     def fetch(self, key: K, start_ms: int) -> ValueTimestampHeaders[V] | None:
-        """Return the value, timestamp and headers of the window that starts at ``start_ms``, or None."""
+        """Return the entry of the window that starts at ``start_ms``, or None if there is none."""
         return _shown(self._store.fetch(key, start_ms))
 
     def put(self, key: K, value: ValueTimestampHeaders[V] | None, start_ms: int) -> None:

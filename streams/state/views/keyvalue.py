@@ -154,7 +154,7 @@ class KeyLayout(Layout):
 
 
 class KeyValueStore(Store, KeyAccess[K, V]):
-    """A store of values by key."""
+    """Plain values by key, without timestamps."""
 
     __slots__ = ()
 

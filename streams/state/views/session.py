@@ -59,7 +59,7 @@ class SessionStore(Store, Generic[K, V]):
         self.put_at(session[0], start_ms, end_ms, value)
 
     def remove(self, session: Windowed[K]) -> None:
-        """Remove a session."""
+        """Delete the aggregate of exactly these bounds, if there is one."""
         start_ms, end_ms = session[1]
         self.remove_at(session[0], start_ms, end_ms)
 
