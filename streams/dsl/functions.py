@@ -7,7 +7,7 @@ the shorter form is tried first.  The module is pure and imports only ``core``.
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar, get_args
 
 from streams.core.errors import TopologyError
@@ -109,6 +109,17 @@ def check_flag(value: Any, what: str) -> bool:
     if not isinstance(value, bool):
         raise TopologyError(f"{what} must be True or False, not {value!r:.60}")
     return value
+
+
+def refuse_unknown(operator: str, options: Mapping[str, Any], declared: type) -> None:
+    """Check that the options are fields of a ``TypedDict``.
+
+    Raises:
+        TopologyError: an option is none of them.
+    """
+    if strange := options.keys() - declared.__annotations__.keys():
+        option_names = ", ".join(sorted(declared.__annotations__))
+        raise TopologyError(f"{operator}: unknown option {min(strange)!r}; there are {option_names}")
 
 
 def result_type(function: Any) -> Any:

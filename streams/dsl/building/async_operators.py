@@ -18,6 +18,7 @@ from streams.dsl.functions import (
     pair_of,
     pair_types,
     pairs_of,
+    refuse_unknown,
     result_type,
 )
 from streams.dsl.nodes import LogicalOperator
@@ -100,9 +101,7 @@ def call_plan(
     Raises:
         TopologyError: an option is unknown, or has a value outside its range.
     """
-    if strange := options.keys() - CallPolicy.__annotations__.keys():
-        option_names = ", ".join(sorted(CallPolicy.__annotations__))
-        raise TopologyError(f"{operator}: unknown option {min(strange)!r}; there are {option_names}")
+    refuse_unknown(operator, options, CallPolicy)
     order = options.get("order", "key")
     timeout = options.get("timeout", timedelta(minutes=1))
     if order not in _ORDERS:

@@ -15,7 +15,7 @@ from streams.core.errors import TopologyError
 from streams.core.serdes.serdes import NULL, Serde
 from streams.dsl.building.repartition import repartition_node
 from streams.dsl.building.side_outputs import SideOutputs
-from streams.dsl.functions import UNKNOWN, check_flag, check_function, result_type
+from streams.dsl.functions import UNKNOWN, check_flag, check_function, refuse_unknown, result_type
 from streams.dsl.materialized import to_ms
 from streams.dsl.names import check_name
 from streams.dsl.nodes import LogicalOperator
@@ -58,9 +58,7 @@ def deduplicate(
 
     A repartition topic is added upstream if records with equal ids may be in several partitions.
     """
-    if strange := options.keys() - DeduplicationOptions.__annotations__.keys():
-        option_names = ", ".join(sorted(DeduplicationOptions.__annotations__))
-        raise TopologyError(f"deduplicate of {stream!r}: unknown option {min(strange)!r}; there are {option_names}")
+    refuse_unknown(f"deduplicate of {stream!r}", options, DeduplicationOptions)
     has_changelog = check_flag(options.get("logging", True), "logging= of deduplicate")
     within_ms = to_ms(within, f"within= of deduplicate of {stream!r}")
     if within_ms < 1:

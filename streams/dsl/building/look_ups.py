@@ -22,6 +22,7 @@ from streams.dsl.functions import (
     check_flag,
     check_function,
     matching_form,
+    refuse_unknown,
     result_type,
     without_none,
 )
@@ -78,9 +79,7 @@ def look_up(
     options: LookUpOptions,
 ) -> StreamRef:
     """Add the node of ``look_up`` to the logical graph."""
-    if strange := options.keys() - LookUpOptions.__annotations__.keys():
-        option_names = ", ".join(sorted(LookUpOptions.__annotations__))
-        raise TopologyError(f"look_up of {stream!r}: unknown option {min(strange)!r}; there are {option_names}")
+    refuse_unknown(f"look_up of {stream!r}", options, LookUpOptions)
     has_await = is_async(function)
     matching_form(function, "look_up", ("(key)",), sync="look_up with a plain function" if has_await else None)
     if by is not None:
