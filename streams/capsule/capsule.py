@@ -165,12 +165,12 @@ class Capsule:
         Raises:
             InputError: a given task is not in the capsule.
         """
-        wanted = list(tasks)
-        for task_id in wanted:
+        task_ids = list(tasks)
+        for task_id in task_ids:
             if task_id not in self.spans:
-                known = ", ".join(map(str, self.spans)) or "no tasks"
-                raise InputError(f"the capsule has no task {task_id}; it has {known}")
-        return evolve(self, spans={task_id: self.spans[task_id] for task_id in wanted}) if wanted else self
+                recorded = ", ".join(map(str, self.spans)) or "no tasks"
+                raise InputError(f"the capsule has no task {task_id}; it has {recorded}")
+        return evolve(self, spans={task_id: self.spans[task_id] for task_id in task_ids}) if task_ids else self
 
 
 def _line(row: tuple[int, bytes | None, bytes | None, int, Headers]) -> str:

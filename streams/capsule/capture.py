@@ -61,13 +61,13 @@ def capture(
         place = TopicPartition(topic, 0)
         blocks = reader.blocks(place, 0, None)
         frames = [Frame.decoded(value) for block in blocks for value in block.values if value is not None]
-        found = chains(frames)
-        unknown = sorted(set(tasks) - found.keys())
+        chain_of = chains(frames)
+        unknown = sorted(set(tasks) - chain_of.keys())
         if unknown:
-            raise InputError(f"nothing is recorded of task {unknown[0]}; recorded are {', '.join(map(str, found))}")
+            raise InputError(f"nothing is recorded of task {unknown[0]}; recorded are {', '.join(map(str, chain_of))}")
         notes: list[str] = []
         spans = {}
-        for task_id, chain in found.items():
+        for task_id, chain in chain_of.items():
             if not tasks or task_id in tasks:
                 span = _span(chain, since_ms, until_ms, notes)
                 if span is not None:
@@ -108,7 +108,7 @@ def _span(chain: FrameChain, since_ms: int | None, until_ms: int | None, notes: 
 def captured_settings(config: StreamsConfig) -> tuple[dict[str, Any], list[str]]:
     """Return the settings that differ from their defaults, and the names of the settings that are left out."""
     private = table_of(Security).keys() | table_of(ConnectionSettings).keys()
-    kept = {}
+    settings = {}
     left_out = []
     for name, setting in SETTINGS.items():
         value = _value(config, name)
@@ -117,8 +117,8 @@ def captured_settings(config: StreamsConfig) -> tuple[dict[str, Any], list[str]]
         if name in private or setting.is_secret or callable(value) or name in _LOCAL:
             left_out.append(name)
         elif isinstance(value, str | int | bool):
-            kept[name] = value
-    return kept, left_out
+            settings[name] = value
+    return settings, left_out
 
 
 def _value(config: StreamsConfig, name: str) -> Any:
@@ -202,13 +202,13 @@ class _Reader:
         headers: list[Any] = []
         offsets: list[int] = []
         for block in self.blocks(partition, max(start, oldest), end):
-            for offset, key, value, time, found in block.rows():
+            for offset, key, value, time, record_headers in block.rows():
                 if offset < end:
                     offsets.append(offset)
                     keys.append(key)
                     values.append(value)
                     times.append(time)
-                    headers.append(found)
+                    headers.append(record_headers)
         return Block(keys, values, times, headers if any(headers) else None, offsets)
 
     def blocks(self, partition: TopicPartition, start: int, end: int | None) -> Iterator[Block]:

@@ -30,15 +30,15 @@ class FrameChain:
         if frame.opening is not None and frame.opening.now_ms < self._opened_ms():
             self.discarded += 1
         elif frame.opening is not None:
-            kept = frames[:]
-            while kept and not _continues(frame, kept[-1]):
-                kept.pop()
+            chain = frames[:]
+            while chain and not _continues(frame, chain[-1]):
+                chain.pop()
             # Without a commit, the task is opened again where it began.
-            if kept or not frames or (frames[0].opening and frames[0].opening.start == frame.opening.start):
-                self.discarded += len(frames) - len(kept)
+            if chain or not frames or (frames[0].opening and frames[0].opening.start == frame.opening.start):
+                self.discarded += len(frames) - len(chain)
             else:
                 self.gaps += 1
-            frames[:] = [*kept, frame]
+            frames[:] = [*chain, frame]
         elif not frames:
             # Retention has deleted the earlier frames: the chain starts with this one.
             frames.append(frame)

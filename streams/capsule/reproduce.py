@@ -92,8 +92,8 @@ class Agreement:
         )
         if self.is_same:
             return f"the same: {count}"
-        found = "\n".join(map(str, self.differences))
-        return f"{found}\ndifferent: {len(self.differences)} tasks; the same before: {count}"
+        differences = "\n".join(map(str, self.differences))
+        return f"{differences}\ndifferent: {len(self.differences)} tasks; the same before: {count}"
 
 
 class _Differs(Exception):
@@ -141,8 +141,8 @@ class Reproduction:
             try:
                 for _ in self._run(span, result):
                     pass
-            except _Differs as found:
-                result.differences.append(found.difference)
+            except _Differs as error:
+                result.differences.append(error.difference)
         return result
 
     def begins_at(self, task_id: TaskId, first: int) -> bool:
@@ -179,8 +179,8 @@ class Reproduction:
             if first and span.frames[0].opening is None:
                 next(moments)  # The opening for this run, which is not one of the recorded steps.
             yield from moments
-        except _Differs as found:
-            raise InputError(str(found.difference)) from found
+        except _Differs as error:
+            raise InputError(str(error.difference)) from error
 
     # --- running ----------------------------------------------------------------------------
 
@@ -209,9 +209,9 @@ class Reproduction:
         """Open a task with the state that it had at the start of a frame."""
         plan = self._plan
         task_id = span.task_id
-        found = {item.partition for item in plan.inputs(task_id)}
-        if found != set(frame.inputs):
-            names = ", ".join(map(str, sorted(found)))
+        partitions = {item.partition for item in plan.inputs(task_id)}
+        if partitions != set(frame.inputs):
+            names = ", ".join(map(str, sorted(partitions)))
             recorded = ", ".join(map(str, frame.inputs))
             raise InputError(f"task {task_id} reads {names} in this topology; recorded are {recorded}")
         opening = frame.opening
@@ -357,11 +357,11 @@ class Reproduction:
         return [(row[0], row[1:]) for row in block.rows()]
 
     def _same(
-        self, task: Task, frame: Frame, where: str, recorded: Sequence[tuple[int, Row]], found: Sequence[Row]
+        self, task: Task, frame: Frame, where: str, recorded: Sequence[tuple[int, Row]], rerun: Sequence[Row]
     ) -> None:
-        for index in range(max(len(recorded), len(found))):
+        for index in range(max(len(recorded), len(rerun))):
             offset, before = recorded[index] if index < len(recorded) else (-1, None)
-            now = found[index] if index < len(found) else None
+            now = rerun[index] if index < len(rerun) else None
             if before != now and _untraced(before) != _untraced(now):
                 place = f"{where} offset {offset}" if before is not None else f"{where}, one more record"
                 raise _Differs(Difference(task.task_id, frame, place, row_text(before), row_text(now)))

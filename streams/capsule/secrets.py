@@ -23,9 +23,9 @@ def without_secrets(source: str) -> tuple[str, list[tuple[int, str]]]:
     ("API_TOKEN = 'left out'", [(1, 'API_TOKEN')])
     """
     lines = source.encode().splitlines(keepends=True)
-    found = {(it.lineno, it.col_offset): (it, name) for it, name in _literals(ast.parse(source)) if it.value}
-    for place in sorted(found, reverse=True):
-        literal, _ = found[place]
+    literals = {(it.lineno, it.col_offset): (it, name) for it, name in _literals(ast.parse(source)) if it.value}
+    for place in sorted(literals, reverse=True):
+        literal, _ = literals[place]
         first = literal.lineno - 1
         last = (literal.end_lineno or literal.lineno) - 1
         text = repr(_LEFT_OUT.encode() if isinstance(literal.value, bytes) else _LEFT_OUT)
@@ -33,7 +33,7 @@ def without_secrets(source: str) -> tuple[str, list[tuple[int, str]]]:
             text = f"({text}" + "\n" * (last - first) + ")"
         tail = lines[last][literal.end_col_offset :]
         lines[first : last + 1] = (lines[first][: literal.col_offset] + text.encode() + tail).splitlines(keepends=True)
-    return b"".join(lines).decode(), [(line, found[line, column][1]) for line, column in sorted(found)]
+    return b"".join(lines).decode(), [(line, literals[line, column][1]) for line, column in sorted(literals)]
 
 
 def _literals(tree: ast.AST) -> Iterator[tuple[ast.Constant, str]]:

@@ -101,10 +101,10 @@ class Stepper:
             self._say("the end of the span")
             return False
         self._trace.recent.clear()
-        found = next(self._moments)
-        self._current = found
+        moment = next(self._moments)
+        self._current = moment
         self._place += 1
-        if found.kind == "committed":
+        if moment.kind == "committed":
             self._committed += 1
             if self._place > self._commits[-1][0] and self._reproduction.begins_at(self._task_id, self._committed):
                 self._commits.append((self._place, self._committed))
@@ -128,12 +128,12 @@ class Stepper:
     # --- showing ----------------------------------------------------------------------------
 
     def _show(self) -> None:
-        found = self._current
-        if found is None:
+        moment = self._current
+        if moment is None:
             self._say("the start of the span; n is the next step")
             return
-        what = f"{found.input} offset {found.offset}" if found.input is not None else ""
-        self._say(f"{self._place}  {found.kind} {what}".rstrip() + f", wall clock {time_text(found.now_ms)}")
+        what = f"{moment.input} offset {moment.offset}" if moment.input is not None else ""
+        self._say(f"{self._place}  {moment.kind} {what}".rstrip() + f", wall clock {time_text(moment.now_ms)}")
         for episode in self._trace.recent:
             for step in episode.steps:
                 for output in step.outputs:
@@ -143,9 +143,9 @@ class Stepper:
                     self._say(f"    {step.node} forwarded {text}")
                 for reason, _ in step.drops:
                     self._say(f"    {step.node} dropped it: {reason}")
-        for partition, row in found.outputs:
+        for partition, row in moment.outputs:
             self._say(f"    to {partition}: {row_text(row)}")
-        for store, row in found.changes:
+        for store, row in moment.changes:
             self._say(f"    store {store}: {row_text(row)}")
 
     def _stores(self) -> None:
@@ -161,9 +161,9 @@ class Stepper:
         stores = self._current.task.stores
         if name not in stores:
             raise InputError(f"task {self._task_id} has no store {name!r}; it has {', '.join(stores) or 'none'}")
-        rows = [(found, text) for found, text in entries(stores[name]) if not key or _is(found, key)]
-        for found, text in rows:
-            self._say(f"    {shown(found)}: {text}")
+        rows = [(entry_key, text) for entry_key, text in entries(stores[name]) if not key or _is(entry_key, key)]
+        for entry_key, text in rows:
+            self._say(f"    {shown(entry_key)}: {text}")
         if not rows:
             self._say(f"    no such key: {key}" if key else "    empty")
 
@@ -182,7 +182,7 @@ def entries(store: Store) -> Iterator[tuple[Any, str]]:
                 until = "now" if version.valid_to_ms is None else time_text(version.valid_to_ms)
                 yield to_key(data), f"{shown(version.value)} from {time_text(version.timestamp_ms)} to {until}"
     else:
-        yield from ((found, shown(value)) for found, value in kind.rows(view))
+        yield from ((entry_key, shown(value)) for entry_key, value in kind.rows(view))
 
 
 def _number(arguments: list[str]) -> int:

@@ -194,7 +194,7 @@ def _fields(topic: Topic[Any, Any]) -> Iterable[tuple[str, str]]:
     for name, serde in (("key", topic.key_serde), ("value", topic.value_serde)):
         # A class without its module.
         yield name, serde.name.rpartition(":")[2] if serde.name.startswith("class:") else serde.name
-    found = object_type(topic.value_serde)
-    info = None if found is None else inspect.type_info(found[0])
+    value_type = object_type(topic.value_serde)
+    info = None if value_type is None else inspect.type_info(value_type[0])
     for part in getattr(info, "fields", ()):
         yield f"value.{part.encode_name}", type(part.type).__name__.removesuffix("Type").lower()

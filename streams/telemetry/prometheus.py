@@ -43,18 +43,18 @@ def name_of(spec: SensorSpec, metric: MetricSpec) -> str:
 
 def families(metrics: Iterable[Metric]) -> Iterator[Family]:
     """Yield metrics as metric families of ``prometheus_client``."""
-    found: dict[str, Family] = {}
+    by_name: dict[str, Family] = {}
     for metric in metrics:
         labels = {_legal(tag): text for tag, text in metric.tags.items()}
         if isinstance(metric.value, str):
             if metric.name not in _LEFT_OUT:
-                family = found.setdefault(_TEXTS, Family(_TEXTS, "Texts, as labels.", "unknown"))
+                family = by_name.setdefault(_TEXTS, Family(_TEXTS, "Texts, as labels.", "unknown"))
                 family.add_sample(_TEXTS, labels | {_legal(metric.name): metric.value}, 1)
             continue
         name = _name(metric.scope, metric.name)
-        family = found.get(name) or found.setdefault(name, _family(name, metric.spec))
+        family = by_name.get(name) or by_name.setdefault(name, _family(name, metric.spec))
         family.add_sample(name, labels, metric.value)
-    yield from found.values()
+    yield from by_name.values()
 
 
 def _family(name: str, spec: MetricSpec) -> Family:
