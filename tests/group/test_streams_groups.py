@@ -363,6 +363,19 @@ def test_task_moves_only_after_its_owner_has_revoked_it(desk: Desk):
     assert desk.described().state == "Stable"
 
 
+def test_static_member_that_leaves_while_it_revokes_keeps_its_place(desk: Desk):
+    """Only its session removes it, not the time in which it had to revoke."""
+    client = Client(desk, "a", instance="i")
+    settle(client)
+    Client(desk, "b").beat()
+    client.beat()
+
+    client.leave(LEAVE_STATIC_EPOCH)
+    desk.advance(REVOKE_MS + 1)
+
+    assert "a" in {member.member_id for member in desk.described().members}
+
+
 def test_restart_alone_changes_nothing(desk: Desk):
     one, two = Client(desk, "one"), Client(desk, "two", endpoint=Endpoint("host", 80))
     settle(one, two)
