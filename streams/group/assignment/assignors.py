@@ -88,16 +88,16 @@ def in_order(members: Members) -> list[str]:
 def _subscribers(partitions_per_topic: Mapping[str, int], members: Members) -> list[tuple[str, int, list[str]]]:
     """Return (topic, partition count, subscribed members in order) for each subscribed topic."""
     order = in_order(members)
-    wanted = {member: set(members[member].topics) for member in order}
+    subscribed = {member: set(members[member].topics) for member in order}
     rows = [
-        (topic, count, [member for member in order if topic in wanted[member]])
+        (topic, count, [member for member in order if topic in subscribed[member]])
         for topic, count in sorted(partitions_per_topic.items())
     ]
     return [row for row in rows if row[2]]
 
 
-def _result(members: Members, given: Mapping[str, Sequence[TopicPartition]]) -> dict[str, Assignment]:
-    return {member: Assignment(tuple(given.get(member, ()))) for member in members}
+def _result(members: Members, partitions: Mapping[str, Sequence[TopicPartition]]) -> dict[str, Assignment]:
+    return {member: Assignment(tuple(partitions.get(member, ()))) for member in members}
 
 
 class RangeAssignor(_Stateless):
@@ -107,15 +107,15 @@ class RangeAssignor(_Stateless):
 
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
         """Assign a contiguous range of each topic's partitions to each member; the first members get the remainder."""
-        given: dict[str, list[TopicPartition]] = {member: [] for member in members}
+        partitions: dict[str, list[TopicPartition]] = {member: [] for member in members}
         for topic, count, subscribers in _subscribers(partitions_per_topic, members):
             each, extra = divmod(count, len(subscribers))
             start = 0
             for index, member in enumerate(subscribers):
                 stop = start + each + (index < extra)
-                given[member] += [TopicPartition(topic, number) for number in range(start, stop)]
+                partitions[member] += [TopicPartition(topic, number) for number in range(start, stop)]
                 start = stop
-        return _result(members, given)
+        return _result(members, partitions)
 
 
 class RoundRobinAssignor(_Stateless):
@@ -125,14 +125,14 @@ class RoundRobinAssignor(_Stateless):
 
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
         """Assign partitions round-robin, skipping members that do not subscribe to the topic."""
-        given: dict[str, list[TopicPartition]] = {member: [] for member in members}
+        partitions: dict[str, list[TopicPartition]] = {member: [] for member in members}
         turn = cycle(in_order(members))
         for topic, count, subscribers in _subscribers(partitions_per_topic, members):
             wanting = set(subscribers)
             for number in range(count):
                 member = next(member for member in turn if member in wanting)
-                given[member].append(TopicPartition(topic, number))
-        return _result(members, given)
+                partitions[member].append(TopicPartition(topic, number))
+        return _result(members, partitions)
 
 
 class StickyAssignor(_Stateless):
@@ -152,10 +152,10 @@ class StickyAssignor(_Stateless):
 
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
         """Assign partitions evenly, moving a partition only if balance requires it."""
-        known = {member: _remembered(subscription) for member, subscription in members.items()}
-        given = assign_sticky(partitions_per_topic, known, in_order(members))
-        number = 1 + max((subscription.generation for subscription in known.values()), default=0)
-        return {member: Assignment(tuple(mine), encode_round(number)) for member, mine in given.items()}
+        remembered = {member: _remembered(subscription) for member, subscription in members.items()}
+        partitions = assign_sticky(partitions_per_topic, remembered, in_order(members))
+        number = 1 + max((subscription.generation for subscription in remembered.values()), default=0)
+        return {member: Assignment(tuple(mine), encode_round(number)) for member, mine in partitions.items()}
 
     def on_assignment(self, assignment: Assignment) -> None:
         """Store the assignment, which the next join sends to the leader."""
@@ -180,8 +180,8 @@ class CooperativeStickyAssignor(_Stateless):
         """Assign partitions, but withhold each one that another member owns until that member has revoked it and
         rejoined.
         """
-        given = assign_sticky(partitions_per_topic, members, in_order(members))
-        return _result(members, withhold_owned(given, members))
+        partitions = assign_sticky(partitions_per_topic, members, in_order(members))
+        return _result(members, withhold_owned(partitions, members))
 
 
 class EqualCountAssignor(_Stateless):
@@ -191,18 +191,18 @@ class EqualCountAssignor(_Stateless):
 
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
         """Divide the partitions of topics with the same subscribers; the least loaded members get the longer parts."""
-        given: dict[str, list[TopicPartition]] = {member: [] for member in members}
+        partitions: dict[str, list[TopicPartition]] = {member: [] for member in members}
         rows: dict[tuple[str, ...], list[TopicPartition]] = {}
         for topic, count, subscribers in _subscribers(partitions_per_topic, members):
             rows.setdefault(tuple(subscribers), []).extend(TopicPartition(topic, number) for number in range(count))
         for subscribers_of_row, row in sorted(rows.items(), key=lambda item: len(item[0])):
             each, extra = divmod(len(row), len(subscribers_of_row))
             start = 0
-            for index, member in enumerate(sorted(subscribers_of_row, key=lambda member: len(given[member]))):
+            for index, member in enumerate(sorted(subscribers_of_row, key=lambda member: len(partitions[member]))):
                 stop = start + each + (index < extra)
-                given[member] += row[start:stop]
+                partitions[member] += row[start:stop]
                 start = stop
-        return _result(members, given)
+        return _result(members, partitions)
 
 
 class ModuloAssignor(_Stateless):
@@ -212,8 +212,8 @@ class ModuloAssignor(_Stateless):
 
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
         """Assign each partition to the subscriber at index (partition number modulo number of subscribers)."""
-        given: dict[str, list[TopicPartition]] = {member: [] for member in members}
+        partitions: dict[str, list[TopicPartition]] = {member: [] for member in members}
         for topic, count, subscribers in _subscribers(partitions_per_topic, members):
             for number in range(count):
-                given[subscribers[number % len(subscribers)]].append(TopicPartition(topic, number))
-        return _result(members, given)
+                partitions[subscribers[number % len(subscribers)]].append(TopicPartition(topic, number))
+        return _result(members, partitions)

@@ -24,11 +24,11 @@ def owners_of(members: Mapping[str, Subscription]) -> dict[TopicPartition, str |
     generations: dict[TopicPartition, int] = {}
     for member, subscription in members.items():
         for partition in subscription.owned:
-            known = generations.get(partition)
-            if known is None or subscription.generation > known:
+            generation = generations.get(partition)
+            if generation is None or subscription.generation > generation:
                 owners[partition] = member
                 generations[partition] = subscription.generation
-            elif subscription.generation == known:
+            elif subscription.generation == generation:
                 owners[partition] = None
     return owners
 
@@ -37,11 +37,11 @@ def assign_sticky(
     partitions_per_topic: Mapping[str, int], members: Mapping[str, Subscription], order: Sequence[str]
 ) -> dict[str, list[TopicPartition]]:
     """Return each member's partitions; ``order`` breaks ties."""
-    wanted = {member: set(members[member].topics) for member in order}
+    subscribed = {member: set(members[member].topics) for member in order}
     pools: dict[tuple[str, ...], _Pool] = {}
     pool_of: dict[str, _Pool] = {}
     for topic in sorted(partitions_per_topic):
-        subscribers = tuple(member for member in order if topic in wanted[member])
+        subscribers = tuple(member for member in order if topic in subscribed[member])
         if subscribers:
             pool_of[topic] = pools.setdefault(subscribers, _Pool(len(pools), subscribers))
     balance = _Balance(list(pools.values()), list(order))
@@ -50,7 +50,7 @@ def assign_sticky(
         for number in range(partitions_per_topic[topic]):
             partition = TopicPartition(topic, number)
             owner = owners.get(partition)
-            if owner is not None and topic in wanted[owner]:
+            if owner is not None and topic in subscribed[owner]:
                 balance.give(pool, owner, partition)
             else:
                 pool.free.append(partition)

@@ -132,7 +132,7 @@ def is_concerned(assignment: bytes, joined_with: Sequence[bytes], partitions: Se
         claimed = [decode_subscription(data).owned for data in joined_with]
     except SerializationError:
         return True
-    return any(partition in partitions for found in (assigned, *claimed) for partition in found)
+    return any(partition in partitions for owned in (assigned, *claimed) for partition in owned)
 
 
 def is_to_revoke(joined_with: bytes, assignment: bytes) -> bool:

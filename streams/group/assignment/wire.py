@@ -132,11 +132,11 @@ class Reader:
 
     def partitions(self) -> tuple[TopicPartition, ...]:
         """Read the partitions of an array of topics."""
-        found: list[TopicPartition] = []
+        partitions: list[TopicPartition] = []
         for _ in range(self.int32()):
             topic = self.string()
-            found += [TopicPartition(topic, number) for number in self.int32s()]
-        return tuple(found)
+            partitions += [TopicPartition(topic, number) for number in self.int32s()]
+        return tuple(partitions)
 
     def _unpack(self, layout: struct.Struct) -> int:
         value: int = layout.unpack_from(self._data, self._position)[0]

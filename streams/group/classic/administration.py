@@ -127,9 +127,9 @@ def _type_of(group: Group) -> tuple[str, str]:
     return group.protocol_type, CLASSIC_GROUP
 
 
-def _passes(word: str, wanted: Sequence[str]) -> bool:
-    """Whether ``wanted`` is empty or contains ``word``, ignoring case."""
-    return not wanted or word.lower() in {item.lower() for item in wanted}
+def _passes(word: str, accepted: Sequence[str]) -> bool:
+    """Whether ``accepted`` is empty or contains ``word``, ignoring case."""
+    return not accepted or word.lower() in {item.lower() for item in accepted}
 
 
 def create(groups: Groups, config: CoordinatorConfig, request: CreateGroup) -> ErrorCode:

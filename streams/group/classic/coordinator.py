@@ -506,10 +506,10 @@ class Coordinator:
             return dict.fromkeys(request.offsets, error)
         group = self._groups.made(request.group_id)
         limit = self._config.offset_metadata_max_bytes
-        kept = {p: found for p, found in request.offsets.items() if len(found.metadata.encode()) <= limit}
-        self._groups.commit(group, kept, now_ms)
+        accepted = {p: offset for p, offset in request.offsets.items() if len(offset.metadata.encode()) <= limit}
+        self._groups.commit(group, accepted, now_ms)
         self._groups.discard(group)
-        return {p: ErrorCode.NONE if p in kept else ErrorCode.OFFSET_METADATA_TOO_LARGE for p in request.offsets}
+        return {p: ErrorCode.NONE if p in accepted else ErrorCode.OFFSET_METADATA_TOO_LARGE for p in request.offsets}
 
     def _commit_in_transaction(self, request: TxnOffsetCommit, now_ms: int) -> dict[TopicPartition, ErrorCode]:
         error = self._validate_commit(request, now_ms)

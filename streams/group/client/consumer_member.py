@@ -108,13 +108,13 @@ class ConsumerMembership:
 
     def assigned(self, protocol_name: str, generation_id: int, assignment: bytes) -> tuple[list[object], bool]:
         """Apply an assignment; return the events, and True if a cooperative member must rejoin after a revocation."""
-        given = decode_assignment(assignment)
-        self._assignors[protocol_name].on_assignment(given)
+        decoded = decode_assignment(assignment)
+        self._assignors[protocol_name].on_assignment(decoded)
         before = set(self.owned)
-        now = set(given.partitions)
+        now = set(decoded.partitions)
         revoked = tuple(partition for partition in self.owned if partition not in now)
-        added = tuple(partition for partition in given.partitions if partition not in before)
-        self.owned = tuple(given.partitions)
+        added = tuple(partition for partition in decoded.partitions if partition not in before)
+        self.owned = tuple(decoded.partitions)
         self._owned_generation = generation_id
         events: list[object] = [Revoke(revoked)] if revoked else []
         events.append(Assign(self.owned, added))

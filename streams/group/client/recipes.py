@@ -119,10 +119,10 @@ class _Distribution(GroupListener):
         order = sorted(members)
         tasks = list(dict.fromkeys(task for member in order for task in said[member][0]))
         if self._is_sticky:
-            given = share_sticky(tasks, {member: said[member][1] for member in order})
+            shares = share_sticky(tasks, {member: said[member][1] for member in order})
         else:
-            given = {member: tasks[index :: len(order)] for index, member in enumerate(order)}
-        return {member: json.dumps(mine).encode() for member, mine in given.items()}
+            shares = {member: tasks[index :: len(order)] for index, member in enumerate(order)}
+        return {member: json.dumps(mine).encode() for member, mine in shares.items()}
 
     def on_assigned(self, assignment: bytes) -> None:
         self.tasks = self._owned = tuple(json.loads(assignment)) if assignment else ()
@@ -143,27 +143,27 @@ class _Distribution(GroupListener):
 
 def share_sticky(tasks: Sequence[str], owned: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Return an even distribution in which each member keeps as many of its tasks as possible."""
-    wanted = set(tasks)
+    existing = set(tasks)
     taken: set[str] = set()
-    kept: dict[str, list[str]] = {}
+    retained: dict[str, list[str]] = {}
     each, extra = divmod(len(tasks), len(owned))
     # Members with the most tasks get the longer lists, so that fewer tasks move.
     for member in sorted(owned, key=lambda member: -len(owned[member])):
-        mine = [task for task in owned[member] if task in wanted and task not in taken]
+        mine = [task for task in owned[member] if task in existing and task not in taken]
         mine = mine[: each + (extra > 0 and len(mine) > each)]
         extra -= len(mine) > each
-        kept[member] = mine
+        retained[member] = mine
         taken.update(mine)
     free = [task for task in tasks if task not in taken]
-    given: dict[str, list[str]] = {}
+    shares: dict[str, list[str]] = {}
     for member in owned:
-        count = each - len(kept[member])
-        if count >= 0 and extra > 0 and len(kept[member]) <= each:
+        count = each - len(retained[member])
+        if count >= 0 and extra > 0 and len(retained[member]) <= each:
             count = count + 1
             extra = extra - 1
-        given[member] = kept[member] + free[: max(0, count)]
+        shares[member] = retained[member] + free[: max(0, count)]
         del free[: max(0, count)]
-    return given
+    return shares
 
 
 class TaskDistribution(GroupClient):

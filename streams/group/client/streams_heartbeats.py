@@ -264,15 +264,15 @@ class StreamsHeartbeats:
 
 
 def _tasks(by_sub_topology: TaskIds | None) -> tuple[TaskId, ...]:
-    found = (by_sub_topology or {}).items()
-    return tuple(sorted(TaskId(int(sub), partition) for sub, partitions in found for partition in partitions))
+    numbers = (by_sub_topology or {}).items()
+    return tuple(sorted(TaskId(int(sub), partition) for sub, partitions in numbers for partition in partitions))
 
 
 def _by_sub_topology(tasks: Sequence[TaskId]) -> TaskIds:
-    found: dict[str, list[int]] = {}
+    numbers: dict[str, list[int]] = {}
     for task in sorted(tasks):
-        found.setdefault(str(task.sub_topology), []).append(task.partition)
-    return found
+        numbers.setdefault(str(task.sub_topology), []).append(task.partition)
+    return numbers
 
 
 def _offsets(sums: Mapping[TaskId, int]) -> list[TaskOffset]:

@@ -28,8 +28,8 @@ def _range(
     partitions_per_topic: Mapping[str, int], members: Mapping[str, Subscription]
 ) -> Mapping[str, Sequence[TopicPartition]]:
     """Assign a range of each topic to each member, so that co-partitioned partitions have the same owner."""
-    given = RangeAssignor().assign(partitions_per_topic, members)
-    return {member: assignment.partitions for member, assignment in given.items()}
+    assignments = RangeAssignor().assign(partitions_per_topic, members)
+    return {member: assignment.partitions for member, assignment in assignments.items()}
 
 
 #: The assignors by name; the first is the default.

@@ -35,7 +35,7 @@ def check_request(request: StreamsGroupHeartbeat) -> None:
         (is_joining and request.warmup_tasks, "WarmupTasks must be empty when (re-)joining."),
         (is_joining and topology is None, "Topology must be non-null when (re-)joining."),
         (not is_joining and topology is not None, "Topology can only be provided when (re-)joining."),
-        (len({found is None for found in owned}) > 1, "If one task-type is non-null, all must be non-null."),
+        (len({ids is None for ids in owned}) > 1, "If one task-type is non-null, all must be non-null."),
     )
     for is_broken, message in rules:
         if is_broken:

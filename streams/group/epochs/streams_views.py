@@ -54,11 +54,11 @@ def describe_streams(shell: Group | None, request: StreamsGroupDescribe) -> Stre
 def _topology(group: StreamsGroup) -> DescribedTopology | None:
     """Return the topology with partition counts, or as the application gave it while topics are missing."""
     topology = group.topology
-    found = group.configured
+    configured = group.configured
     if topology is None:
         return None
-    if found is not None and found.is_ready:
-        return DescribedTopology(topology.epoch, found.subtopologies)
+    if configured is not None and configured.is_ready:
+        return DescribedTopology(topology.epoch, configured.subtopologies)
     return DescribedTopology(
         topology.epoch,
         tuple(
@@ -105,8 +105,8 @@ def endpoints(group: StreamsGroup, topics: TopicDirectory) -> tuple[EndpointPart
     """Return the source partitions of the tasks of all members that have an endpoint."""
 
     def exists(partition: TopicPartition) -> bool:
-        found = topics.found(partition.topic)
-        return found is not None and partition.partition < found[1]
+        topic = topics.found(partition.topic)
+        return topic is not None and partition.partition < topic[1]
 
     return tuple(
         EndpointPartitions(

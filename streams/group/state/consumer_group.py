@@ -124,8 +124,8 @@ class ConsumerGroup:
 
     def put(self, member: ConsumerGroupMember) -> None:
         """Add a member, or replace its state."""
-        if known := self.members.get(member.member_id):
-            self._release(known)
+        if previous := self.members.get(member.member_id):
+            self._release(previous)
         self.members[member.member_id] = member
         if member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = member.member_id
@@ -185,7 +185,7 @@ def _next(
     is_free: Callable[[Place], bool],
     reported: Set[Place] | None,
 ) -> ConsumerGroupMember:
-    kept = member.assigned & target
+    retained = member.assigned & target
     surplus = member.assigned - target
     if surplus and _owns(reported, surplus):
         return evolve(
@@ -193,17 +193,17 @@ def _next(
             state=ReconciliationState.UNREVOKED_PARTITIONS,
             epoch=own_epoch,
             previous_epoch=member.epoch,
-            assigned=kept,
+            assigned=retained,
             revoking=surplus,
         )
-    missing = target - kept
+    missing = target - retained
     free = frozenset(filter(is_free, missing))
     return evolve(
         member,
         state=ReconciliationState.STABLE if free == missing else ReconciliationState.UNRELEASED_PARTITIONS,
         epoch=epoch,
         previous_epoch=member.epoch,
-        assigned=kept | free,
+        assigned=retained | free,
         revoking=NO_PLACES,
     )
 
@@ -215,10 +215,10 @@ def _owns(reported: Set[Place] | None, places: Set[Place]) -> bool:
 
 def by_id(places: Iterable[Place]) -> PartitionsById:
     """Return partitions as they are sent: by topic ID, sorted."""
-    found: dict[bytes, list[int]] = {}
+    numbers: dict[bytes, list[int]] = {}
     for topic_id, number in sorted(places):
-        found.setdefault(topic_id, []).append(number)
-    return PartitionsById(found)
+        numbers.setdefault(topic_id, []).append(number)
+    return PartitionsById(numbers)
 
 
 def named(places: Iterable[Place], names: Mapping[bytes, str]) -> list[TopicPartition]:

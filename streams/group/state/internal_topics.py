@@ -49,7 +49,7 @@ class ConfiguredTopology:
     @property
     def stateful(self) -> Set[str]:
         """The sub-topologies that have state."""
-        return {found.subtopology_id for found in self.subtopologies if found.state_changelog_topics}
+        return {subtopology.subtopology_id for subtopology in self.subtopologies if subtopology.state_changelog_topics}
 
 
 class _Misfit(Exception):
@@ -64,7 +64,7 @@ def required_topics(topology: GroupTopology) -> set[str]:
     return {
         name
         for one in topology.subtopologies
-        for name in (*sources_of(one), *(found.name for found in one.state_changelog_topics))
+        for name in (*sources_of(one), *(changelog.name for changelog in one.state_changelog_topics))
     }
 
 
