@@ -39,9 +39,9 @@ class Comparison:
         topics = [(it.name, *_counts(it.counts), _said(it.is_same, it.keys)) for it in self.topics]
         stores = [(it.new or it.old, *_counts(it.counts), _said(it.is_same, it.entries)) for it in self.stores]
         examples = [
-            (topic.name, found.key, found.kind, *(_last(value) for value in found.last))
+            (topic.name, example.key, example.kind, *(_last(value) for value in example.last))
             for topic in self.topics
-            for found in topic.examples
+            for example in topic.examples
         ]
         parts = [
             table("Outputs", ["topic", "OLD", "NEW", "difference"], topics),

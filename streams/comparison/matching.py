@@ -98,10 +98,10 @@ def paired_nodes(old: Topology, new: Topology, stores: Mapping[str, str]) -> dic
                 right.remove(name)
                 continue
             kind = _operator_kind(old, name)
-            found = next((other for other in right if _operator_kind(new, other) == kind and other not in left), None)
-            if found is not None:
-                result.setdefault(name, found)
-                right.remove(found)
+            partner = next((other for other in right if _operator_kind(new, other) == kind and other not in left), None)
+            if partner is not None:
+                result.setdefault(name, partner)
+                right.remove(partner)
     return result
 
 

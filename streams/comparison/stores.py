@@ -62,7 +62,7 @@ def compare_stores(old: Version, new: Version, pairs: Mapping[str, str], limit: 
 
 def _entries(result: ReplayResult, name: str) -> int:
     state = result.session.state
-    refs = [found[name] for found in state.stores.values() if name in found]
+    refs = [refs_of[name] for refs_of in state.stores.values() if name in refs_of]
     refs += [state.global_stores[name]] if name in state.global_stores else []
     return sum(ref.rows for ref in refs)
 
@@ -118,7 +118,7 @@ def _rows(result: ReplayResult, name: str) -> Iterator[_Entry]:
     session = result.session
     spec = session.topology.stores.get(name)
     is_versioned = spec is not None and spec.kind.has_versions
-    refs = [found[name] for _, found in sorted(session.state.stores.items()) if name in found]
+    refs = [refs_of[name] for _, refs_of in sorted(session.state.stores.items()) if name in refs_of]
     if name in session.state.global_stores:
         refs = [session.state.global_stores[name]]
 
@@ -208,11 +208,11 @@ class _EntryFinder:
         else:
             kind = LAST
         self.found[kind] += 1
-        kept = self._kept.setdefault(kind, [])
-        if len(kept) < self.limit:
+        examples = self._kept.setdefault(kind, [])
+        if len(examples) < self.limit:
             texts = [self._keys[side](row[0]) for side, row in enumerate((left, right)) if row is not None]
             times = (None if left is None else left[3], None if right is None else right[3])
-            kept.append(EntryDifference(" / ".join(dict.fromkeys(texts)), kind, *values, times))
+            examples.append(EntryDifference(" / ".join(dict.fromkeys(texts)), kind, *values, times))
 
     def chosen(self) -> list[EntryDifference]:
         """Return the examples, the most severe kind first."""

@@ -166,16 +166,16 @@ class _Check:
 
     def _start(self) -> None:
         """Check by the runtime's own rules whether the new version would start on the topics of the old version."""
-        known = dict(self.new.external) | self.known
+        counts = dict(self.new.external) | self.known
         plans = Plans(self.new.topology, self.new.config, VirtualClock(0))
         try:
-            plan = plans.of(plans.layout(known))
+            plan = plans.of(plans.layout(counts))
         except TopologyError as error:
             self._add(Level.CANNOT, "start", f"NEW does not start over OLD's topics: {error}")
             return
-        misfits = [item for item in plan.internal_topics() if known.get(item.name, item.partitions) != item.partitions]
+        misfits = [item for item in plan.internal_topics() if counts.get(item.name, item.partitions) != item.partitions]
         for item in misfits:
-            self._misfit(item.name, known[item.name], item.partitions)
+            self._misfit(item.name, counts[item.name], item.partitions)
         if not misfits:
             self._groups(plan)
 
@@ -344,21 +344,21 @@ class _Check:
     def _undeclared(self, name: str, what: str, was: SerdeForm, now: SerdeForm) -> None:
         """Report a change of types that can only be checked against stored data, and the result of this check."""
         subject = f"store {name}"
-        found = self.evidence.get(name)
+        evidence = self.evidence.get(name)
         changed = f"{what} are {was.name} in OLD and {now.name} in NEW"
         if was.name == now.name:
             changed = f"{what}: {was.name} has other fields in NEW"
-        if found is None or not found.read + found.failed:
+        if evidence is None or not evidence.read + evidence.failed:
             says = f"{changed}; whether OLD's can be read is not known"
             self._add(Level.BUT, subject, says, "give --input with some history, so that it is tried")
-        elif found.failed:
+        elif evidence.failed:
             says = (
-                f"{changed}: of {found.read + found.failed:,} entries {found.failed:,} cannot be read: "
-                f"{found.first_failure}"
+                f"{changed}: of {evidence.read + evidence.failed:,} entries {evidence.failed:,} cannot be read: "
+                f"{evidence.first_failure}"
             )
             self._add(Level.CANNOT, subject, says, "give new fields a default value, and keep what OLD wrote readable")
         else:
-            says = f"{changed}; NEW read all {found.read:,} of OLD's that were tried"
+            says = f"{changed}; NEW read all {evidence.read:,} of OLD's that were tried"
             self._add(Level.NOTE, subject, says)
 
     def _changelog(self, name: str, one: StoreSpec, two: StoreSpec) -> bool:
@@ -426,14 +426,14 @@ class _Check:
         self._add(Level.NOTE, f"store {name}", f"holds {two.max_entries} entries instead of {one.max_entries}")
 
     def _content(self, name: str) -> None:
-        found = self.evidence.get(name)
-        if found is None or not found.differing:
+        evidence = self.evidence.get(name)
+        if evidence is None or not evidence.differing:
             return
         has_changed = functions_of(self.old.topology, name) != functions_of(self.new.topology, name)
         why = "the functions of its operator have changed" if has_changed else "its input has changed"
         says = (
-            f"continues with OLD's content: {found.differing:,} of {found.entries:,} entries are not what NEW would "
-            f"have made of this history ({why})"
+            f"continues with OLD's content: {evidence.differing:,} of {evidence.entries:,} entries are not what NEW "
+            f"would have made of this history ({why})"
         )
         do = "replay NEW over the history and go live from its snapshot, to recompute past results with NEW"
         self._add(Level.BUT, f"store {name}", says, do)
@@ -492,13 +492,13 @@ class _Check:
 
     def _times(self) -> None:
         """Check that the new version finds the committed stream times of operators, which are stored by node name."""
-        kept = {fate.old: fate.new for fate in self.fates if fate.fate == "kept" and fate.old and fate.new}
-        for one, two in paired_nodes(self.old.topology, self.new.topology, kept).items():
+        store_names = {fate.old: fate.new for fate in self.fates if fate.fate == "kept" and fate.old and fate.new}
+        for one, two in paired_nodes(self.old.topology, self.new.topology, store_names).items():
             if not any(time.partition("/")[0] == one for time in self.old.times):
                 continue
             if one != two:
                 why = f"its operator is called {two} in NEW"
-                store = next(name for name in kept if one in self.old.topology.store_users[name])
+                store = next(name for name in store_names if one in self.old.topology.store_users[name])
                 has_store = not StoreNaming.of(owner_of(self.old.topology, store)[1]).ends
                 do = f'give it name="{one}", store="{store}"' if has_store else f'give it name="{one}"'
             elif self._carrier_is_lost(one, two):
@@ -508,7 +508,7 @@ class _Check:
                 continue
             says = f"{why}, so its stream time starts again: late records are accepted again"
             # The time of emitted windows goes by the store, and is with the offsets of every input of the task.
-            if one == two and any(emitted_name(store) in self.old.times for store in kept):
+            if one == two and any(emitted_name(store) in self.old.times for store in store_names):
                 says += ", and windows that were emitted may be emitted again"
             self._add(Level.BUT, f"node {one}", says, do)
         for node in sorted(self.old.timers - set(self.new.topology.nodes)):

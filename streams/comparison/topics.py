@@ -142,8 +142,8 @@ def _topic_notes(
 
 def _partitions(result: ReplayResult, name: str) -> int:
     plan = result.session.plan
-    known = None if plan is None else plan.plan.partitions.get(name)
-    return known if known is not None else len(output_partitions(result.session.outputs, name))
+    count = None if plan is None else plan.plan.partitions.get(name)
+    return count if count is not None else len(output_partitions(result.session.outputs, name))
 
 
 def _is_same(old: ReplayResult, new: ReplayResult, name: str) -> bool:
@@ -156,13 +156,13 @@ def _is_same(old: ReplayResult, new: ReplayResult, name: str) -> bool:
 
 def _aligned(blocks: Iterable[tuple[int, Block]]) -> Iterator[Any]:
     """Yield records as columns, in chunks whose bounds do not depend on how the records are divided into files."""
-    for partition, found in groupby(blocks, key=itemgetter(0)):
+    for partition, of_partition in groupby(blocks, key=itemgetter(0)):
         keys: list[Any] = []
         values: list[Any] = []
         times: list[int] = []
         headers: list[Any] = []
         columns = (keys, values, times, headers)
-        for _, block in found:
+        for _, block in of_partition:
             keys += block.keys
             values += block.values
             times += block.timestamps
@@ -208,11 +208,11 @@ class KeyBuckets:
         for place, key, content in zip(count(number), block.keys, contents, strict=False):
             # Records without a key are divided by value.
             bucket = hash(content[1] if key is None else key) % buckets
-            found = rows[bucket]
-            found.append((side, key, ((partition, place), content)))
-            if files and len(found) >= _CHUNK:
-                _write(files[bucket], found)
-                found.clear()
+            bucket_rows = rows[bucket]
+            bucket_rows.append((side, key, ((partition, place), content)))
+            if files and len(bucket_rows) >= _CHUNK:
+                _write(files[bucket], bucket_rows)
+                bucket_rows.clear()
         self._numbers[side, partition] = number + len(block)
 
     def by_key(self) -> Iterator[_Pair]:
@@ -349,8 +349,8 @@ class _KeyFinder:
     def _note(self, kind: str, key: bytes | None, left: list[Row], right: list[Row], index: int) -> None:
         self.found[kind] += 1
         place = (left[index] if index < len(left) else right[index]).place
-        kept = self._kept.setdefault(kind, [])
-        if len(kept) >= self.limit and (not kept or place >= kept[-1][0]):
+        examples = self._kept.setdefault(kind, [])
+        if len(examples) >= self.limit and (not examples or place >= examples[-1][0]):
             return
         difference = KeyDifference(
             self._key(key, left, right),
@@ -363,9 +363,9 @@ class _KeyFinder:
             ),
             (len(left), len(right)),
         )
-        kept.append((place, self.found[kind], difference))
-        kept.sort(key=lambda item: item[:2])
-        del kept[self.limit :]
+        examples.append((place, self.found[kind], difference))
+        examples.sort(key=lambda item: item[:2])
+        del examples[self.limit :]
 
     def _key(self, key: bytes | None, left: list[Row], right: list[Row]) -> str:
         if key is None:

@@ -47,10 +47,10 @@ class SerdeForm:
     def of(cls, serde: Serde[Any], type_name: str | None = None) -> "SerdeForm":
         """Return the format of a serde; ``type_name`` is the type that a replay has found if none is declared."""
         if isinstance(serde, PinnedSerde):
-            known = type_name or serde.type_name
-            if known is None:
+            class_name = type_name or serde.type_name
+            if class_name is None:
                 return cls("an undeclared type", "", is_pinned=True)
-            return evolve(_named(known), is_pinned=True, pinned_as=known)
+            return evolve(_named(class_name), is_pinned=True, pinned_as=class_name)
         if isinstance(serde, WindowedSerde):
             inner = cls.of(serde.inner)
             prefix = serde.name[: len(serde.name) - len(serde.inner.name)]
@@ -148,9 +148,9 @@ class Version:
         session = result.session
         assert session.plan is not None
         types = dict(_pinned(session.topology, result))
-        timers = {row[0] for found in session.state.checkpoints.values() for row in found.get("timers", ())}
-        made = cls._make(session.topology, session.config, session.plan.application.partitions)
-        return evolve(made, types=types, timers=frozenset(timers), result=result)
+        timers = {row[0] for checkpoint in session.state.checkpoints.values() for row in checkpoint.get("timers", ())}
+        version = cls._make(session.topology, session.config, session.plan.application.partitions)
+        return evolve(version, types=types, timers=frozenset(timers), result=result)
 
     @classmethod
     def _make(cls, topology: Topology, config: StreamsConfig, counts: Mapping[str, int]) -> "Version":
@@ -174,8 +174,8 @@ class Version:
 
     def broker_topics(self) -> dict[str, int]:
         """Return all topics that this version uses on a broker, with their partition counts."""
-        made = {item.name: item.partitions for item in self.plan.internal_topics()}
-        return dict(self.external) | made
+        internal = {item.name: item.partitions for item in self.plan.internal_topics()}
+        return dict(self.external) | internal
 
     def first_topic(self, sub: SubTopology) -> str | None:
         """Return the topic whose committed offsets include a sub-topology's stream times; None if it has no tasks."""
@@ -210,8 +210,8 @@ def _pinned(topology: Topology, result: ReplayResult) -> Iterable[tuple[str, tup
     for refs in result.session.state.stores.values():
         for name, ref in refs.items():
             spec = topology.stores[name]
-            found = ref.carried.get(KEY_TYPE), ref.carried.get(VALUE_TYPE)
-            key, value = (None if part is None else part.decode() for part in found)
+            type_names = ref.carried.get(KEY_TYPE), ref.carried.get(VALUE_TYPE)
+            key, value = (None if part is None else part.decode() for part in type_names)
             if key is None and value is None:
                 continue
             for serde, type_name in ((spec.key_serde, key), (spec.value_serde, value)):
