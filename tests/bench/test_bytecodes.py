@@ -110,9 +110,12 @@ def test_dsl_executes_little_more_than_a_loop_by_hand(topology, make, most):
 @pytest.mark.slow
 @pytest.mark.seeds("topology", [stateless, count, tumbling])
 def test_recording_of_metrics_executes_little_more(topology):
-    """Measured are 0.2 to 0.8 %; the bound leaves room for turns that a thread takes more on a busy machine."""
+    """Measured are 0.2 to 0.8 %, and 2 % where a busy machine made the thread poll more in all runs of one kind.
+
+    The bound is below three bytecodes a record, and what is recorded for each record costs more.
+    """
     runs = [bounded(topology, metrics_recording_level=level) for level in ("off", "info")]
     for off, info in islice(least_per_record(*runs), LEAST_RUNS, MOST_RUNS):
-        if info <= 1.015 * off:
+        if info <= 1.03 * off:
             return
     pytest.fail(f"{info:.1f} bytecodes per record with metrics, {off:.1f} without")
