@@ -56,7 +56,7 @@ class BoundedRun:
     """A finished bounded run; its outputs can be read until it is closed.
 
     Each task writes to lanes (topic partitions of its own).  The records of a topic that several tasks write are the
-    merge of these lanes, whose order does not depend on timing (``runtime.lanes``).
+    merge of these lanes, whose order does not depend on timing (``runtime.tasks.lanes``).
     """
 
     broker: EmbeddedBroker

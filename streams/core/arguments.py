@@ -1,7 +1,7 @@
 """Checks of arguments that a program gives: the times and headers of a record, counts and durations.
 
 Between programs (producers, processors, the test driver) and the data path, which does not check them again.  Pure:
-no clock, no I/O; imports ``core.errors`` and ``core.records`` only.
+no clock, no I/O; imports ``core.errors`` and ``core.blocks.records`` only.
 """
 
 import operator

@@ -2,8 +2,8 @@
 
 A handler is a function that takes the context of the failure, the record and the error. It is set by
 ``deserialization_handler``, ``processing_handler`` or ``production_handler``, and called by the tasks (see
-``runtime.handling``). See KIP-161, KIP-210, KIP-1033, KIP-1034 and KIP-1065. This module imports only other modules of
-``core``.
+``runtime.tasks.handling``). See KIP-161, KIP-210, KIP-1033, KIP-1034 and KIP-1065. This module imports only other
+modules of ``core``.
 """
 
 from collections.abc import Callable, Iterable

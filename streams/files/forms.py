@@ -142,7 +142,8 @@ def form_of(serde: Serde[Any] | None) -> Form:
 def json_type(serde: Serde[Any]) -> tuple[Any] | None:
     """Return the type of a serde whose bytes are JSON, as a 1-tuple, or None for any other serde.
 
-    The type is one that msgspec supports: pydantic models are replaced by generated structs (``core.serde_models``).
+    The type is one that msgspec supports: pydantic models are replaced by generated structs
+    (``core.serdes.serde_models``).
     """
     if serde is DATETIME:
         from datetime import datetime

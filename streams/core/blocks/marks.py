@@ -6,7 +6,7 @@ Kafka Streams or by another version is never read in the wrong format. No UTF-8 
 version byte of Kafka Streams begins with the first byte of a mark. Only this module compares marks. Data that Kafka
 Streams reads and writes as well has no mark; it is recognized by its structure.
 
-This module imports only ``core.errors`` and ``core.serde_base``.
+This module imports only ``core.errors`` and ``core.serdes.serde_base``.
 """
 
 from collections.abc import Callable, Iterable

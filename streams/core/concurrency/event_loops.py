@@ -1,7 +1,7 @@
 """Blocking calls for coroutines: ``LoopCalls`` runs them in order on a thread of its own.
 
 The event loop that waits for a call is never blocked, and several loops may use the same thread.  Of the package, this
-module imports only ``core.threads``.
+module imports only ``core.concurrency.threads``.
 """
 
 import threading

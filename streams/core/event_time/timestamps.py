@@ -4,7 +4,7 @@ Timestamps are extracted when a fetched block is added to the queue of its parti
 for a whole block; if the result is None, it is called for each record, so that the records before an invalid
 record are processed. A negative time means that the record is dropped and counted. The policies correspond to the
 ``TimestampExtractor`` classes of Kafka Streams. This module imports only ``core.clock``, ``core.errors`` and
-``core.threads``.
+``core.concurrency.threads``.
 """
 
 import operator

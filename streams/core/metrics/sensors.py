@@ -2,7 +2,7 @@
 
 The owner of a sensor records without a lock; readers see recent values. Statistics over time are computed from the
 state that the registry saves at the end of each sample window, so recording does not read the clock. This module
-imports only ``core.metrics.declared`` and ``core.threads``.
+imports only ``core.metrics.declared`` and ``core.concurrency.threads``.
 """
 
 from collections.abc import Callable, Sequence

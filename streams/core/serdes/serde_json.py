@@ -3,7 +3,7 @@
 Equal values have equal bytes, so that they can be keys, which are partitioned, looked up and compared as bytes.
 Encoding and decoding use msgspec, whose unions, constraints and tagged structs are supported;
 ``serde_models`` has the types that msgspec cannot decode. This module
-imports only ``core.serde_base`` and ``core.serde_models``.
+imports only ``core.serdes.serde_base`` and ``core.serdes.serde_models``.
 """
 
 import math

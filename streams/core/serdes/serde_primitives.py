@@ -1,7 +1,7 @@
 """Serdes with the same bytes as Kafka's: string, long, integer, double, boolean, bytes, UUID, void.
 
 The serdes are strict in both directions: values are read back equal, and no value is converted to another type (a
-bool is not an int). This module imports only ``core.errors`` and ``core.serde_base``.
+bool is not an int). This module imports only ``core.errors`` and ``core.serdes.serde_base``.
 """
 
 import struct

@@ -1,8 +1,8 @@
 """The settings of connections, consumers and producers; each client has one group of settings.
 
-Each setting is declared once, as a field with its name, type, unit, default, bounds and meaning. ``core.setting``
-reads the fields as a table. Names and defaults are those of Kafka; ``application=`` declares where Kafka Streams
-differs. This module imports only other modules of ``core``.
+Each setting is declared once, as a field with its name, type, unit, default, bounds and meaning.
+``core.settings.setting`` reads the fields as a table. Names and defaults are those of Kafka; ``application=`` declares
+where Kafka Streams differs. This module imports only other modules of ``core``.
 """
 
 import re

@@ -1,8 +1,8 @@
-"""The settings of an application, including the groups of ``core.client_settings``.
+"""The settings of an application, including the groups of ``core.settings.client_settings``.
 
-Each setting is declared once, as a field with its name, type, unit, default, bounds and meaning. ``core.setting``
-reads the fields as a table. Names are those of Kafka Streams in snake_case. This module imports only other modules of
-``core``.
+Each setting is declared once, as a field with its name, type, unit, default, bounds and meaning.
+``core.settings.setting`` reads the fields as a table. Names are those of Kafka Streams in snake_case. This module
+imports only other modules of ``core``.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """Types of settings for type checkers: the arguments of ``Streams(**settings)``, ``Consumer`` and ``Producer``.
 
-The classes of ``core.config`` and ``core.client_settings`` declare the settings and validate values at run time.
-Type checkers cannot derive the types here from those classes, so a test checks that they agree. This module imports
-only other modules of ``core``.
+The classes of ``core.settings.config`` and ``core.settings.client_settings`` declare the settings and validate values
+at run time.  Type checkers cannot derive the types here from those classes, so a test checks that they agree. This
+module imports only other modules of ``core``.
 """
 
 import os

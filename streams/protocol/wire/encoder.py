@@ -1,7 +1,7 @@
 """Generation of message encoders: straight-line code for one version of a message, based on its table.
 
 An encoder returns a list of chunks, so that record batches are sent without copying.
-This module imports only ``errors``, ``fields``, ``source`` and ``core.varints``.
+This module imports only ``errors``, ``fields``, ``source`` and ``core.serdes.varints``.
 """
 
 import struct

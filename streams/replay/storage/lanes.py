@@ -2,7 +2,7 @@
 
 A lane contains the records of one producing task.  With many partitions most lanes have few records, and a separate
 input costs as much as some hundred records.  The order is that of a task which has the lanes as separate inputs: the
-record with the lowest place is next; of equal places, the first lane has precedence (``runtime.order``).
+record with the lowest place is next; of equal places, the first lane has precedence (``runtime.tasks.order``).
 """
 
 from collections.abc import Iterable, Iterator

@@ -83,7 +83,7 @@ class Instance:
     supervisor: Supervisor = field(init=False)
     #: The host:port under which other instances reach this one, or ""; see ``publish``.
     endpoint: str = field(init=False)
-    #: Cache of ``runtime.locating``: the ``StorePlaces`` of each store, by name.
+    #: Cache of ``runtime.queries.locating``: the ``StorePlaces`` of each store, by name.
     located: dict[str, Any] = field(init=False, factory=dict)
     #: Held while the tasks are traced, by one question at a time.
     tracing: threading.Lock = field(init=False, factory=threading.Lock)

@@ -1,7 +1,7 @@
 """Schedules, which group the tasks of a thread into stages (sets of tasks processed together) and end them.
 
 A thread uses a schedule to process its stages.  ``LiveSchedule`` is for live applications, whose inputs do not end;
-``runtime.bounded`` has the schedule for bounded runs.
+``runtime.plan.bounded`` has the schedule for bounded runs.
 """
 
 from collections.abc import Iterable, Sequence

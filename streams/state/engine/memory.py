@@ -1,7 +1,7 @@
 """Sorted bytes in memory: the memory engine, and the sorted map that the staged writes also use.
 
 A point read costs one dict lookup. Keys are sorted at the first scan and kept sorted afterwards. Dropping a
-namespace drops one dict. This module imports only ``state.engines``.
+namespace drops one dict. This module imports only ``state.engine.engines``.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

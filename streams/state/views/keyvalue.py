@@ -1,6 +1,6 @@
 """Key-value views: plain values, and values with the time of their last change.
 
-Keys are stored in serialized form in a single namespace. ``state.entries`` defines the bytes of values.
+Keys are stored in serialized form in a single namespace. ``state.views.entries`` defines the bytes of values.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

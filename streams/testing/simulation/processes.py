@@ -1,6 +1,6 @@
 """Simulated machines, which run an instance of the application that crashes, stalls and restarts.
 
-The simulated world causes the faults; the instance is production code (``runtime.instance``).
+The simulated world causes the faults; the instance is production code (``runtime.instance.instance``).
 """
 
 from collections.abc import Callable, Mapping, Sequence
