@@ -22,6 +22,9 @@ from tests.bench.harness import PARTITIONS, blocks_of
 
 #: Nexmark events, of which 92 % are bids.
 EVENTS = 5_000
+#: By how much the second run of a measurement is larger: a turn of a thread more or less, of which a busy machine makes
+#: some, is then 0.2 % of the records' cost.
+TIMES = 12
 #: Runs of which the least counts, where the bound is as narrow as what polls cost on a busy machine.
 LEAST_RUNS, MOST_RUNS = 2, 15
 SETTINGS = {"default_store": "in_memory"}
@@ -57,10 +60,10 @@ def bytecodes(action: Callable[[], object]) -> int:
 def least_per_record(*runs: Run) -> Iterator[list[float]]:
     """Yield bytecodes per record of each run, again and again: the least of all measurements so far.
 
-    A thread polls more often on a busy machine, never less often, so the least is the cost.  It is what four times the
+    A thread polls more often on a busy machine, never less often, so the least is the cost.  It is what ``TIMES`` the
     records cost more, so that the costs of a start do not count.
     """
-    inputs = [blocks_of(bids, events) for events in (EVENTS, 4 * EVENTS)]
+    inputs = [blocks_of(bids, events) for events in (EVENTS, TIMES * EVENTS)]
     records = [sum(len(block) for _, block in blocks) for blocks in inputs]
     for run in runs:
         # The first run compiles, imports and fills caches.
@@ -110,12 +113,9 @@ def test_dsl_executes_little_more_than_a_loop_by_hand(topology, make, most):
 @pytest.mark.slow
 @pytest.mark.seeds("topology", [stateless, count, tumbling])
 def test_recording_of_metrics_executes_little_more(topology):
-    """Measured are 0.2 to 0.8 %, and 2 % where a busy machine made the thread poll more in all runs of one kind.
-
-    The bound is below three bytecodes a record, and what is recorded for each record costs more.
-    """
+    """Measured are 0.2 to 0.8 %; the bound leaves room for turns that a thread takes more on a busy machine."""
     runs = [bounded(topology, metrics_recording_level=level) for level in ("off", "info")]
     for off, info in islice(least_per_record(*runs), LEAST_RUNS, MOST_RUNS):
-        if info <= 1.03 * off:
+        if info <= 1.015 * off:
             return
     pytest.fail(f"{info:.1f} bytecodes per record with metrics, {off:.1f} without")
