@@ -110,7 +110,9 @@ class TopicConfig:
     )
     max_message_bytes: int = number("max.message.bytes", 1_048_588, "bytes", "Largest batch of records.")
     timestamp_type: TimestampType = choice(  # noqa: RUF009 - frozen.
-        *("CreateTime", ("CreateTime", "LogAppendTime"), "Whether records keep their timestamps."),
+        "CreateTime",
+        ("CreateTime", "LogAppendTime"),
+        "Whether records keep their timestamps.",
         aliases=("message_timestamp_type",),
     )
     timestamp_before_max_ms: int = _long(
@@ -136,12 +138,17 @@ class TopicConfig:
         "default", STRATEGIES, "How producers choose partitions.", aliases=("streams_partitioner",), is_fixed=True
     )
     storage: str = choice(
-        *("", ("", *STORAGE_NAMES), "Where records are stored; empty = the broker's default."),
+        "",
+        ("", *STORAGE_NAMES),
+        "Where records are stored; empty = the broker's default.",
         aliases=("streams_storage",),
         is_fixed=True,
     )
     record_ttl_ms: int | None = _long(
-        *(RECORD_TTL, None, "ms", "Life of a record after its timestamp; -1 = as in its header, off = not even so."),
+        RECORD_TTL,
+        None,
+        "ms",
+        "Life of a record after its timestamp; -1 = as in its header, off = not even so.",
         minimum=-1,
         none_text="off",
     )
