@@ -46,12 +46,12 @@ _HIDDEN: Final = "(secret)"
 class Secrets:
     """The secrets that were read, which are hidden in messages."""
 
-    _found: set[str] = field(factory=set)
+    _values: set[str] = field(factory=set)
 
     @property
     def are_there(self) -> bool:
         """Whether the file has secrets."""
-        return bool(self._found)
+        return bool(self._values)
 
     def revealed(self, value: Any, where: str) -> Any:
         """Return a value with the secrets in place of their tables.
@@ -65,15 +65,15 @@ class Secrets:
             return value
         if value.keys() not in ({"file"}, {"command"}):
             return {name: self.revealed(item, f"{where}.{name}") for name, item in value.items()}
-        ((kind, given),) = value.items()
-        found = (_of_file if kind == "file" else _of_command)(given, where)
-        if found:
-            self._found.add(found)
-        return found
+        ((kind, origin),) = value.items()
+        secret = (_of_file if kind == "file" else _of_command)(origin, where)
+        if secret:
+            self._values.add(secret)
+        return secret
 
     def hide(self, text: str) -> str:
         """Return a message without the secrets."""
-        for secret in sorted(self._found, key=len, reverse=True):
+        for secret in sorted(self._values, key=len, reverse=True):
             text = text.replace(secret, _HIDDEN)
         return text
 
@@ -94,7 +94,7 @@ class Connector:
     side: "Side"
     name: str
     topic: Topic[Any, Any]
-    made: Any
+    endpoint: Any
     settings: Mapping[str, Any]
 
     @property
@@ -111,9 +111,9 @@ class Connector:
         from streams.connect import SinkWorker, SourceWorker
 
         kind: Any = SinkWorker if self.side == "sink" else SourceWorker
-        made: SinkWorker[Any, Any] | SourceWorker[Any, Any]
-        made = kind(cluster, self.topic, self.made, name=self.name, **self.settings)
-        return made
+        worker: SinkWorker[Any, Any] | SourceWorker[Any, Any]
+        worker = kind(cluster, self.topic, self.endpoint, name=self.name, **self.settings)
+        return worker
 
 
 @frozen
@@ -156,10 +156,10 @@ def _read(path: str, secrets: Secrets) -> Connectors:
         raise ConfigError('give either bootstrap_servers = "HOST:PORT", or state_dir = "DIR"')
     connectors = []
     for table, side in _SIDES.items():
-        for name, given in _table(content.get(table, {}), table).items():
+        for name, entry in _table(content.get(table, {}), table).items():
             place = f"{table}.{name}"
             try:
-                connectors.append(_connector(side, name, _table(given, place), secrets))
+                connectors.append(_connector(side, name, _table(entry, place), secrets))
             except StreamsError as error:
                 text = str(error)
                 raise ConfigError(text if text.startswith(place) else f"{place}: {text}") from error
@@ -175,27 +175,27 @@ def _read(path: str, secrets: Secrets) -> Connectors:
     )
 
 
-def _connector(side: "Side", name: str, given: Mapping[str, Any], secrets: Secrets) -> Connector:
+def _connector(side: "Side", name: str, table: Mapping[str, Any], secrets: Secrets) -> Connector:
     from streams.connect import kind_named, make
 
     place = f"{side}s.{name}"
     for needed in ("kind", "topic"):
-        if needed not in given:
+        if needed not in table:
             raise ConfigError(f"needs the key {needed!r}")
-    if not isinstance(given["kind"], str):
+    if not isinstance(table["kind"], str):
         raise ConfigError("kind: expected text")
-    kind = kind_named(side, given["kind"])
-    topic = _topic(given["topic"])
-    worker = secrets.revealed(_table(given.get("worker", {}), f"{place}.worker"), f"{place}.worker")
-    own = {key: value for key, value in given.items() if key not in ("kind", "topic", "worker")}
-    made = make(kind, secrets.revealed(own, place), _function)
-    found = Connector(side, name, topic, made, worker)
+    kind = kind_named(side, table["kind"])
+    topic = _topic(table["topic"])
+    worker = secrets.revealed(_table(table.get("worker", {}), f"{place}.worker"), f"{place}.worker")
+    own = {key: value for key, value in table.items() if key not in ("kind", "topic", "worker")}
+    endpoint = make(kind, secrets.revealed(own, place), _function)
+    connector = Connector(side, name, topic, endpoint, worker)
     # The cluster is not used before the worker starts.
-    found.worker(None)
-    return found
+    connector.worker(None)
+    return connector
 
 
-def _topic(given: Any) -> Topic[Any, Any]:
+def _topic(declaration: Any) -> Topic[Any, Any]:
     """Return the topic that is given as ``SCRIPT.py:TOPIC``, or as a table of its name and types.
 
     Raises:
@@ -203,15 +203,15 @@ def _topic(given: Any) -> Topic[Any, Any]:
         ScriptError: the script cannot be loaded.
         UsageError: the script has no such topic.
     """
-    if isinstance(given, str):
-        script, colon, name = given.rpartition(":")
+    if isinstance(declaration, str):
+        script, colon, name = declaration.rpartition(":")
         if not colon:
             raise ConfigError(
-                f'topic {given!r} has no types: give "SCRIPT.py:{given}", or '
-                f'{{name = "{given}", key = "str", value = "int"}}'
+                f'topic {declaration!r} has no types: give "SCRIPT.py:{declaration}", or '
+                f'{{name = "{declaration}", key = "str", value = "int"}}'
             )
         return _topic_of_script(Script.parse(script), name)
-    table = _table(given, "topic")
+    table = _table(declaration, "topic")
     _check_names(table, _TOPIC, "topic: ")
     for needed in ("name", "value"):
         if needed not in table:
@@ -240,41 +240,41 @@ def _topic_of_script(script: Script, name: str) -> Topic[Any, Any]:
     if name in declared:
         return declared[name]
     if script.function != DEFAULT_FUNCTION or hasattr(module, DEFAULT_FUNCTION):
-        found = topic_in(load(script, StreamsConfig.of(application_id=script.application_id)), name)
-        if found is not None:
-            return found
-    known = ", ".join(sorted(declared)) or "none"
-    raise UsageError(f"{script.path}: declares no topic {name!r}; its topics are: {known}")
+        topic = topic_in(load(script, StreamsConfig.of(application_id=script.application_id)), name)
+        if topic is not None:
+            return topic
+    names = ", ".join(sorted(declared)) or "none"
+    raise UsageError(f"{script.path}: declares no topic {name!r}; its topics are: {names}")
 
 
 def _function(text: str) -> Any:
     path, _, name = text.rpartition(":")
-    found = getattr(module_of(Script(Path(path))), name, None)
-    if not callable(found):
+    function = getattr(module_of(Script(Path(path))), name, None)
+    if not callable(function):
         raise UsageError(f"{path}: has no function {name!r}")
-    return found
+    return function
 
 
-def _of_file(given: Any, where: str) -> str:
-    if not isinstance(given, str):
+def _of_file(path: Any, where: str) -> str:
+    if not isinstance(path, str):
         raise ConfigError(f"{where}.file: expected the path of a file")
     try:
-        return Path(given).read_text(encoding="utf-8").rstrip("\r\n")
+        return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
-        raise ConfigError(f"{where}: {given!r} cannot be read: {reason}") from None
+        raise ConfigError(f"{where}: {path!r} cannot be read: {reason}") from None
 
 
-def _of_command(given: Any, where: str) -> str:
-    if not isinstance(given, list) or not given or not all(isinstance(part, str) for part in given):
+def _of_command(command: Any, where: str) -> str:
+    if not isinstance(command, list) or not command or not all(isinstance(part, str) for part in command):
         raise ConfigError(f'{where}.command: expected a program and its arguments: ["pass", "show", "database"]')
     try:
-        done = subprocess.run(given, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, check=False)
+        done = subprocess.run(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, check=False)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "its output is not text in UTF-8"
-        raise ConfigError(f"{where}: command {given[0]!r}: {reason}") from None
+        raise ConfigError(f"{where}: command {command[0]!r}: {reason}") from None
     if done.returncode:
-        raise ConfigError(f"{where}: command {given[0]!r} ended with exit status {done.returncode}")
+        raise ConfigError(f"{where}: command {command[0]!r} ended with exit status {done.returncode}")
     return done.stdout.rstrip("\r\n")
 
 
@@ -284,7 +284,7 @@ def _table(value: Any, place: str) -> dict[str, Any]:
     return value
 
 
-def _check_names(table: Iterable[str], known: Iterable[str], place: str) -> None:
+def _check_names(table: Iterable[str], allowed: Iterable[str], place: str) -> None:
     for name in table:
-        if name not in known:
-            raise ConfigError(f"{place}there is no key {name!r}: {meant(name, known)}")
+        if name not in allowed:
+            raise ConfigError(f"{place}there is no key {name!r}: {meant(name, allowed)}")

@@ -140,9 +140,9 @@ def _side(side: Side | None, count: int) -> str:
     return f"record {side.partition}-{side.number} {time_text(side.timestamp_ms)}: {value_text(side.value)}"
 
 
-def _left_out(found: int, shown: int) -> Iterator[str]:
-    if found > shown:
-        yield f"    {'and ' if shown else ''}{found - shown:,} more; --limit shows more of them"
+def _left_out(count: int, shown: int) -> Iterator[str]:
+    if count > shown:
+        yield f"    {'and ' if shown else ''}{count - shown:,} more; --limit shows more of them"
 
 
 # --- stores -------------------------------------------------------------------------------

@@ -55,6 +55,6 @@ def say_drops(drops: "Iterable[Dropped]") -> None:
     """Print dropped records, except late records, which ``status_of`` prints with their share and cause."""
     from streams.core.metrics import LATE_REASONS
 
-    for found in drops:
-        if found.reason not in LATE_REASONS:
-            print(f"streams: {found}", file=sys.stderr)
+    for drop in drops:
+        if drop.reason not in LATE_REASONS:
+            print(f"streams: {drop}", file=sys.stderr)

@@ -81,10 +81,10 @@ def _details(error: ProcessingError, *, is_debug: bool) -> list[str]:
     """Return the lines to print after the message: record position and user error, if the message lacks them."""
     message = str(error)
     place = {"node": error.node, "topic": error.topic, "partition": error.partition, "offset": error.offset}
-    given = {name: str(value) for name, value in place.items() if value is not None}
+    position = {name: str(value) for name, value in place.items() if value is not None}
     lines = []
-    if any(value not in message for value in given.values()):
-        lines.append(f"  at {', '.join(f'{name} {value}' for name, value in given.items())}")
+    if any(value not in message for value in position.values()):
+        lines.append(f"  at {', '.join(f'{name} {value}' for name, value in position.items())}")
     cause = error.__cause__
     if cause is not None and not isinstance(cause, StreamsError):
         if str(cause) not in message:

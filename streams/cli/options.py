@@ -18,9 +18,9 @@ def add_debug(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--debug", action="store_true", help="show tracebacks and debug messages")
 
 
-def add_repeatable(parser: argparse.ArgumentParser, option: str, form: str, text: str, **given: Any) -> None:
+def add_repeatable(parser: argparse.ArgumentParser, option: str, form: str, text: str, **arguments: Any) -> None:
     """Add an option that may be repeated; its value is a list, empty by default."""
-    parser.add_argument(option, metavar=form, action="append", default=[], help=text, **given)
+    parser.add_argument(option, metavar=form, action="append", default=[], help=text, **arguments)
 
 
 def add_settings(parser: argparse.ArgumentParser, text: str) -> None:
@@ -156,15 +156,15 @@ def settings_of(options: argparse.Namespace) -> dict[str, Any]:
     from streams.core.settings.setting_sources import imported
 
     settings: dict[str, Any] = {}
-    for given, text in texts_of(options).items():
-        name = setting_name(given)
+    for spelling, text in texts_of(options).items():
+        name = setting_name(spelling)
         if name in settings:
-            raise UsageError(f"--set {given}={text}: {name!r} is given twice; give it once")
+            raise UsageError(f"--set {spelling}={text}: {name!r} is given twice; give it once")
         is_function = ":" in text and SETTINGS[name].takes_function
         if is_function:
             script = getattr(options, "script", None) or getattr(options, "old", None)
             load = imported if script is None else partial(function_named, Script.parse(script))
-            settings[name] = load(f"--set {given}", text)
+            settings[name] = load(f"--set {spelling}", text)
         else:
             settings[name] = text
     return settings
@@ -187,8 +187,8 @@ def all_settings_of(options: argparse.Namespace) -> dict[str, Any]:
         secret_names,
     )
 
-    given = settings_of(options)
-    for name in given.keys() & secret_names():
+    chosen = settings_of(options)
+    for name in chosen.keys() & secret_names():
         print(
             f"streams: --set {name}: others on this machine see it in the list of processes; set {name}_file or "
             f"{name}_command, or the variable STREAMS_{name.upper()}",
@@ -197,7 +197,7 @@ def all_settings_of(options: argparse.Namespace) -> dict[str, Any]:
     script = getattr(options, "script", None)
     load = imported if script is None else partial(function_named, Script.parse(script))
     file = {} if options.config_file is None else file_settings(options.config_file, load)
-    return merged(file, environment_settings(os.environ, load), given)
+    return merged(file, environment_settings(os.environ, load), chosen)
 
 
 def pairs(texts: Iterable[str], option: str, form: str) -> list[tuple[str, str]]:
@@ -206,15 +206,15 @@ def pairs(texts: Iterable[str], option: str, form: str) -> list[tuple[str, str]]
     Raises:
         UsageError: an argument has no ``=``, an empty name or an empty value, or a name is given twice.
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip() or not value:
             raise UsageError(f"{option} {text}: expected {option} {form}")
-        if name.strip() in found:
+        if name.strip() in values:
             raise UsageError(f"{option} {text}: {name.strip()!r} is given twice; give it once")
-        found[name.strip()] = value
-    return list(found.items())
+        values[name.strip()] = value
+    return list(values.items())
 
 
 def address(text: str) -> str:

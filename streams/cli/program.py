@@ -87,9 +87,9 @@ class Parser(argparse.ArgumentParser):
     empty, as that of a shell variable that is not set: the option would have no effect, or its default.
     """
 
-    def __init__(self, **given: Any) -> None:
-        formatter = argparse.RawDescriptionHelpFormatter if given.get("epilog") else argparse.HelpFormatter
-        super().__init__(**{"allow_abbrev": False, "formatter_class": formatter, **given})
+    def __init__(self, **arguments: Any) -> None:
+        formatter = argparse.RawDescriptionHelpFormatter if arguments.get("epilog") else argparse.HelpFormatter
+        super().__init__(**{"allow_abbrev": False, "formatter_class": formatter, **arguments})
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         if action.option_strings and not arg_string:

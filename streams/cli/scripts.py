@@ -48,9 +48,9 @@ class Script:
         name = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in self.path.stem)
         return name.strip(".-") or "streams"
 
-    def settings(self, given: Mapping[str, Any], application_id: str | None) -> dict[str, Any]:
+    def settings(self, settings: Mapping[str, Any], application_id: str | None) -> dict[str, Any]:
         """Return settings with the application id: the one that is asked for, theirs, or the name of the script."""
-        return {**given, "application_id": application_id or given.get("application_id") or self.application_id}
+        return {**settings, "application_id": application_id or settings.get("application_id") or self.application_id}
 
 
 def load(script: Script, config: StreamsConfig) -> Topology:
@@ -69,15 +69,15 @@ def source(script: Script) -> TopologySource:
         ScriptError: the script cannot be loaded, or has no such function.
     """
     module = _preloaded(script.path.resolve()) or _run(script.path)
-    made: TopologySource | None = getattr(module, script.function, None)
-    if made is None:
+    definition: TopologySource | None = getattr(module, script.function, None)
+    if definition is None:
         raise ScriptError(_no_function(module, script))
-    if not isinstance(made, Topology) and not callable(made):
+    if not isinstance(definition, Topology) and not callable(definition):
         raise ScriptError(
-            f"{script.path}: {script.function!r} is of type {type(made).__name__}; "
+            f"{script.path}: {script.function!r} is of type {type(definition).__name__}; "
             "a topology is a function of the builder, or a built Topology"
         )
-    return made
+    return definition
 
 
 def function_named(script: Script, option: str, text: str) -> Any:
@@ -96,10 +96,10 @@ def function_named(script: Script, option: str, text: str) -> Any:
             module = importlib.import_module(module_name)
         except (Exception, SystemExit) as error:
             raise ScriptError(f"{option}={text}: module {module_name!r} cannot be loaded: {_named(error)}") from error
-    found = getattr(module, name, None)
-    if not callable(found):
+    function = getattr(module, name, None)
+    if not callable(function):
         raise ScriptError(f"{option}={text}: {module.__name__!r} has no function {name!r}")
-    return found
+    return function
 
 
 def module_of(script: Script) -> ModuleType:
@@ -114,14 +114,14 @@ def module_of(script: Script) -> ModuleType:
     return module
 
 
-def built(script: Script, made: TopologySource, config: StreamsConfig) -> Topology:
+def built(script: Script, definition: TopologySource, config: StreamsConfig) -> Topology:
     """Build the topology of a script.
 
     Raises:
         ScriptError: the topology cannot be built; the message includes the line of the script.
     """
     try:
-        return build_topology(made, config)
+        return build_topology(definition, config)
     except StreamsError as error:
         raise ScriptError(f"{_place(error, script.path)}: the topology cannot be built: {error}") from error
     except (Exception, SystemExit) as error:

@@ -123,9 +123,9 @@ def _commands(servers: str, config: "StreamsConfig", options: argparse.Namespace
     from streams.core.settings.config import setting_name
     from streams.core.settings.setting_sources import secret_names
 
-    given = {setting_name(name): value for name, value in texts_of(options).items()}
+    settings = {setting_name(name): value for name, value in texts_of(options).items()}
     for name in ("state_dir", "bootstrap_servers", "application_id", "group_instance_id", *secret_names()):
-        given.pop(name, None)
+        settings.pop(name, None)
     commands = []
     for number in range(1, options.workers + 1):
         command = [sys.executable, "-m", "streams", "run", options.script, "--bootstrap-servers", servers]
@@ -134,7 +134,7 @@ def _commands(servers: str, config: "StreamsConfig", options: argparse.Namespace
             command += ["--state-dir", str(Path(config.state_dir) / f"worker-{number}")]
         if config.consumer.group_instance_id:
             command += ["--set", f"group_instance_id={config.consumer.group_instance_id}-worker-{number}"]
-        for name, value in given.items():
+        for name, value in settings.items():
             command += ["--set", f"{name}={value}"]
         if options.config_file is not None:
             command += ["--config", options.config_file]
@@ -150,8 +150,8 @@ def _secrets(options: argparse.Namespace) -> dict[str, str]:
     from streams.core.settings.config import setting_name
     from streams.core.settings.setting_sources import secret_names, variable
 
-    given = {setting_name(name): value for name, value in texts_of(options).items()}
-    return {variable(name): given[name] for name in secret_names() & given.keys()}
+    settings = {setting_name(name): value for name, value in texts_of(options).items()}
+    return {variable(name): settings[name] for name in secret_names() & settings.keys()}
 
 
 def announcing(config: "StreamsConfig", how: str) -> "StateListener":

@@ -32,9 +32,9 @@ def declared_source(topology: Topology, name: str) -> Topic[Any, Any]:
     Raises:
         UsageError: the topology does not read the topic.
     """
-    found = _source_in(topology, name)
-    if found is not None:
-        return found
+    declared = _source_in(topology, name)
+    if declared is not None:
+        return declared
     sources = source_topics(topology)
     if name in sink_topics(topology):
         raise UsageError(f"--input {name}: the topology writes this topic and does not read it; did you mean --output?")
@@ -70,9 +70,9 @@ def topic_in(topology: Topology, name: str) -> Topic[Any, Any] | None:
     """Return an external topic that the topology reads or writes, with its types; None if it does neither."""
     if name in topology.internal_topics:
         return None
-    found = _source_in(topology, name)
-    if found is not None:
-        return found
+    source = _source_in(topology, name)
+    if source is not None:
+        return source
     sink = next((sink for sink in topology.sinks() if sink.topic == name), None)
     return topology.topics.get(name) or (None if sink is None else _topic_of(name, sink))
 

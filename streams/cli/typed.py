@@ -31,8 +31,8 @@ class NamedTopic:
             return cls(text)
         parsed = Script.parse(script)
         topology = load(parsed, StreamsConfig.of(application_id=parsed.application_id))
-        found = topic_in(topology, name)
-        if found is None:
-            known = ", ".join(sorted(source_topics(topology) | sink_topics(topology)))
-            raise UsageError(f"{text}: the topology neither reads nor writes {name!r}; its topics are {known}")
-        return cls(name, found)
+        topic = topic_in(topology, name)
+        if topic is None:
+            names = ", ".join(sorted(source_topics(topology) | sink_topics(topology)))
+            raise UsageError(f"{text}: the topology neither reads nor writes {name!r}; its topics are {names}")
+        return cls(name, topic)

@@ -46,10 +46,10 @@ class WorkerNotices:
             if manager.address:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streams-workers-")))
                 for number in range(count):
-                    made = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
-                    made.bind(str(folder / str(number)))
-                    made.setblocking(False)
-                    sockets.append(made)
+                    receiver = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+                    receiver.bind(str(folder / str(number)))
+                    receiver.setblocking(False)
+                    sockets.append(receiver)
             yield cls(manager, clock, sockets)
 
     def environment(self, number: int) -> dict[str, str]:

@@ -52,9 +52,9 @@ class Workers:
                 self._processes = [self._started(number) for number in range(len(self.commands))]
                 status = 0
                 while not self._is_stopping:
-                    found = self._check_workers()
-                    if found is not None:
-                        status = found
+                    exit_status = self._check_workers()
+                    if exit_status is not None:
+                        status = exit_status
                         break
             finally:
                 ended = self._stop()

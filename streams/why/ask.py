@@ -46,12 +46,12 @@ def part_of(
         UnknownTopicError: the topology has no such node, or writes no such topic.
     """
     paths = Paths(trace, topology, tasks)
-    story, found = _story_of(question, paths, notes)
+    story, count = _story_of(question, paths, notes)
     reasons = Reasons(paths, Lineage(paths, question.limit))
     places = places_of_key(_source_steps(question, paths), reasons)
     written, read = marks_of(paths, reasons)
     sightings = sightings_of(paths, reasons)
-    return StoryPart(story, found, written=written, read=read, sightings=sightings, places=places)
+    return StoryPart(story, count, written=written, read=read, sightings=sightings, places=places)
 
 
 def one_story(question: Question, topology: Topology, parts: Sequence[StoryPart]) -> Story:
@@ -93,7 +93,7 @@ def _story_of(question: Question, paths: Paths, notes: Iterable[End] | None) -> 
 
 def _source_steps(question: Question, paths: Paths) -> Iterator[Step]:
     """Yield the first step of each source record of the key."""
-    for episode in paths.trace.kept:
+    for episode in paths.trace.traced:
         if episode.place is not None and episode.steps and question.follows(_bare(episode.steps[0].key)):
             yield episode.steps[0]
 
@@ -112,13 +112,13 @@ def targets_of(question: Question, topology: Topology) -> list[str]:
         return [question.node]
     sinks = [node for node in topology.nodes.values() if isinstance(node, SinkNode)]
     if question.topic is not None:
-        found = [node.name for node in sinks if node.topic == question.topic]
+        names = [node.name for node in sinks if node.topic == question.topic]
         # A sink that chooses a topic for each record may have written it.
-        found = found or [node.name for node in sinks if node.topic_for is not None]
-        if not found:
-            known = [node.topic for node in sinks if node.topic]
-            raise UnknownTopicError(f"the topology writes no topic {question.topic!r}; {meant(question.topic, known)}")
-        return found
+        names = names or [node.name for node in sinks if node.topic_for is not None]
+        if not names:
+            topics = [node.topic for node in sinks if node.topic]
+            raise UnknownTopicError(f"the topology writes no topic {question.topic!r}; {meant(question.topic, topics)}")
+        return names
     return [node.name for node in sinks if node.topic not in topology.internal_topics]
 
 
@@ -180,16 +180,16 @@ def _ends(question: Question, paths: Paths, targets: Collection[str]) -> list[St
     the key in their value are included if no record of the key results from them.
     """
     upstream = paths.upstream(targets)
-    found: list[Step] = []
-    for episode in paths.trace.kept:
+    ends: list[Step] = []
+    for episode in paths.trace.traced:
         of_key: dict[int, bool] = {}
         for step in episode.steps:
             came_of = (step.parent is not None and of_key.get(step.parent.step.number, False)) or any(
-                question.follows(_bare(made.key)) for made in step.made_of
+                question.follows(_bare(cause.key)) for cause in step.made_of
             )
             of_key[step.number] = came_of or question.follows(_bare(step.key))
         is_mentioned = not any(of_key.values())
-        found += (
+        ends += (
             step
             for step in episode.steps
             if (is_mentioned or of_key[step.number])
@@ -198,7 +198,7 @@ def _ends(question: Question, paths: Paths, targets: Collection[str]) -> list[St
             and _has_ended(step, paths, upstream)
             and (step.node not in targets or step.drops or step.error is not None)
         )
-    return sorted(found, key=lambda step: step.number)
+    return sorted(ends, key=lambda step: step.number)
 
 
 def _has_ended(step: Step, paths: Paths, upstream: Collection[str]) -> bool:
@@ -214,13 +214,13 @@ def _distinct(ends: Iterable[End]) -> tuple[End, ...]:
 
     Rows that were deleted while they were buffered, such as merged sessions, are left out if others remain.
     """
-    found: dict[Any, End] = {}
+    by_row: dict[Any, End] = {}
     for number, end in enumerate(ends):
         key = (end.node, repr(end.record.key)) if end.is_row and end.record is not None else number
-        found.pop(key, None)
-        found[key] = end
-    live = [end for end in found.values() if not (end.is_row and end.reason == "tombstone")]
-    return tuple(live or found.values())
+        by_row.pop(key, None)
+        by_row[key] = end
+    live = [end for end in by_row.values() if not (end.is_row and end.reason == "tombstone")]
+    return tuple(live or by_row.values())
 
 
 def _is_near(question: Question, step: Step) -> bool:
@@ -321,7 +321,7 @@ def _nothing(question: Question, trace: Trace, paths: Paths, targets: Collection
     """Return the note for a key without records: the nearest time, the new key of its records, or similar keys."""
     read = ", ".join(f"{topic}-{number} ({count:,})" for (topic, number), count in sorted(trace.read.items()))
     when = "" if question.at is None else f" at {question.at.text}"
-    seen = [step for episode in trace.kept for step in episode.steps if step.cause == "record"]
+    seen = [step for episode in trace.traced for step in episode.steps if step.cause == "record"]
     if seen and question.at is not None:
         at = question.at
         near = min(seen, key=lambda step: abs(step.timestamp_ms - at.from_ms))

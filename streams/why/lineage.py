@@ -42,7 +42,7 @@ _MAX_DEPTH = 24
 
 
 @frozen
-class Made:
+class Origin:
     """The origin of an output: a description ("" if the node forwarded one record), and the contributing steps."""
 
     text: str
@@ -70,12 +70,12 @@ class Lineage:
                 via.append(f"topic {place.topic}")
                 here = producer
                 continue
-            made = self._origin(parent)
-            if not made.text and len(made.steps) == 1:
+            origin = self._origin(parent)
+            if not origin.text and len(origin.steps) == 1:
                 via.append(parent.step.node)
-                here = made.steps[0]
+                here = origin.steps[0]
                 continue
-            return self._node(parent, made, via, depth)
+            return self._node(parent, origin, via, depth)
         return Fact("... and so on, round a cycle", via=tuple(via[:3]))
 
     def _source(self, step: Step, via: Sequence[str]) -> Fact:
@@ -88,13 +88,13 @@ class Lineage:
             text, None, place.topic, place.partition, place.offset, step.key, step.value, step.timestamp_ms, tuple(via)
         )
 
-    def _node(self, output: Output, made: Made, via: Sequence[str], depth: int) -> Fact:
+    def _node(self, output: Output, origin: Origin, via: Sequence[str], depth: int) -> Fact:
         step = output.step
-        listed = made.steps[-self.limit :] if depth < _MAX_DEPTH else ()
+        listed = origin.steps[-self.limit :] if depth < _MAX_DEPTH else ()
         causes = tuple(self.of(cause, depth + 1) for cause in listed)
-        if not made.steps and not made.facts:
+        if not origin.steps and not origin.facts:
             causes = (Fact("nothing that the trace has seen: it was there before"),)
-        text = f"{step.node}: {made.text or 'forwarded'}"
+        text = f"{step.node}: {origin.text or 'forwarded'}"
         value = change_value(output.value)
         return Fact(
             text,
@@ -103,11 +103,11 @@ class Lineage:
             value=value,
             timestamp_ms=output.timestamp_ms,
             via=tuple(via),
-            causes=(*causes, *made.facts),
-            more=len(made.steps) - len(listed),
+            causes=(*causes, *origin.facts),
+            more=len(origin.steps) - len(listed),
         )
 
-    def _origin(self, output: Output) -> Made:
+    def _origin(self, output: Output) -> Origin:
         """Return the origin of an output: a description, and the steps that contributed to it."""
         step = output.step
         operator = self.paths.operator(step.node)
@@ -122,12 +122,12 @@ class Lineage:
         if isinstance(operator, ProcessorOperator):
             return self._processed(output)
         if isinstance(operator, HOLDERS) and (step.ended is not None or isinstance(operator, LookUp)):
-            return Made(made_text(operator, step), step.made_of if step.cause == "flush" else [step])
+            return Origin(made_text(operator, step), step.made_of if step.cause == "flush" else [step])
         if step.cause == "flush" or (not is_of(output.key, step) and not _rekeys(operator)):
-            held = self.paths.at([step.node], lambda found: found.number < step.number and is_of(output.key, found))
+            held = self.paths.at([step.node], lambda other: other.number < step.number and is_of(output.key, other))
             is_closed = isinstance(operator, Suppress) and operator.until_window_closes
             what = "suppressed until its window had closed" if is_closed else "buffered until then"
-            return Made(what, held[-1:])
+            return Origin(what, held[-1:])
         if isinstance(operator, StreamTableJoin | StreamGlobalTableJoin | TableTableJoin | ResponseJoin):
             table = operator.other if isinstance(operator, TableTableJoin) else operator.table
             return self._looked_up(step, table.stores, step.key)
@@ -137,15 +137,17 @@ class Lineage:
             receivers = [
                 name
                 for name in self.paths.topology.nodes
-                if isinstance(found := self.paths.operator(name), SubscriptionReceive) and found.store == operator.store
+                if isinstance(own := self.paths.operator(name), SubscriptionReceive) and own.store == operator.store
             ]
             subscribed = self.paths.at(
-                receivers, lambda found: found.number < step.number and found.value.key == output.key
+                receivers, lambda other: other.number < step.number and other.value.key == output.key
             )
-            return Made(f"the row {shown(step.key)}, for its subscriber {shown(output.key)}", [*subscribed[-1:], step])
-        return Made("", [step])
+            return Origin(
+                f"the row {shown(step.key)}, for its subscriber {shown(output.key)}", [*subscribed[-1:], step]
+            )
+        return Origin("", [step])
 
-    def _aggregated(self, output: Output, operator: Any) -> Made:
+    def _aggregated(self, output: Output, operator: Any) -> Origin:
         step, key = output.step, output.key
         is_merged = isinstance(operator, SessionAggregate) or (
             isinstance(operator, WindowerAggregate) and not operator.emit_on_close
@@ -155,14 +157,14 @@ class Lineage:
         window = key.window if type(key) is Windowed else None
         inner = key.key if window is not None else key
 
-        def is_folded(found: Step) -> bool:
+        def is_folded(other: Step) -> bool:
             return (
-                found.number <= step.number
-                and found.task_id == step.task_id
-                and found.error is None
-                and bool(found.key == inner)
-                and (not found.drops or bool(found.outputs))
-                and (window is None or in_window(operator, window, found.timestamp_ms))
+                other.number <= step.number
+                and other.task_id == step.task_id
+                and other.error is None
+                and bool(other.key == inner)
+                and (not other.drops or bool(other.outputs))
+                and (window is None or in_window(operator, window, other.timestamp_ms))
             )
 
         folded = self.paths.at(self.paths.sharing(step.node), is_folded)
@@ -172,55 +174,55 @@ class Lineage:
         is_expired = ttl_ms >= 0 and change_value(output.value) is None
         if ttl_ms >= 0:
             last_ms = output.timestamp_ms - ttl_ms if is_expired else output.timestamp_ms
-            folded = _living([found for found in folded if found.timestamp_ms <= last_ms], ttl_ms)
+            folded = _living([other for other in folded if other.timestamp_ms <= last_ms], ttl_ms)
         records = "1 record" if len(folded) == 1 else f"{len(folded):,} records"
         where = "" if window is None else f" in window {moment(window.start_ms)} to {moment(window.end_ms)}"
         how = " by a commit" if step.cause == "flush" else ""
         if is_expired:
             how = f", which expired {ttl_ms:,} ms after its last update"
-        return Made(f"{records} of key {shown(inner)}{where}, store {operator.store}{how}", folded)
+        return Origin(f"{records} of key {shown(inner)}{where}, store {operator.store}{how}", folded)
 
-    def _counted(self, output: Output, folded: list[Step], operator: CountWindowAggregate) -> Made:
+    def _counted(self, output: Output, folded: list[Step], operator: CountWindowAggregate) -> Origin:
         """Return the origin of a result of a count window, given all records of its key up to the result."""
         first, last = output.key.window
         # An update names the windows of its record; otherwise the window has closed with the last record.
         is_named = not operator.emit_on_close
-        steps = [found for found in folded[first - last :] if not (is_named and found.outputs) or _has(found, output)]
+        steps = [other for other in folded[first - last :] if not (is_named and other.outputs) or _has(other, output)]
         records = "1 record" if len(steps) == 1 else f"{len(steps):,} records"
         text = f"{records} of key {shown(output.key.key)} in the window from its record {first:,} up to {last:,}"
-        return Made(f"{text}, store {operator.store}", steps)
+        return Origin(f"{text}, store {operator.store}", steps)
 
-    def _early(self, output: Output) -> Made:
+    def _early(self, output: Output) -> Origin:
         """Return the origin of an early or final result: the last update of its window before the result."""
         step = output.step
         value = change_value(output.value)
         if value is None:
-            return Made("its window was merged into another one", [step])
+            return Origin("its window was merged into another one", [step])
         updates = self.paths.at(
             [step.node],
-            lambda found: (
-                found.number <= step.number
-                and bool(found.key == output.key)
-                and found.timestamp_ms == output.timestamp_ms
-                and bool(change_value(found.value) == value)
+            lambda other: (
+                other.number <= step.number
+                and bool(other.key == output.key)
+                and other.timestamp_ms == output.timestamp_ms
+                and bool(change_value(other.value) == value)
             ),
         )
-        return Made("the result of its window at that time", updates[-1:])
+        return Origin("the result of its window at that time", updates[-1:])
 
-    def _session(self, output: Output, operator: SessionAggregate | WindowerAggregate) -> Made:
+    def _session(self, output: Output, operator: SessionAggregate | WindowerAggregate) -> Origin:
         """Return the origin of a session: its last record, and the records of the earlier sessions that it replaced."""
         outputs = self.paths.outputs(self.paths.sharing(output.step.node), output.step)
         todo = [output]
         steps = []
         while todo:
-            made = todo.pop()
-            steps.append(made.step)
-            gone = [other.key for other in made.step.outputs if other is not made and change_value(other.value) is None]
-            for key in gone or [made.key]:
+            row = todo.pop()
+            steps.append(row.step)
+            gone = [other.key for other in row.step.outputs if other is not row and change_value(other.value) is None]
+            for key in gone or [row.key]:
                 todo += [
                     before
                     for before in outputs
-                    if before.step.number < made.step.number
+                    if before.step.number < row.step.number
                     and before.key == key
                     and change_value(before.value) is not None
                 ][-1:]
@@ -228,20 +230,20 @@ class Lineage:
         records = "1 record" if len(steps) == 1 else f"{len(steps):,} records"
         window = output.key.window
         where = f"{moment(window.start_ms)} to {moment(window.end_ms)}"
-        return Made(f"{records} of key {shown(output.key.key)} in session {where}, store {operator.store}", steps)
+        return Origin(f"{records} of key {shown(output.key.key)} in session {where}, store {operator.store}", steps)
 
-    def _paired(self, output: Output, operator: Any) -> Made:
+    def _paired(self, output: Output, operator: Any) -> Origin:
         step = output.step
         if not is_of(output.key, step) or step.cause == "flush":
             waited = self.paths.at(
                 self.paths.sides(operator),
-                lambda found: (
-                    found.number <= step.number
-                    and found.key == output.key
-                    and found.timestamp_ms == output.timestamp_ms
+                lambda other: (
+                    other.number <= step.number
+                    and other.key == output.key
+                    and other.timestamp_ms == output.timestamp_ms
                 ),
             )
-            return Made("no partner came until its window had closed", waited[-1:])
+            return Origin("no partner came until its window had closed", waited[-1:])
         if isinstance(operator, StreamSelfJoin):
             before_ms = after_ms = max(operator.windows.before_ms, operator.windows.after_ms)
         else:
@@ -249,28 +251,28 @@ class Lineage:
         others = self.paths.sides(operator, other_than=step.node)
         partners = self.paths.at(
             others,
-            lambda found: (
-                found.number < step.number
-                and found.task_id == step.task_id
-                and found.value is not None
-                and found.key == step.key
-                and step.timestamp_ms - before_ms <= found.timestamp_ms <= step.timestamp_ms + after_ms
+            lambda other: (
+                other.number < step.number
+                and other.task_id == step.task_id
+                and other.value is not None
+                and other.key == step.key
+                and step.timestamp_ms - before_ms <= other.timestamp_ms <= step.timestamp_ms + after_ms
             ),
         )
-        partners.sort(key=lambda found: (found.timestamp_ms, found.number))
+        partners.sort(key=lambda other: (other.timestamp_ms, other.number))
         if len(partners) == len(step.outputs):
             partners = [partners[step.outputs.index(output)]]
         else:
             partners = [
-                found for found in partners if max(found.timestamp_ms, step.timestamp_ms) == output.timestamp_ms
+                other for other in partners if max(other.timestamp_ms, step.timestamp_ms) == output.timestamp_ms
             ][:1]
         if not partners:
-            return Made("no partner came until its window had closed", [step])
+            return Origin("no partner came until its window had closed", [step])
         apart = partners[0].timestamp_ms - step.timestamp_ms
         when = f"{duration(abs(apart))} {'later' if apart > 0 else 'earlier'}" if apart else "at the same time"
-        return Made(f"a record and its partner, which is {when}", [step, *partners])
+        return Origin(f"a record and its partner, which is {when}", [step, *partners])
 
-    def _as_of(self, output: Output, join: AsOf) -> Made:
+    def _as_of(self, output: Output, join: AsOf) -> Origin:
         """Return the origin of an as-of join's output: a left record, and its matching right record if there is one."""
         step = output.step
         time_ms = output.timestamp_ms
@@ -279,49 +281,49 @@ class Lineage:
             nodes = [name for name in self.paths.topology.nodes if self._is_side(name, kind, join)]
             return self.paths.at(
                 nodes,
-                lambda found: found.number <= step.number and found.key == output.key and found.value is not None,
+                lambda other: other.number <= step.number and other.key == output.key and other.value is not None,
             )
 
-        lefts = [found for found in side(AsOfLeft) if found.timestamp_ms <= time_ms]
-        at_time = [found for found in lefts if found.timestamp_ms == time_ms]
+        lefts = [other for other in side(AsOfLeft) if other.timestamp_ms <= time_ms]
+        at_time = [other for other in lefts if other.timestamp_ms == time_ms]
         left = (at_time or lefts or [step])[-1]
-        rights = [found for found in side(AsOfRight) if found is not left]
+        rights = [other for other in side(AsOfRight) if other is not left]
         if join.is_forward:
-            rights = [found for found in rights if left.timestamp_ms <= found.timestamp_ms == time_ms][:1]
+            rights = [other for other in rights if left.timestamp_ms <= other.timestamp_ms == time_ms][:1]
         else:
             first_ms = left.timestamp_ms - join.tolerance_ms
-            rights = [found for found in rights if first_ms <= found.timestamp_ms <= left.timestamp_ms]
-            rights.sort(key=lambda found: (found.timestamp_ms, found.number))
+            rights = [other for other in rights if first_ms <= other.timestamp_ms <= left.timestamp_ms]
+            rights.sort(key=lambda other: (other.timestamp_ms, other.number))
         if not rights:
-            return Made(f"no record within {join.tolerance_ms:,} ms", [left])
+            return Origin(f"no record within {join.tolerance_ms:,} ms", [left])
         apart_ms = abs(rights[-1].timestamp_ms - left.timestamp_ms)
         when = f"{apart_ms:,} ms {'later' if join.is_forward else 'earlier'}"
-        return Made(f"a record and its {'next' if join.is_forward else 'latest'} match, {when}", [left, rights[-1]])
+        return Origin(f"a record and its {'next' if join.is_forward else 'latest'} match, {when}", [left, rights[-1]])
 
     def _is_side(self, node: str, kind: type[AsOfLeft | AsOfRight], join: AsOf) -> bool:
         operator: Any = self.paths.operator(node)
         return isinstance(operator, kind) and operator.join.name == join.name
 
-    def _looked_up(self, step: Step, stores: Sequence[str], key: Any) -> Made:
+    def _looked_up(self, step: Step, stores: Sequence[str], key: Any) -> Origin:
         """Return the origin of a table join's output: a record, and the last traced write of the joined row."""
         writers = self.paths.writers(stores)
-        rows = self.paths.at(writers, lambda found: found.number < step.number and found.key == key)
+        rows = self.paths.at(writers, lambda other: other.number < step.number and other.key == key)
         read = "".join(
             f", which held {shown(row[0])} of {moment(row[1])}" if row is not None else ", which had no row"
             for _, row in step.rows
         )
         named = ", ".join(stores)
-        return Made(f"a record, and the row {shown(key)} of store {named}{read}", [*rows[-1:], step])
+        return Origin(f"a record, and the row {shown(key)} of store {named}{read}", [*rows[-1:], step])
 
-    def _processed(self, output: Output) -> Made:
+    def _processed(self, output: Output) -> Origin:
         step = output.step
         keys = {(call.store, repr(call.key)) for call in step.calls if not call.is_write}
         wrote = self.paths.at(
             self.paths.steps,
-            lambda found: (
-                found.number < step.number
-                and found.task_id == step.task_id
-                and any(call.is_write and (call.store, repr(call.key)) in keys for call in found.calls)
+            lambda other: (
+                other.number < step.number
+                and other.task_id == step.task_id
+                and any(call.is_write and (call.store, repr(call.key)) in keys for call in other.calls)
             ),
         )
         reads = tuple(Fact(f"store {call}", step.node) for call in step.calls[-self.limit :])
@@ -329,16 +331,16 @@ class Lineage:
             if not wrote:
                 wrote = self.paths.at(
                     self.paths.steps,
-                    lambda found: (
-                        found.number < step.number
-                        and found.task_id == step.task_id
-                        and any(call.is_write and call.key == output.key for call in found.calls)
+                    lambda other: (
+                        other.number < step.number
+                        and other.task_id == step.task_id
+                        and any(call.is_write and call.key == output.key for call in other.calls)
                     ),
                 )
-            return Made(f"a timer, at {moment(output.timestamp_ms)}", wrote, reads)
+            return Origin(f"a timer, at {moment(output.timestamp_ms)}", wrote, reads)
         if not step.calls and is_of(output.key, step):
-            return Made("", [step])
-        return Made(
+            return Origin("", [step])
+        return Origin(
             f"the processor forwarded it for {record_text(step.key, step.value, step.timestamp_ms)}",
             [*wrote, step],
             reads,

@@ -109,7 +109,7 @@ def _followed(
     try:
         deadline_ms = clock.monotonic_ms() + int(limits.seconds * 1000)
         first = _joined(instance.ask(begin))
-        while len(trace.kept) < limits.records:
+        while len(trace.traced) < limits.records:
             if is_over() or clock.monotonic_ms() >= deadline_ms or instance.supervisor.ended.wait(_LOOK_MS):
                 break
             # Meanwhile, tasks may be assigned to this instance.
@@ -121,13 +121,13 @@ def _followed(
             ended = instance.ask(end)
             notes += _moves(first, _joined(tasks for tasks, _ in ended), recorder.open_tasks.keys())
             # Each thread adds the notes that concern the whole instance, so duplicates are removed.
-            for found in (found for _, found in ended):
-                notes += [note for note in found if note not in notes]
+            for _, thread_notes in ended:
+                notes += [note for note in thread_notes if note not in notes]
     return part_of(question, trace, topology, recorder.open_tasks, notes)
 
 
 def _joined(tasks: Iterable[Set[TaskId]]) -> set[TaskId]:
-    return {task_id for found in tasks for task_id in found}
+    return {task_id for ids in tasks for task_id in ids}
 
 
 def _moves(first: Set[TaskId], last: Set[TaskId], traced: Set[TaskId]) -> list[End]:

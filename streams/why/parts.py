@@ -64,11 +64,11 @@ class KeyPlace(NamedTuple):
 class StoryPart:
     """The explanation from one instance, with the data to merge it with the explanations of other instances.
 
-    ``found`` is the number of outputs in this explanation.
+    ``output_count`` is the number of outputs in this explanation.
     """
 
     story: Story
-    found: int = 0
+    output_count: int = 0
     #: Whether the instance has traced the key; otherwise a note of the story has the reason.
     is_asked: bool = True
     written: tuple[Handoff, ...] = ()
@@ -102,7 +102,7 @@ def marks_of(paths: Paths, reasons: Reasons) -> tuple[tuple[Handoff, ...], tuple
     nodes = paths.topology.nodes
     unread = [
         step
-        for episode in paths.trace.kept
+        for episode in paths.trace.traced
         for step in episode.steps
         if paths.is_waiting(step) and not step.drops and step.error is None
     ]
@@ -118,7 +118,7 @@ def marks_of(paths: Paths, reasons: Reasons) -> tuple[tuple[Handoff, ...], tuple
 
 def sightings_of(paths: Paths, reasons: Reasons) -> tuple[Sighting, ...]:
     """Return the records related to the traced key at all nodes whose records may be join partners."""
-    nodes = {name for found in map(paths.partners, paths.topology.nodes) for name in found}
+    nodes = {name for partners in map(paths.partners, paths.topology.nodes) for name in partners}
     steps = paths.at(nodes, lambda step: step.episode.is_kept and step.value is not None)
     return tuple(
         Sighting(step.node, repr(step.key), reasons.where(step), step.task_id, reasons.partitioner_of(step))
@@ -128,14 +128,14 @@ def sightings_of(paths: Paths, reasons: Reasons) -> tuple[Sighting, ...]:
 
 def places_of_key(firsts: Iterable[Step], reasons: Reasons) -> tuple[KeyPlace, ...]:
     """Return the partitions that contain source records of the key; ``firsts`` has the first step of each record."""
-    found: dict[tuple[str, int], KeyPlace] = {}
+    places: dict[tuple[str, int], KeyPlace] = {}
     for step in firsts:
         place = step.episode.place
-        if place is not None and (place.topic, place.partition) not in found:
+        if place is not None and (place.topic, place.partition) not in places:
             text = reasons.partitioner_of(step)
             odd = text if "another partitioner" in text else ""
-            found[place.topic, place.partition] = KeyPlace(place.topic, place.partition, step.node, odd)
-    return tuple(found.values())
+            places[place.topic, place.partition] = KeyPlace(place.topic, place.partition, step.node, odd)
+    return tuple(places.values())
 
 
 # --- one story --------------------------------------------------------------------------------
@@ -147,12 +147,12 @@ def split_places(places: Iterable[KeyPlace], key: str) -> list[End]:
     for place in places:
         by_topic.setdefault(place.topic, {})[place.partition] = place
     notes = []
-    for topic, found in by_topic.items():
-        if len(found) > 1:
-            numbers = ", ".join(map(str, sorted(found)))
-            odd = next((place.partitioner for place in found.values() if place.partitioner), "")
+    for topic, by_number in by_topic.items():
+        if len(by_number) > 1:
+            numbers = ", ".join(map(str, sorted(by_number)))
+            odd = next((place.partitioner for place in by_number.values() if place.partitioner), "")
             text = f"records of key {key} are in partitions {numbers} of {topic}{odd}"
-            notes.append(End("another partition", found[min(found)].node, text))
+            notes.append(End("another partition", by_number[min(by_number)].node, text))
     return notes
 
 
@@ -174,15 +174,15 @@ def merged(parts: Sequence[StoryPart], key: str, titled: Callable[[int], str]) -
 
     told = [part.story.mapped(continued) for part in parts]
     read = {mark for part in parts for mark in part.read}
-    found = sum(part.found for part in parts)
+    count = sum(part.output_count for part in parts)
     notes = _notes(told, is_found=any(story.outputs or story.ends for story in told))
     notes += [
         note for note in split_places((place for part in parts for place in part.places), key) if note not in notes
     ]
     first = told[0]
-    if found:
+    if count:
         last = max((story for story in told if story.outputs), key=lambda story: story.outputs[-1].timestamp_ms or 0)
-        return Story(titled(found), last.outputs, last.ends, tuple(notes), first.limit)
+        return Story(titled(count), last.outputs, last.ends, tuple(notes), first.limit)
     told_ends = [end for story in told for end in story.ends]
     ends = [_elsewhere(end, parts) for end in told_ends if end.mark is None or end.mark not in read]
     if not ends and not notes:

@@ -88,26 +88,26 @@ class Paths:
 
     def upstream(self, targets: Collection[str]) -> set[str]:
         """Return the nodes whose records may reach ``targets``, including ``targets``."""
-        found = set(targets)
+        names = set(targets)
         before = -1
-        while len(found) != before:
-            before = len(found)
-            found |= {node for node, following in self._next.items() if following & found}
-        return found
+        while len(names) != before:
+            before = len(names)
+            names |= {node for node, following in self._next.items() if following & names}
+        return names
 
     def at(self, nodes: Iterable[str], matches: Callable[[Step], bool]) -> list[Step]:
         """Return the matching steps at ``nodes``, in order, without steps caused by punctuations and flushes."""
-        found = [
+        steps = [
             step for node in nodes for step in self.steps.get(node, ()) if step.cause == "record" and matches(step)
         ]
-        return sorted(found, key=lambda step: step.number)
+        return sorted(steps, key=lambda step: step.number)
 
     def outputs(self, nodes: Iterable[str], of: Step) -> list[Output]:
         """Return the outputs of ``nodes`` in the task of the step ``of``, in order."""
-        found = [
+        outputs = [
             output for node in nodes for output in self._outputs.get(node, ()) if output.step.task_id == of.task_id
         ]
-        return sorted(found, key=lambda output: output.step.number)
+        return sorted(outputs, key=lambda output: output.step.number)
 
     def sharing(self, node: str) -> list[str]:
         """Return the aggregations that use the same store as a node, including this node, as in a cogroup."""
@@ -135,8 +135,8 @@ class Paths:
             name
             for name in self.topology.nodes
             if name != other_than
-            and isinstance(found := self.operator(name), StreamStreamJoin)
-            and found.name == operator.name
+            and isinstance(join := self.operator(name), StreamStreamJoin)
+            and join.name == operator.name
         ]
 
     def partners(self, node: str) -> list[str]:
@@ -186,7 +186,7 @@ class Paths:
     def following(self, step: Step, among: Collection[str]) -> Iterator[Step]:
         """Yield the steps that result from a step, at the nodes in ``among``."""
         if step.read_by is not None:
-            yield from (found for found in step.read_by.steps if found.parent is None and found.node in among)
+            yield from (reader for reader in step.read_by.steps if reader.parent is None and reader.node in among)
         is_mixed = isinstance(self.operator(step.node), _MIXING)
         own = [output for output in step.outputs if not is_mixed or is_of(output.key, step)]
         for output in (*own, *self.released(step)):

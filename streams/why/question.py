@@ -30,25 +30,25 @@ class TimeSpan:
     text: str
 
     @classmethod
-    def parse(cls, given: Any) -> "TimeSpan":
+    def parse(cls, time: Any) -> "TimeSpan":
         """Return the span of a time: a whole day, hour, minute or second if ISO 8601 text ends there, otherwise 1 ms.
 
         >>> TimeSpan.parse("2015-05-18T10:05").to_ms - TimeSpan.parse("2015-05-18T10:05").from_ms
         60000
 
         Raises:
-            InputError: ``given`` is not a time.
+            InputError: ``time`` is not a time.
         """
         try:
-            if isinstance(given, str) and not given.lstrip("-").isdecimal():
-                from_ms = to_milliseconds(datetime.fromisoformat(given))
-                size_ms = _SPANS.get(len(given), 1)
-                bare = re.sub(r"(Z|[+-]\d\d:\d\d)$", "", given) if "T" in given else given
-                return cls(from_ms, from_ms + _SPANS.get(len(bare), size_ms), given)
-            from_ms = to_milliseconds(int(given) if isinstance(given, str) else given)
+            if isinstance(time, str) and not time.lstrip("-").isdecimal():
+                from_ms = to_milliseconds(datetime.fromisoformat(time))
+                size_ms = _SPANS.get(len(time), 1)
+                bare = re.sub(r"(Z|[+-]\d\d:\d\d)$", "", time) if "T" in time else time
+                return cls(from_ms, from_ms + _SPANS.get(len(bare), size_ms), time)
+            from_ms = to_milliseconds(int(time) if isinstance(time, str) else time)
             return cls(from_ms, from_ms + 1, moment(from_ms))
         except (ValueError, TypeError, OverflowError) as error:
-            raise InputError(f"at {given!r}: give a time such as 2026-01-31T12:00, or epoch milliseconds") from error
+            raise InputError(f"at {time!r}: give a time such as 2026-01-31T12:00, or epoch milliseconds") from error
 
     def has(self, time_ms: int) -> bool:
         """Return whether a time is in the span."""
@@ -134,11 +134,11 @@ def moment(time_ms: int) -> str:
     if 0 <= time_ms < _FIRST_DATE_MS:
         return f"{time_ms} ms"
     try:
-        found = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)
+        date = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)
     except OverflowError:
         return f"{time_ms} ms"
     rest = f".{time_ms % 1000:03d}" if time_ms % 1000 else ""
-    return f"{found:%Y-%m-%dT%H:%M:%S}{rest}Z"
+    return f"{date:%Y-%m-%dT%H:%M:%S}{rest}Z"
 
 
 def duration(time_ms: int) -> str:

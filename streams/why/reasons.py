@@ -62,8 +62,8 @@ def odd_of(*partitioners: str) -> str:
 
     The clauses are results of ``partitioner_of``.
     """
-    known = [text for text in partitioners if text]
-    return next((text for text in known if not text.endswith(_AS_HERE)), known[0] if known else "")
+    clauses = [text for text in partitioners if text]
+    return next((text for text in clauses if not text.endswith(_AS_HERE)), clauses[0] if clauses else "")
 
 
 @define(eq=False)
@@ -153,18 +153,18 @@ class Reasons:
     def _duplicate(self, step: Step) -> tuple[str, str, dict[str, int]]:
         operator: Any = self.paths.operator(step.node)
         within_ms = operator.within_ms
-        wanted = operator.id_of(step.key, step.value)
+        record_id = operator.id_of(step.key, step.value)
         passed = self.paths.at(
             [step.node],
-            lambda found: (
-                found.number < step.number
-                and found.task_id == step.task_id
-                and bool(found.outputs)
-                and abs(found.timestamp_ms - step.timestamp_ms) <= within_ms
-                and bool(operator.id_of(found.key, found.value) == wanted)
+            lambda other: (
+                other.number < step.number
+                and other.task_id == step.task_id
+                and bool(other.outputs)
+                and abs(other.timestamp_ms - step.timestamp_ms) <= within_ms
+                and bool(operator.id_of(other.key, other.value) == record_id)
             ),
         )
-        text = f"a record with the id {shown(wanted)} has passed within {within_ms:,} ms"
+        text = f"a record with the id {shown(record_id)} has passed within {within_ms:,} ms"
         if not passed:
             return "duplicate", f"{text}, before the trace", {"within_ms": within_ms}
         apart_ms = step.timestamp_ms - passed[-1].timestamp_ms
@@ -263,7 +263,7 @@ class Reasons:
         emitted = [output.step.number for output in self.paths.outputs([step.node], step) if output.key == step.key]
         last = max(emitted, default=-1)
         held = self.paths.at(
-            [step.node], lambda found: last <= found.number <= step.number and bool(found.key == step.key)
+            [step.node], lambda other: last <= other.number <= step.number and bool(other.key == step.key)
         )
         return held[0].timestamp_ms if held else step.timestamp_ms
 
@@ -299,9 +299,9 @@ class Reasons:
         last_ms = step.timestamp_ms + after_ms
         others = self.paths.at(
             self.paths.sides(operator, other_than=step.node),
-            lambda found: found.key == step.key and found.value is not None,
+            lambda other: other.key == step.key and other.value is not None,
         )
-        own = [found for found in others if found.task_id == step.task_id]
+        own = [other for other in others if other.task_id == step.task_id]
         side = "right" if operator.is_left_side else "left"
         if others and not own:
             return self._elsewhere(step, others[-1], f"the {side} record of key {shown(step.key)}")
@@ -309,8 +309,8 @@ class Reasons:
             text = f"no record of key {shown(step.key)} came on the {side} side of join {operator.name}"
         else:
 
-            def miss(found: Step) -> int:
-                return max(first_ms - found.timestamp_ms, found.timestamp_ms - last_ms, 0)
+            def miss(other: Step) -> int:
+                return max(first_ms - other.timestamp_ms, other.timestamp_ms - last_ms, 0)
 
             nearest = min(own, key=miss)
             apart_ms = nearest.timestamp_ms - step.timestamp_ms
@@ -362,13 +362,13 @@ class Reasons:
         if change_value(step.value) is None:
             return "tombstone", "a deletion of a row that had no partner", {}
         writes = self.paths.at(
-            self.paths.writers(table.stores), lambda found: found.key == key and change_value(found.value) is not None
+            self.paths.writers(table.stores), lambda other: other.key == key and change_value(other.value) is not None
         )
-        own = [found for found in writes if found.task_id == step.task_id]
+        own = [other for other in writes if other.task_id == step.task_id]
         if writes and not own:
             return self._elsewhere(step, writes[-1], f"the row {shown(key)} of store {named}")
-        before = [found for found in own if found.number < step.number]
-        after = [found for found in own if found.number > step.number]
+        before = [other for other in own if other.number < step.number]
+        after = [other for other in own if other.number > step.number]
         text = f"store {named} had no row {shown(key)} when it came"
         if before:
             return "no partner", f"{text}: the row was deleted, or its filter does not keep it", {}
@@ -404,7 +404,7 @@ class Reasons:
         if by_default == place.partition:
             return f"; the default partitioner puts the key into partition {by_default} of {count}{_AS_HERE}"
         others = placements({raw: place.partition}, count)
-        hint = f", such as {' or '.join(found.name(count) for found in others[:3])}" if others else ""
+        hint = f", such as {' or '.join(placement.name(count) for placement in others[:3])}" if others else ""
         return (
             f"; the default partitioner puts the key into partition {by_default} of {count} of {place.topic}, so "
             f"{place} was written with another partitioner{hint}"

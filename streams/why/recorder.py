@@ -50,8 +50,8 @@ class Recorder:
 
     def store(self, task: Task, node: str, name: str, view: Any) -> Any:
         """Return a store view that reports calls to it if the node is a user's processor; else the view itself."""
-        found = task.topology.nodes[node]
-        if isinstance(found, ProcessorNode) and isinstance(found.operator, ProcessorOperator):
+        processor = task.topology.nodes[node]
+        if isinstance(processor, ProcessorNode) and isinstance(processor.operator, ProcessorOperator):
             return ReportingStore(view, name, self._of(task), node)
         return view
 
@@ -70,13 +70,13 @@ class Recorder:
 
     def has(self, task: Task) -> bool:
         """Return whether a task is traced."""
-        found = self.tasks.get(task.task_id)
-        return found is not None and found.task is task
+        traced = self.tasks.get(task.task_id)
+        return traced is not None and traced.task is task
 
     @property
     def open_tasks(self) -> dict[TaskId, Task]:
         """The tasks that are or were traced, by ID; of several with the same ID, the last."""
-        return {task_id: found.task for task_id, found in self.tasks.items()}
+        return {task_id: traced.task for task_id, traced in self.tasks.items()}
 
     def stop(self, task: Task) -> None:
         """Stop tracing a task, which then runs its usual program again."""
@@ -92,9 +92,9 @@ class Recorder:
 
     def dropped(self, task: TaskId, node: str, reason: DropReason, example: str) -> None:
         """Record that a node of a task has dropped a record."""
-        found = self.tasks.get(task)
-        if found is not None:
-            found.dropped(node, reason, example)
+        traced = self.tasks.get(task)
+        if traced is not None:
+            traced.dropped(node, reason, example)
 
 
 @define(eq=False)
@@ -135,7 +135,7 @@ class TaskRecorder:
         through = sink.topic if isinstance(sink, SinkNode) and sink.topic in self._through else None
         operator_time = self.task.operator_times
         read_rows = self._row_reader(node)
-        holder = next((found for found in self.task.holding_nodes if found.name == node), None)
+        holder = next((holding for holding in self.task.holding_nodes if holding.name == node), None)
         waiting = self._waiting.setdefault(node, [])
         if holder is not None:
             self._holders[node] = holder
@@ -158,7 +158,7 @@ class TaskRecorder:
             finally:
                 del stack[depth:]
                 if holder is not None and (step.outputs or step.error is not None):
-                    waiting[:] = [found for found in waiting if found[1] is not step]
+                    waiting[:] = [pair for pair in waiting if pair[1] is not step]
                 time = operator_time.get(node)
                 step.node_time_ms = NO_TIMESTAMP if time is None else time.ms
                 if through is not None and step.error is None and not step.drops:
@@ -200,15 +200,15 @@ class TaskRecorder:
         """Return the steps of records whose result is being forwarded, and remove them from the waiting steps."""
         delivery = node, [(record.origin, id(record.value)) for record in held]
         if delivery != self._delivery[0]:
-            found = []
+            steps = []
             waiting = self._waiting[node]
             for record in held:
                 own = next((pair for pair in waiting if pair[0] is record.value and is_from(pair[1], record)), None)
                 if own is not None:
                     waiting.remove(own)
                     own[1].ended = record
-                    found.append(own[1])
-            self._delivery = delivery, found
+                    steps.append(own[1])
+            self._delivery = delivery, steps
         return self._delivery[1]
 
     def _result(self, node: str, held: Sequence[HeldRecord], key: Any, value: Any, timestamp_ms: int) -> Step:
@@ -220,7 +220,7 @@ class TaskRecorder:
         step.cause = "flush"
         step.made_of = inputs
         step.ended = held[-1]
-        if any(found.episode.is_kept for found in inputs):
+        if any(source.episode.is_kept for source in inputs):
             self.trace.keep(episode)
         return step
 
@@ -306,9 +306,9 @@ class TaskRecorder:
 
     def _root(self, key: Any, value: Any, timestamp_ms: int) -> Episode:
         """Return the episode of the current source record, which is created at the first call for the record."""
-        found = self.task.position_of_record()
-        assert found is not None, "a source has a record"
-        item, offset = found
+        position = self.task.position_of_record()
+        assert position is not None, "a source has a record"
+        item, offset = position
         if self._episode is not None and self._position == (item.partition, offset):
             return self._episode
         trace = self.trace
@@ -368,8 +368,8 @@ class TaskRecorder:
 def _attributes(processor: object) -> list[tuple[str, Any]]:
     """Return the attributes of a processor as (name, value) pairs, including those in ``__slots__``."""
     slots = [name for kind in type(processor).__mro__ for name in getattr(kind, "__slots__", ())]
-    found = {name: getattr(processor, name) for name in slots if hasattr(processor, name)}
-    return list((found | getattr(processor, "__dict__", {})).items())
+    slotted = {name: getattr(processor, name) for name in slots if hasattr(processor, name)}
+    return list((slotted | getattr(processor, "__dict__", {})).items())
 
 
 class ReportingStore:
@@ -382,13 +382,13 @@ class ReportingStore:
         self._node = node
 
     def __getattr__(self, method: str) -> Any:
-        found = getattr(self._view, method)
+        attribute = getattr(self._view, method)
         is_write = method in _WRITES
         if not is_write and method not in _READS:
-            return found
+            return attribute
 
         def called(*arguments: Any, **named: Any) -> Any:
-            result = found(*arguments, **named)
+            result = attribute(*arguments, **named)
             key = arguments[0] if arguments else next(iter(named.values()), None)
             value = (arguments[1] if len(arguments) > 1 else None) if is_write else result
             if hasattr(value, "__next__"):

@@ -63,19 +63,19 @@ class Fact:
 
     def as_json(self) -> dict[str, Any]:
         """Return the fact as JSON values, with keys and values as text."""
-        found: dict[str, Any] = {"text": self.text}
+        content: dict[str, Any] = {"text": self.text}
         for name in ("node", "topic", "partition", "offset", "timestamp_ms"):
             if getattr(self, name) is not None:
-                found[name] = getattr(self, name)
+                content[name] = getattr(self, name)
         if self.timestamp_ms is not None:
-            found |= {"key": shown(self.key), "value": shown(self.value)}
+            content |= {"key": shown(self.key), "value": shown(self.value)}
         if self.via:
-            found["via"] = list(self.via)
+            content["via"] = list(self.via)
         if self.causes:
-            found["causes"] = [cause.as_json() for cause in self.causes]
+            content["causes"] = [cause.as_json() for cause in self.causes]
         if self.more:
-            found["more"] = self.more
-        return found
+            content["more"] = self.more
+        return content
 
     def lines(self, depth: int) -> Iterator[str]:
         """Yield the fact and its causes as lines of text, indented by ``depth``."""
@@ -115,10 +115,10 @@ class End:
 
     def as_json(self) -> dict[str, Any]:
         """Return the end as JSON values."""
-        found: dict[str, Any] = {"reason": self.reason, "node": self.node, "text": self.text, "numbers": self.numbers}
+        content: dict[str, Any] = {"reason": self.reason, "node": self.node, "text": self.text, "numbers": self.numbers}
         if self.record is not None:
-            found["record"] = self.record.as_json()
-        return found
+            content["record"] = self.record.as_json()
+        return content
 
 
 #: Reasons for which a record leads to no output.

@@ -125,7 +125,7 @@ class Trace:
     follows: Callable[[Any], bool]
     mentions: Callable[[Any], bool]
     limit: int = 10_000
-    kept: list[Episode] = field(factory=list)
+    traced: list[Episode] = field(factory=list)
     recent: deque[Episode] = field(factory=lambda: deque(maxlen=20_000))
     is_full: bool = False
     #: The error that ended the run before all history was read, or None.
@@ -155,11 +155,11 @@ class Trace:
     def keep(self, episode: Episode) -> None:
         """Keep an episode that concerns the traced key, unless ``limit`` episodes are kept already."""
         if not episode.is_kept:
-            if len(self.kept) >= self.limit:
+            if len(self.traced) >= self.limit:
                 self.is_full = True
                 return
             episode.is_kept = True
-            self.kept.append(episode)
+            self.traced.append(episode)
 
     def note_written(self, topic: str, step: Step) -> None:
         """Store the step of a sink that has written a record to a topic that the application reads."""
@@ -168,7 +168,7 @@ class Trace:
         self._order.append(at)
         if len(self._order) > _MAX_WRITTEN:
             oldest = self._order.popleft()
-            steps = [found for found in self._written.pop(oldest, ()) if found.episode.is_kept]
+            steps = [sink_step for sink_step in self._written.pop(oldest, ()) if sink_step.episode.is_kept]
             if steps:
                 self._written[oldest] = steps
 
@@ -179,16 +179,16 @@ class Trace:
         if not steps:
             return None
         shown = repr(value)
-        found = next((step for step in steps if repr(step.value) == shown), steps[0])
-        steps.remove(found)
+        writer = next((step for step in steps if repr(step.value) == shown), steps[0])
+        steps.remove(writer)
         if not steps:
             self._written.pop(at, None)
-        return found
+        return writer
 
     def episodes(self) -> list[Episode]:
         """Return the episodes that concern the traced key, and the recent episodes of all keys."""
-        known = {id(episode): episode for episode in (*self.kept, *self.recent)}
-        return list(known.values())
+        by_id = {id(episode): episode for episode in (*self.traced, *self.recent)}
+        return list(by_id.values())
 
 
 def is_from(step: Step, held: HeldRecord) -> bool:

@@ -135,8 +135,8 @@ def _tls_of(options: argparse.Namespace) -> "ServerTls | None":
 
     if not options.tls_cert:
         others = ("tls_key", "tls_key_password_file", "tls_client_ca")
-        if given := [name for name in others if getattr(options, name)]:
-            raise UsageError(f"--{given[0].replace('_', '-')} without --tls-cert: give the certificate too")
+        if dependent := [name for name in others if getattr(options, name)]:
+            raise UsageError(f"--{dependent[0].replace('_', '-')} without --tls-cert: give the certificate too")
         return None
     password = ""
     if path := options.tls_key_password_file:

@@ -60,22 +60,22 @@ def execute(options: argparse.Namespace) -> int:
     until = time_ms(options.until, "--until") if options.until else None
     with opened(options) as broker:
         with Admin(broker) as admin:
-            known = {topic.name: len(topic.leaders) for topic in admin.all_topics()}
+            partition_counts = {topic.name: len(topic.leaders) for topic in admin.all_topics()}
         tasks = [task_of(text) for text in options.task]
-        found = capture(broker, topology, config, known, since_ms=since, until_ms=until, tasks=tasks)
-    found.script = (script.path.name, script.function)
+        capsule = capture(broker, topology, config, partition_counts, since_ms=since, until_ms=until, tasks=tasks)
+    capsule.script = (script.path.name, script.function)
     for name, text in _sources(script.path.resolve()).items():
-        found.sources[name], secrets = without_secrets(text)
-        found.left_out += [f"{secret} ({name}:{line})" for line, secret in secrets]
-    found.versions = versions()
-    found.write(Path(options.output))
-    commits = sum(len(span.frames) for span in found.spans.values())
-    inputs = sum(span.count for span in found.spans.values())
-    print(f"{options.output}: {inputs:,} records in {commits:,} commits of {len(found.spans)} tasks")
-    for note in found.notes:
+        capsule.sources[name], secrets = without_secrets(text)
+        capsule.left_out += [f"{secret} ({name}:{line})" for line, secret in secrets]
+    capsule.versions = versions()
+    capsule.write(Path(options.output))
+    commits = sum(len(span.frames) for span in capsule.spans.values())
+    inputs = sum(span.count for span in capsule.spans.values())
+    print(f"{options.output}: {inputs:,} records in {commits:,} commits of {len(capsule.spans)} tasks")
+    for note in capsule.notes:
         print(f"streams: {note}", file=sys.stderr)
-    if found.left_out:
-        print(f"left out: {', '.join(found.left_out)}")
+    if capsule.left_out:
+        print(f"left out: {', '.join(capsule.left_out)}")
     return 0
 
 

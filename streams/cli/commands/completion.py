@@ -72,7 +72,7 @@ def _complete(*, prefix: str, action: argparse.Action, parsed_args: argparse.Nam
     if str(action.metavar).startswith("TOPIC="):
         topic, equals, path = prefix.partition("=")
         if equals:
-            return [f"{topic}={found}" for found in FilesCompleter()(path)]
+            return [f"{topic}={file}" for file in FilesCompleter()(path)]
         return [f"{name}=" for name in _topics(_topology(parsed_args), action.dest)]
     if action.dest == "topic" and not action.option_strings:
         script, colon, _topic = prefix.rpartition(":")

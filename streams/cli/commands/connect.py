@@ -48,31 +48,31 @@ def add_parser(commands: Commands) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Run the connectors until SIGINT or SIGTERM."""
-    found = Connectors.read(options.file)
+    file = Connectors.read(options.file)
     if options.check:
-        print(f"{options.file}: {', '.join(connector.place for connector in found.connectors)}: the settings are valid")
+        print(f"{options.file}: {', '.join(connector.place for connector in file.connectors)}: the settings are valid")
         return 0
-    with _messages(found), orderly() as interrupt:
+    with _messages(file), orderly() as interrupt:
         try:
             with ExitStack() as stack:
-                _run(found, _cluster(found, stack), interrupt, options.progress * 1000)
+                _run(file, _cluster(file, stack), interrupt, options.progress * 1000)
         except StreamsError as error:
             # The traceback of a cause would show secrets.
-            raise _failure(found, error) from (None if found.secrets.are_there else error)
+            raise _failure(file, error) from (None if file.secrets.are_there else error)
     return 0
 
 
-def _failure(found: Connectors, error: StreamsError) -> StreamsError:
+def _failure(file: Connectors, error: StreamsError) -> StreamsError:
     """Return an error with the name of the file and without secrets."""
     from streams.connect import ConnectError
 
-    text = found.secrets.hide(str(error))
-    text = text if text.startswith(found.path) else f"{found.path}: {text}"
+    text = file.secrets.hide(str(error))
+    text = text if text.startswith(file.path) else f"{file.path}: {text}"
     return ConfigError(text) if is_mistake(error) else ConnectError(text)
 
 
 @contextmanager
-def _messages(found: Connectors) -> Iterator[None]:
+def _messages(file: Connectors) -> Iterator[None]:
     """Log messages of this command and of connectors from level INFO on, with secrets hidden."""
     handlers = list(logging.getLogger("streams").handlers)
     loggers = [log, logging.getLogger("streams.connect")]
@@ -80,40 +80,40 @@ def _messages(found: Connectors) -> Iterator[None]:
     for logger in loggers:
         logger.setLevel(logging.INFO)
     for handler in handlers:
-        handler.addFilter(found.secrets)
+        handler.addFilter(file.secrets)
     try:
         yield
     finally:
         for handler in handlers:
-            handler.removeFilter(found.secrets)
+            handler.removeFilter(file.secrets)
         for logger, level in zip(loggers, before, strict=True):
             logger.setLevel(level)
 
 
-def _cluster(found: Connectors, stack: ExitStack) -> "Cluster":
-    if found.bootstrap_servers is not None:
-        return cluster_at(found.bootstrap_servers, dict(found.settings))
+def _cluster(file: Connectors, stack: ExitStack) -> "Cluster":
+    if file.bootstrap_servers is not None:
+        return cluster_at(file.bootstrap_servers, dict(file.settings))
     from pathlib import Path
 
     from streams.broker import EmbeddedBroker
 
-    assert found.state_dir is not None, "the file has one of the two"
-    if found.settings:
+    assert file.state_dir is not None, "the file has one of the two"
+    if file.settings:
         raise ConfigError("settings: are those of a connection; leave them out with state_dir")
-    return stack.enter_context(EmbeddedBroker(Path(found.state_dir) / BROKER, auto_create_topics=False))
+    return stack.enter_context(EmbeddedBroker(Path(file.state_dir) / BROKER, auto_create_topics=False))
 
 
-def _run(found: Connectors, cluster: "Cluster", interrupt: Interrupt, progress_ms: int) -> None:
+def _run(file: Connectors, cluster: "Cluster", interrupt: Interrupt, progress_ms: int) -> None:
     """Run all workers until a signal comes, or one of them fails.
 
     Raises:
         StreamsError: the error of the worker that failed.
     """
-    _create_topics(found, cluster)
-    workers = [(connector, connector.worker(cluster)) for connector in found.connectors]
+    _create_topics(file, cluster)
+    workers = [(connector, connector.worker(cluster)) for connector in file.connectors]
     for connector, worker in workers:
         arrow = "->" if connector.side == "source" else "<-"
-        log.info("%s: starts: %r %s topic %s", connector.place, connector.made, arrow, connector.topic.name)
+        log.info("%s: starts: %r %s topic %s", connector.place, connector.endpoint, arrow, connector.topic.name)
         worker.start()
     try:
         _watch(workers, interrupt, progress_ms)
@@ -123,14 +123,14 @@ def _run(found: Connectors, cluster: "Cluster", interrupt: Interrupt, progress_m
             log.info("%s: stopped: %s", connector.place, _words(worker.progress))
 
 
-def _create_topics(found: Connectors, cluster: "Cluster") -> None:
+def _create_topics(file: Connectors, cluster: "Cluster") -> None:
     """Create the topics that are missing and whose declaration has a number of partitions."""
     from streams.clients import Admin
     from streams.protocol.messages import TopicSpec
 
-    topics = [connector.topic for connector in found.connectors]
-    wanted = {topic.name: topic.partitions for topic in topics if topic.partitions is not None}
-    specs = [TopicSpec(name, partitions) for name, partitions in wanted.items()]
+    topics = [connector.topic for connector in file.connectors]
+    counts = {topic.name: topic.partitions for topic in topics if topic.partitions is not None}
+    specs = [TopicSpec(name, partitions) for name, partitions in counts.items()]
     if specs:
         with Admin(cluster) as admin:
             admin.create_topics(specs, exist_ok=True)

@@ -90,10 +90,10 @@ def _assign(consumer: "Consumer", topics: Sequence[str], partition: int | None) 
 
     partitions = []
     for topic in topics:
-        found = consumer.partitions_for(topic)
-        chosen = [p for p in found if partition in (None, p.partition)]
+        available = consumer.partitions_for(topic)
+        chosen = [p for p in available if partition in (None, p.partition)]
         if not chosen:
-            what = f"{topic!r}" if not found else f"{topic!r} has no partition {partition}"
+            what = f"{topic!r}" if not available else f"{topic!r} has no partition {partition}"
             raise UnknownTopicError(f"topic {what}: check the name; `streams topics list` shows those that are there")
         partitions += chosen
     consumer.assign(partitions)

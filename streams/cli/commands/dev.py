@@ -183,11 +183,11 @@ class _Development:
 
         script = self.script.path.resolve()
         paths = {script, *self.modules, *script.parent.glob("*.py"), *script.parent.glob("[!.]*/*.py")}
-        for given in self.inputs.values():
+        for location in self.inputs.values():
             try:
-                paths.update(Path(path).resolve() for path in local_files(given))
+                paths.update(Path(path).resolve() for path in local_files(location))
             except Exception:  # noqa: BLE001 - the run says that there is no such file; it may come.
-                paths.add(Path(given).resolve())
+                paths.add(Path(location).resolve())
         return _Files.of(paths)
 
     def run(self, changed: list[Path]) -> None:
@@ -232,11 +232,11 @@ class _Development:
         with world.inside():
             settings = self.script.settings(settings_of(self.options), self.options.application_id)
             config = StreamsConfig.of(**settings)
-            made = source(self.script)
-            topology = built(self.script, made, config)
+            definition = source(self.script)
+            topology = built(self.script, definition, config)
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="streams-dev-"))
             result = replay(
-                made,
+                definition,
                 self._samples(topology, config, Path(folder)),
                 executor="local",
                 partitions=self.options.partitions,
@@ -255,14 +255,14 @@ class _Development:
 
         on_bad_row = "fail" if config.deserialization_handler == "fail" else "continue"
         readers = NamedFiles.of_inputs(self.inputs).readers(topology, on_bad_row=on_bad_row, clock=self.clock)
-        found: dict[str, Any] = {}
+        samples: dict[str, Any] = {}
         for name, files in readers.items():
             declared = declared_source(topology, name)
             path = folder / f"{name}.records.jsonl"
             count = declared.partitions or self.options.partitions or 1
             open_output(declared, path).write(_first(files, count, self.options.sample))
-            found[name] = path
-        return found
+            samples[name] = path
+        return samples
 
     def _show(self, version: "Version") -> None:
         from streams.cli.diff_report import record_line
@@ -282,7 +282,7 @@ class _Development:
 def _first(files: Iterable[Any], partitions: int, count: int) -> Iterator[tuple[int, Any]]:
     """Yield the first ``count`` records of files as blocks by partition."""
     left = count
-    for number, block in (found for file in files for batch in file(partitions) for found in batch):
+    for number, block in (numbered for file in files for batch in file(partitions) for numbered in batch):
         if left <= 0:
             return
         yield number, block if len(block) <= left else block.slice(0, left)

@@ -103,7 +103,7 @@ class _Side:
     script: "Script"
     settings: Mapping[str, Any]
     options: argparse.Namespace
-    made: Any = None
+    definition: Any = None
     topology: "Topology" = field(init=False)
     config: "StreamsConfig" = field(init=False)
     world: Any = field(init=False)
@@ -121,8 +121,8 @@ class _Side:
         self.config = StreamsConfig.of(**self.settings)
         self.world = ScriptModules()
         with self.world.inside():
-            self.made = source(self.script)
-            self.topology = built(self.script, self.made, self.config)
+            self.definition = source(self.script)
+            self.topology = built(self.script, self.definition, self.config)
 
     def reads(self, topic: str) -> bool:
         """Return whether a topic is an external input of the version."""
@@ -166,7 +166,7 @@ class _Side:
 
         with shown(str(self.script.path)) as show:
             return replay(
-                self.made,
+                self.definition,
                 own,
                 progress=show and (lambda progress: show(state_of(progress))),
                 **history_of(self.options),

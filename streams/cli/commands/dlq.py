@@ -108,16 +108,16 @@ def execute(options: argparse.Namespace) -> int:
 def _list(letters: "DeadLetters", options: argparse.Namespace) -> int:
     from streams.clients import grouped
 
-    wanted = _filter(options)
+    matches = _filter(options)
     redriven = letters.redriven()
-    found = [letter for letter in letters.letters() if wanted(letter)]
-    groups = [(group, of) for group, of in grouped(found).items()]
+    matching = [letter for letter in letters.letters() if matches(letter)]
+    groups = [(group, of) for group, of in grouped(matching).items()]
     counts = [sum(letter.offset in redriven[letter.partition] for letter in of) for _, of in groups]
     if options.json:
         for (group, of), done in zip(groups, counts, strict=True):
             print(json.dumps(_summary(group, of, done), ensure_ascii=False))
         return 0
-    print(f"{options.topic}: letters: {len(found):,}, of them re-driven: {sum(counts):,}")
+    print(f"{options.topic}: letters: {len(matching):,}, of them re-driven: {sum(counts):,}")
     for (group, of), done in zip(groups, counts, strict=True):
         shown = _summary(group, of, done)
         print(f"\n{len(of):,}  {_headline(of[0])}" + (f"  ({done:,} re-driven)" if done else ""))
@@ -217,16 +217,16 @@ def _decoded(letter: "Letter", options: argparse.Namespace) -> tuple[str, str]:
 
 
 def _redrive(letters: "DeadLetters", options: argparse.Namespace) -> int:
-    wanted = _filter(options)
+    matches = _filter(options)
     test = None
     if options.test:
         test = _Test(options)
-        before = wanted
-        wanted = lambda letter: before(letter) and test.passes(letter)  # noqa: E731 - combines both filters.
+        before = matches
+        matches = lambda letter: before(letter) and test.passes(letter)  # noqa: E731 - combines both filters.
     if options.is_executed:
-        done = letters.redrive(wanted, max_redrives=options.max_redrives, rate=options.rate)
+        done = letters.redrive(matches, max_redrives=options.max_redrives, rate=options.rate)
     else:
-        done = letters.plan(wanted, max_redrives=options.max_redrives)
+        done = letters.plan(matches, max_redrives=options.max_redrives)
     if test is not None:
         test.report()
     count = sum(done.sent.values())
@@ -313,8 +313,8 @@ def _filter(options: argparse.Namespace) -> Filter:
 
     since = None if options.since is None else _time(options.since, "--from")
     until = None if options.until is None else _time(options.until, "--until")
-    given = options.reason, options.node, options.line, options.source, options.key
-    return LetterFilter(*given, since, until, options.offsets)
+    criteria = options.reason, options.node, options.line, options.source, options.key
+    return LetterFilter(*criteria, since, until, options.offsets)
 
 
 def _offsets(text: str) -> tuple[int, int, int]:

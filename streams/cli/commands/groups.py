@@ -55,8 +55,8 @@ def execute(options: argparse.Namespace) -> int:
 
     with opened(options) as cluster, Admin(cluster) as admin:
         if options.verb == "list":
-            for found in admin.list_groups():
-                print(f"{found.group_id}\t{found.protocol_type}\t{found.state}")
+            for listed in admin.list_groups():
+                print(f"{listed.group_id}\t{listed.protocol_type}\t{listed.state}")
         elif options.verb == "describe":
             _describe(admin, options.group)
         elif options.verb == "rewind":
@@ -72,14 +72,14 @@ def _describe(admin: "Admin", group: str) -> None:
     from streams.group import decode_assignment
     from streams.group.assignment.subscriptions import READABLE_PROTOCOL_TYPES
 
-    found = admin.describe_group(group)
+    description = admin.describe_group(group)
     committed = admin.committed_offsets(group)
-    if found.state == "Dead" and not committed:
+    if description.state == "Dead" and not committed:
         raise UsageError(f"there is no group {group!r}; `streams groups list` shows those that are there")
-    print(f"{group}: {found.state}, {len(found.members)} members")
-    for member in found.members:
+    print(f"{group}: {description.state}, {len(description.members)} members")
+    for member in description.members:
         owned: Iterable[TopicPartition] = ()
-        if found.protocol_type in READABLE_PROTOCOL_TYPES and member.assignment:
+        if description.protocol_type in READABLE_PROTOCOL_TYPES and member.assignment:
             owned = decode_assignment(member.assignment).partitions
         print(f"  {member.client_id} ({member.member_id}): {', '.join(map(str, owned)) or 'nothing'}")
     ends = admin.list_offsets(dict.fromkeys(committed, LATEST)) if committed else {}
@@ -109,9 +109,9 @@ def _time(text: str) -> int:
     """
     from streams.clients import EARLIEST, LATEST
 
-    known = {"earliest": EARLIEST, "latest": LATEST}
-    if text in known:
-        return known[text]
+    ends = {"earliest": EARLIEST, "latest": LATEST}
+    if text in ends:
+        return ends[text]
     if text.isascii() and text.isdigit():
         return int(text)
     try:

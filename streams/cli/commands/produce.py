@@ -250,8 +250,8 @@ class _TypedRows:
 
 
 def _split(line: bytes, separator: bytes, file: str, number: int) -> tuple[bytes, bytes]:
-    key, found, value = line.partition(separator)
-    if not found:
+    key, mark, value = line.partition(separator)
+    if not mark:
         raise UsageError(f"{file}, line {number}: there is no {separator.decode()!r} in it")
     return key, value
 

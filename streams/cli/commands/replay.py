@@ -122,15 +122,15 @@ def execute(options: argparse.Namespace) -> int:
     inputs = dict(pairs(options.input, "--input", "TOPIC=PATH"))
     outputs = dict(pairs(options.output, "--output", "TOPIC=PATH"))
     _check(options)
-    made = source(script)
-    topology = built(script, made, config)
+    definition = source(script)
+    topology = built(script, definition, config)
     for name in inputs:
         declared_source(topology, name)
     for name in sorted(source_topics(topology) - inputs.keys()):
         print(f"streams: topic {name!r} has no --input: it gets no records", file=sys.stderr)
     tables = _tables(options, outputs)
     if options.explain:
-        return _explain(made, inputs, settings, options)
+        return _explain(definition, inputs, settings, options)
     writers = {
         name: open_output(declared_output(topology, name, config), path)
         for name, path in outputs.items()
@@ -145,7 +145,7 @@ def execute(options: argparse.Namespace) -> int:
     with shown(config.application_id) as show:
         try:
             result = replay(
-                made,
+                definition,
                 inputs,
                 directory=_folder(options, config.application_id),
                 resume=options.resume,
@@ -206,16 +206,19 @@ def _report(result: "ReplayResult", options: argparse.Namespace) -> None:
         print(f"streams: {_repair_text()}", file=sys.stderr)
 
 
-def _explain(made: Any, inputs: Mapping[str, str], settings: Mapping[str, Any], options: argparse.Namespace) -> int:
+def _explain(
+    definition: Any, inputs: Mapping[str, str], settings: Mapping[str, Any], options: argparse.Namespace
+) -> int:
     """Print the explanation of the replay, without running it."""
     from streams.replay import explain
 
     names = ("executor", "master", "partitions", "slices", "since", "order")
-    given = {name: value for name, value in history_of(options).items() if name in names}
+    choices = {name: value for name, value in history_of(options).items() if name in names}
     directory = options.directory or (options.snapshot and Path(options.snapshot) / "work")
     conf = _conf(options) or None
-    found = explain(made, inputs, directory=directory, resume=options.resume, conf=conf, **given, **settings)
-    print(json.dumps(found.to_json(), indent=2) if options.json else found)
+    place = {"directory": directory, "resume": options.resume}
+    explanation = explain(definition, inputs, conf=conf, **place, **choices, **settings)
+    print(json.dumps(explanation.to_json(), indent=2) if options.json else explanation)
     return 0
 
 
@@ -248,7 +251,7 @@ def _tables(options: argparse.Namespace, outputs: Mapping[str, str]) -> dict[str
     from streams.replay.lake.log import LAKE_PREFIXES
 
     columns = dict(pairs(options.partition_by, "--partition-by", "TOPIC=COLUMN[,COLUMN]"))
-    found = {
+    tables = {
         name: TableOutput(
             target,
             {
@@ -261,9 +264,9 @@ def _tables(options: argparse.Namespace, outputs: Mapping[str, str]) -> dict[str
     }
     for option, names in (("--partition-by", columns), ("--overwrite", options.overwrite)):
         for name in names:
-            if name not in found:
+            if name not in tables:
                 raise UsageError(f"{option} {name}: no --output writes this topic to a folder or table")
-    return found
+    return tables
 
 
 def _folder(options: argparse.Namespace, application_id: str) -> str | None:
@@ -282,14 +285,14 @@ def _resume_hint(options: argparse.Namespace) -> str:
     """Return the message to print after an interrupt: whether and how the replay can be resumed."""
     if not (options.directory or options.snapshot or options.resume):
         return "nothing is kept of a replay without --directory or --snapshot; give one to be able to resume it"
-    given = sys.argv[1:] if options.resume else [*sys.argv[1:], "--resume"]
-    return f"completed work is kept; to continue: {shlex.join(['streams', *given])}"
+    arguments = sys.argv[1:] if options.resume else [*sys.argv[1:], "--resume"]
+    return f"completed work is kept; to continue: {shlex.join(['streams', *arguments])}"
 
 
 def _repair_text() -> str:
     """Return the message after late rows: the command that computes the affected results again."""
-    given = [*sys.argv[1:], *(["--resume"] if "--resume" not in sys.argv else []), "--repair"]
-    return f"to compute again what late rows change: {shlex.join(['streams', *given])}"
+    arguments = [*sys.argv[1:], *(["--resume"] if "--resume" not in sys.argv else []), "--repair"]
+    return f"to compute again what late rows change: {shlex.join(['streams', *arguments])}"
 
 
 def _discard(folder: Path) -> None:

@@ -48,9 +48,9 @@ def execute(options: argparse.Namespace) -> int:
 
     capsule = Capsule.read(Path(options.capsule)).only([task_of(text) for text in options.task])
     now = versions()
-    for name, found in capsule.versions.items():
-        if found != now.get(name):
-            print(f"streams: captured with {name} {found}, this is {now.get(name)}", file=sys.stderr)
+    for name, version in capsule.versions.items():
+        if version != now.get(name):
+            print(f"streams: captured with {name} {version}, this is {now.get(name)}", file=sys.stderr)
     for note in capsule.notes:
         print(f"streams: {note}", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="streams-capsule-") as folder:
@@ -76,9 +76,9 @@ def _run(options: argparse.Namespace, capsule: "Capsule") -> int:
     config = StreamsConfig.of(**settings)
     reproduction = Reproduction(capsule, load(Script.parse(options.script), config), config)
     if not options.step:
-        found = reproduction.compare()
-        print(found)
-        return 0 if found.is_same else DIFFERENT
+        comparison = reproduction.compare()
+        print(comparison)
+        return 0 if comparison.is_same else DIFFERENT
     if len(capsule.spans) != 1:
         tasks = ", ".join(map(str, capsule.spans))
         raise UsageError(f"--step is for one task: give one with --task; the capsule has {tasks}")

@@ -113,8 +113,8 @@ def _target(options: argparse.Namespace) -> "ResetTarget":
         return ResetTarget(shift=options.shift)
     if options.by_duration is not None:
         return ResetTarget(to=SystemClock().now_ms() - _duration_ms(options.by_duration))
-    known = {"earliest": EARLIEST, "latest": LATEST}
-    return ResetTarget(to=known[options.to] if options.to in known else time_ms(options.to, "--to"))
+    ends = {"earliest": EARLIEST, "latest": LATEST}
+    return ResetTarget(to=ends[options.to] if options.to in ends else time_ms(options.to, "--to"))
 
 
 def _duration_ms(text: str) -> int:
@@ -136,16 +136,16 @@ def _offsets_in(file: str) -> dict["TopicPartition", int]:
         lines = Path(file).read_text().splitlines()
     except OSError as error:
         raise UsageError(f"--from-file {file}: {error.strerror or error}") from error
-    found = {}
+    offsets = {}
     for number, line in enumerate(lines, 1):
         topic, _, rest = line.partition(",")
         partition, _, offset = rest.partition(",")
         if not (topic and partition.strip().isdecimal() and offset.strip().isdecimal()):
             raise UsageError(f"{file}:{number}: expected topic,partition,offset, got {line!r}")
-        found[TopicPartition(topic.strip(), int(partition))] = int(offset)
-    if not found:
+        offsets[TopicPartition(topic.strip(), int(partition))] = int(offset)
+    if not offsets:
         raise UsageError(f"--from-file {file}: is empty; expected lines with topic,partition,offset")
-    return found
+    return offsets
 
 
 # --- from a snapshot ----------------------------------------------------------------------
@@ -197,11 +197,11 @@ def _target_of(
     # Not checked: topics of global tables, which are read to their end, and topics with --cut, which sets their end.
     free = {*cut, *(topic for topics in snapshot.live.global_topics.values() for topic in topics)}
     asked = [place for place in offsets if place.topic not in free]
-    found = admin.list_offsets(dict.fromkeys(asked, to))
+    starts = admin.list_offsets(dict.fromkeys(asked, to))
     ends = admin.list_offsets(dict.fromkeys(asked, LATEST))
     for place in asked:
         end = offsets[place]
-        first = found[place]
+        first = starts[place]
         if 0 <= first < end:
             first = _first_record(cluster, place, first, end, to)
         # If no record has this time or a later one, only transaction markers may follow the end of the snapshot.

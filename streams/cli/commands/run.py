@@ -109,12 +109,12 @@ def execute(options: argparse.Namespace) -> int:
 
     script = Script.parse(options.script)
     settings = all_settings_of(options)
-    given = {
+    overrides = {
         "application_id": options.application_id,
         "state_dir": options.state_dir,
         "bootstrap_servers": options.bootstrap_servers,
     }
-    settings |= {name: value for name, value in given.items() if value is not None}
+    settings |= {name: value for name, value in overrides.items() if value is not None}
     settings.setdefault("application_id", script.application_id)
     config = StreamsConfig.of(**settings)
     _check_live(config, options)
@@ -320,14 +320,14 @@ def _continued(
     origin = origin_of(folder)
     result = {}
     for topic, readers in inputs.items():
-        known = None if origin is None else origin["inputs"].get(topic)
+        history = None if origin is None else origin["inputs"].get(topic)
         is_next = topic in files.next_inputs
-        replayed = 0 if known is None or is_next else _replayed(topic, readers, known)
-        if known is not None and not is_next:
+        replayed = 0 if history is None or is_next else _replayed(topic, readers, history)
+        if history is not None and not is_next:
             for reader in readers[replayed:]:
                 if not ledger.knows(topic, reader):
-                    _refuse_replayed(topic, reader, known)
-        result[topic] = _following(ledger, topic, readers, known, replayed, is_next=is_next)
+                    _refuse_replayed(topic, reader, history)
+        result[topic] = _following(ledger, topic, readers, history, replayed, is_next=is_next)
     return result
 
 
@@ -335,7 +335,7 @@ def _following(
     ledger: "Ledger",
     topic: str,
     readers: "Sequence[FileInput]",
-    known: Mapping[str, Any] | None,
+    history: Mapping[str, Any] | None,
     replayed: int,
     *,
     is_next: bool,
@@ -345,17 +345,17 @@ def _following(
     Raises:
         InputError: rows that were read have changed, or the file cannot be read after the earlier files.
     """
-    if replayed == 1 and known is not None:
-        only = ledger.grown(topic, readers[0], len(known["ends"]), known["rows"])
+    if replayed == 1 and history is not None:
+        only = ledger.grown(topic, readers[0], len(history["ends"]), history["rows"])
         yield only, only.begins
     for reader in readers[replayed:]:
-        rows_before = None if known is None else known["rows"]
+        rows_before = None if history is None else history["rows"]
         by_name = len(readers) > 1
-        found = ledger.follow(topic, reader, is_next=is_next, rows_before=rows_before, by_name=by_name)
-        yield found, found.begins
+        continued = ledger.follow(topic, reader, is_next=is_next, rows_before=rows_before, by_name=by_name)
+        yield continued, continued.begins
 
 
-def _replayed(topic: str, readers: "Sequence[FileInput]", known: Mapping[str, Any]) -> int:
+def _replayed(topic: str, readers: "Sequence[FileInput]", history: Mapping[str, Any]) -> int:
     """Return how many of the first files are those that a replay has read; a single one may have grown since.
 
     Raises:
@@ -363,10 +363,10 @@ def _replayed(topic: str, readers: "Sequence[FileInput]", known: Mapping[str, An
     """
     from streams.replay.history.inputs import FileMark
 
-    marks = [FileMark(*mark) for mark in known["files"]]
-    if not marks or known["rows_before"] or not marks[0].is_in(readers[0].path):
+    marks = [FileMark(*mark) for mark in history["files"]]
+    if not marks or history["rows_before"] or not marks[0].is_in(readers[0].path):
         return 0
-    if known["is_cut"]:
+    if history["is_cut"]:
         raise UsageError(
             f"--input {topic}={readers[0].path}: is the history that the replay ended within; give a file of what "
             "follows that end, or resume the replay"
@@ -382,7 +382,7 @@ def _replayed(topic: str, readers: "Sequence[FileInput]", known: Mapping[str, An
     return len(marks)
 
 
-def _refuse_replayed(topic: str, reader: "FileInput", known: Mapping[str, Any]) -> None:
+def _refuse_replayed(topic: str, reader: "FileInput", history: Mapping[str, Any]) -> None:
     """Reject a file that a replay has already read, and a file with the name of a replayed file.
 
     Raises:
@@ -391,7 +391,7 @@ def _refuse_replayed(topic: str, reader: "FileInput", known: Mapping[str, Any]) 
     from streams.replay.history.inputs import FileMark
 
     path = os.path.abspath(reader.path)
-    for mark in (FileMark(*mark) for mark in known["files"]):
+    for mark in (FileMark(*mark) for mark in history["files"]):
         begins_with = bool(mark.size) and mark.is_in(path)
         if begins_with or os.path.abspath(mark.path) == path:
             what = f"begins with the rows of {mark.path}, which was" if begins_with else "a file of this name was"
@@ -423,9 +423,9 @@ def _say_unkept(topology: "Topology") -> None:
     """Say which results a run without output and without state directory does not keep."""
     from streams.cli.topics import sink_topics
 
-    if found := sorted(sink_topics(topology)):
+    if topics := sorted(sink_topics(topology)):
         print(
-            f"streams: results in {', '.join(map(repr, found))} are not kept; give --output {found[0]}=FILE (- is "
+            f"streams: results in {', '.join(map(repr, topics))} are not kept; give --output {topics[0]}=FILE (- is "
             "standard output), or --state-dir DIR",
             file=sys.stderr,
         )
@@ -490,13 +490,13 @@ class NamedFiles:
             UsageError: an argument is malformed, or a file is given twice.
             InputError: there is no such file.
         """
-        given = dict(pairs(options.input, "--input", "TOPIC=PATH"))
+        input_paths = dict(pairs(options.input, "--input", "TOPIC=PATH"))
         following = dict(pairs(options.next, "--next", "TOPIC=PATH"))
-        for topic in sorted(given.keys() & following.keys()):
+        for topic in sorted(input_paths.keys() & following.keys()):
             raise UsageError(f"topic {topic!r} has an --input and a --next; give one file in a run, one run for each")
-        inputs = cls.of_inputs(given | following).inputs
+        inputs = cls.of_inputs(input_paths | following).inputs
         outputs = dict(pairs(options.output, "--output", "TOPIC=FILE"))
-        taken = {os.path.realpath(path): f"--input {topic}" for topic, found in inputs.items() for path in found}
+        taken = {os.path.realpath(path): f"--input {topic}" for topic, paths in inputs.items() for path in paths}
         for topic, path in outputs.items():
             place = path if path == "-" else os.path.realpath(path)
             if place in taken:

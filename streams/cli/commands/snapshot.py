@@ -37,9 +37,9 @@ def execute(options: argparse.Namespace) -> int:
         print("\n".join(shown(snapshots[0])))
         return 0
     if options.verb == "diff":
-        found = list(differences(*snapshots, limit=options.limit))
-        print("\n".join(found) if found else "no difference")
-        return 1 if found else 0
+        lines = list(differences(*snapshots, limit=options.limit))
+        print("\n".join(lines) if lines else "no difference")
+        return 1 if lines else 0
     damaged = False
     for snapshot in snapshots:
         problems = snapshot.verify()

@@ -78,8 +78,8 @@ def execute(options: argparse.Namespace) -> int:
     _check(options)
     script = Script.parse(options.script)
     # What Java had, unless it was set there, which nothing on the cluster says.
-    given = {"cache_max_bytes": KAFKA_STREAMS_CACHE_BYTES, **options.given}
-    settings = script.settings(given, options.application_id)
+    overrides = {"cache_max_bytes": KAFKA_STREAMS_CACHE_BYTES, **options.given}
+    settings = script.settings(overrides, options.application_id)
     if options.bootstrap_servers:
         settings["bootstrap_servers"] = options.bootstrap_servers
     config = StreamsConfig.of(**settings)

@@ -116,8 +116,8 @@ def _keys() -> Iterator[Callable[[], bool]]:
     keyboards = [keyboard] if sys.stdin.isatty() else []
 
     def is_over() -> bool:
-        found, _, _ = select.select(keyboards, [], [], _LOOK_S)
-        keys = os.read(keyboard, 64) if found else b"-"
+        ready, _, _ = select.select(keyboards, [], [], _LOOK_S)
+        keys = os.read(keyboard, 64) if ready else b"-"
         return not keys or b"q" in keys.lower()
 
     before = termios.tcgetattr(keyboard) if keyboards else None
@@ -138,8 +138,8 @@ def _status(options: argparse.Namespace, token: str | None) -> dict[str, Any]:
     Raises:
         UsageError: the server cannot be reached, or refuses the request.
     """
-    given = options.http if "://" in options.http else f"http://{options.http}"
-    place = urlsplit(given)
+    address = options.http if "://" in options.http else f"http://{options.http}"
+    place = urlsplit(address)
     if place.scheme not in ("http", "https") or not place.hostname:
         raise UsageError(f"--http {options.http}: expected an address such as 127.0.0.1:8080")
     path = f"{place.path.rstrip('/')}/status?scope={'group' if options.group else 'instance'}"
@@ -151,12 +151,12 @@ def _status(options: argparse.Namespace, token: str | None) -> dict[str, Any]:
         answer = connection.getresponse()
         body = answer.read()
         connection.close()
-        found: dict[str, Any] = json.loads(body)
+        status: dict[str, Any] = json.loads(body)
     except (OSError, HTTPException, ValueError) as error:
         raise UsageError(f"--http {options.http}: no status from there: {error}; is the application running?") from None
     if answer.status != 200:
-        raise UsageError(f"--http {options.http}: {found.get('message', answer.status)}")
-    return found
+        raise UsageError(f"--http {options.http}: {status.get('message', answer.status)}")
+    return status
 
 
 def screen(status: dict[str, Any], width: int, trouble: str = "", height: int = 0) -> "Group":

@@ -62,14 +62,14 @@ def execute(options: argparse.Namespace) -> int:
     inputs = dict(pairs(options.input, "--input", "TOPIC=PATH"))
     if not inputs:
         raise UsageError("give the history, --input TOPIC=PATH")
-    made = source(script)
-    topology = built(script, made, StreamsConfig.of(**settings))
+    definition = source(script)
+    topology = built(script, definition, StreamsConfig.of(**settings))
     for name in inputs:
         declared_source(topology, name)
     for name in sorted(source_topics(topology) - inputs.keys()):
         print(f"streams: topic {name!r} has no --input: it gets no records", file=sys.stderr)
     story = why(
-        made,
+        definition,
         inputs,
         options.key,
         options.topic,
