@@ -47,7 +47,7 @@ class Capsule:
     """A captured time span of an application; ``capture`` creates it, and ``Reproduction`` re-runs it.
 
     Args:
-        known: Partition counts by topic.
+        partition_counts: Partition counts by topic.
         records: The needed records of inputs, outputs and changelogs, by partition.
         settings: Settings that differ from their defaults, without connections, secrets and callables.
         left_out: Names of the other settings that differ from their defaults.
@@ -58,7 +58,7 @@ class Capsule:
     """
 
     application_id: str
-    known: dict[str, int]
+    partition_counts: dict[str, int]
     spans: dict[TaskId, TaskSpan]
     records: dict[TopicPartition, Block]
     settings: dict[str, Any] = field(factory=dict)
@@ -95,7 +95,7 @@ class Capsule:
         manifest = {
             "capsule": _VERSION,
             "application_id": self.application_id,
-            "known": self.known,
+            "known": self.partition_counts,
             "tasks": [[list(span.task_id), span.before is not None] for span in self.spans.values()],
             "partitions": [list(partition) for partition in self.records],
             "settings": self.settings,

@@ -27,7 +27,7 @@ def capture(
     cluster: Cluster,
     topology: Topology,
     config: StreamsConfig,
-    known: Mapping[str, int],
+    partition_counts: Mapping[str, int],
     *,
     since_ms: int | None = None,
     until_ms: int | None = None,
@@ -35,8 +35,8 @@ def capture(
 ) -> Capsule:
     """Return a capsule with the commits of an application from ``since_ms`` up to ``until_ms`` (exclusive).
 
-    The application may be running.  ``known`` has the partition counts of all topics of the cluster.  The times are
-    wall-clock times in epoch milliseconds (default: everything recorded); ``tasks`` selects tasks (default: all).
+    The application may be running.  ``partition_counts`` has all topics of the cluster.  The times are wall-clock times
+    in epoch milliseconds (default: everything recorded); ``tasks`` selects tasks (default: all).
 
     Raises:
         InputError: nothing was recorded in this time span, a task is unknown, records that are needed have been
@@ -46,7 +46,7 @@ def capture(
         names = ", ".join(map(repr, topology.global_stores))
         raise InputError(f"the topology reads global stores ({names}): their content at a time is not recorded")
     topic = recorder_topic(config.application_id)
-    if topic not in known:
+    if topic not in partition_counts:
         raise InputError(
             f"application {config.application_id!r} has recorded nothing: there is no topic {topic!r}; "
             "run it with --set flight_recorder=true"
@@ -81,7 +81,7 @@ def capture(
             needed.add(span)
         records = {partition: reader.read(partition, needed) for partition in sorted(needed.ends)}
     topics = {partition.topic for partition in records} | needed.topics()
-    counts = {name: known[name] for name in sorted(topics) if name in known}
+    counts = {name: partition_counts[name] for name in sorted(topics) if name in partition_counts}
     return Capsule(config.application_id, counts, spans, records, settings, left_out, notes=notes)
 
 

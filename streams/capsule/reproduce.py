@@ -35,18 +35,18 @@ class Difference:
     """The first difference between the re-run of a task and its recording.
 
     ``where`` is text: a partition or changelog with an offset, the order of the inputs, the times, or a failure.
-    ``recorded`` is the content of the recording, and ``found`` the result of the re-run, both as text.
+    ``recorded`` is the content of the recording, and ``rerun`` the result of the re-run, both as text.
     """
 
     task_id: TaskId
     frame: Frame
     where: str
     recorded: str
-    found: str
+    rerun: str
 
     def __str__(self) -> str:
         commit = f"task {self.task_id}, commit {self.frame.number} of run {self.frame.run}"
-        return f"{commit}: {self.where}\n  recorded: {self.recorded}\n  now:      {self.found}"
+        return f"{commit}: {self.where}\n  recorded: {self.recorded}\n  now:      {self.rerun}"
 
 
 @frozen
@@ -123,7 +123,7 @@ class Reproduction:
             application_id=self.capsule.application_id, max_task_idle_ms=-1, flight_recorder=False
         )
         plans = Plans(self.topology, self.config, self._clock)
-        self._plan = plans.of(plans.layout(self.capsule.known))
+        self._plan = plans.of(plans.layout(self.capsule.partition_counts))
         self._plan.watch = self.watch
         for span in self.capsule.spans.values():
             if span.task_id not in self._plan.groups:
@@ -236,7 +236,7 @@ class Reproduction:
                 carries_cancelled=frame.opening is None,
             ),
             Metrics(),
-            chosen_counts=lambda topics: [self.capsule.known.get(topic, 1) for topic in topics],
+            chosen_counts=lambda topics: [self.capsule.partition_counts.get(topic, 1) for topic in topics],
             cache=RecordCache(frame.cache_bytes) if frame.cache_bytes else None,
         )
 

@@ -157,19 +157,19 @@ class Admin:
             UnknownTopicError: a topic does not exist.
         """
         names = tuple(topic_names(topics, "describe_topics()", ConfigError))
-        found = self._requests.repeated(lambda: self._describe_topics(names))
+        descriptions = self._requests.repeated(lambda: self._describe_topics(names))
         if isinstance(self._cluster, TcpCluster):
             configs = self._cluster.topic_configs(names)
-            found = {name: evolve(topic, config=configs[name]) for name, topic in found.items()}
-        return found
+            descriptions = {name: evolve(topic, config=configs[name]) for name, topic in descriptions.items()}
+        return descriptions
 
     def _describe_topics(self, names: Sequence[str]) -> dict[str, TopicMetadata]:
-        found = {topic.name: topic for topic in self._metadata(names).topics}
+        by_name = {topic.name: topic for topic in self._metadata(names).topics}
         for name in names:
-            code = found[name].error if name in found else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            code = by_name[name].error if name in by_name else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if code is not ErrorCode.NONE:
                 raise error_for(code, f"description of topic {name!r}")
-        return {name: found[name] for name in names}
+        return {name: by_name[name] for name in names}
 
     def list_topics(self, *, include_internal: bool = False) -> list[str]:
         """Return the names of all topics, by default without the broker's internal ones."""
@@ -177,8 +177,8 @@ class Admin:
 
     def all_topics(self) -> list[TopicMetadata]:
         """Return the metadata of all topics, including the broker's internal ones."""
-        found = self._requests.repeated(lambda: self._metadata(None))
-        return [topic for topic in found.topics if topic.error is ErrorCode.NONE]
+        metadata = self._requests.repeated(lambda: self._metadata(None))
+        return [topic for topic in metadata.topics if topic.error is ErrorCode.NONE]
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete the records below the given offsets (-1 for all records); return the new log start offsets.
@@ -214,8 +214,8 @@ class Admin:
         Raises:
             UnknownTopicError: a partition does not exist.
         """
-        found = list_offsets(self._requests.network, MetadataCache(), times, self._requests.deadline())
-        return {partition: offset for partition, (_, offset) in found.items()}
+        timed_offsets = list_offsets(self._requests.network, MetadataCache(), times, self._requests.deadline())
+        return {partition: offset for partition, (_, offset) in timed_offsets.items()}
 
     # --- groups -----------------------------------------------------------------------
 
@@ -372,8 +372,8 @@ class Admin:
                     )
                 targets[partition] = offset
         elif to is not None:
-            found = self.list_offsets(dict.fromkeys(chosen, to))
-            targets.update({p: highs[p] if offset < 0 else offset for p, offset in found.items()})
+            starts = self.list_offsets(dict.fromkeys(chosen, to))
+            targets.update({p: highs[p] if offset < 0 else offset for p, offset in starts.items()})
         elif shift is not None:
             targets.update({p: Shift(shift, lows[p], highs[p]) for p in chosen})
         if isinstance(self._cluster, TcpCluster):
@@ -388,10 +388,10 @@ class Admin:
             StatefulGroupError: the application has changelogs.
         """
         topics = self.list_topics()
-        if not any(found.store is not None for found in internal_topics(group_id, topics, ())):
+        if not any(topic.store is not None for topic in internal_topics(group_id, topics, ())):
             return
-        found = internal_topics(group_id, topics, [group.group_id for group in self.list_groups()])
-        changelogs = tuple(topic.name for topic in found if topic.store is not None)
+        internal = internal_topics(group_id, topics, [group.group_id for group in self.list_groups()])
+        changelogs = tuple(topic.name for topic in internal if topic.store is not None)
         if changelogs:
             raise StatefulGroupError(
                 f"{what}: it is an application with state ({', '.join(changelogs)}), which stays as it is when only "
@@ -420,8 +420,8 @@ class Admin:
         offsets: dict[TopicPartition, int] = {}
         for partition, target in targets.items():
             if isinstance(target, Shift):
-                found = committed.get(partition)
-                moved = target.lowest if found is None else found.offset + target.by
+                position = committed.get(partition)
+                moved = target.lowest if position is None else position.offset + target.by
                 offsets[partition] = min(max(moved, target.lowest), target.highest)
             else:
                 offsets[partition] = target
@@ -440,16 +440,16 @@ class Admin:
                     topics.update(decode_subscription(member.metadata).topics)
         if not topics:
             return []
-        found = self._requests.repeated(lambda: self._metadata(tuple(sorted(topics)))).topics
-        return [TopicPartition(topic.name, number) for topic in found for number in range(len(topic.leaders))]
+        existing = self._requests.repeated(lambda: self._metadata(tuple(sorted(topics)))).topics
+        return [TopicPartition(topic.name, number) for topic in existing for number in range(len(topic.leaders))]
 
     def alter_group_configs(self, group_id: str, configs: Mapping[str, str | None]) -> None:
         """Set the broker's settings of a group, such as ``streams.num.standby.replicas``; None restores the default."""
         kinds = ConfigOperation.SET, ConfigOperation.DELETE
         changes = [ConfigChange(name, kinds[value is None], value) for name, value in configs.items()]
         request = IncrementalAlterConfigs([ChangedConfigs(ResourceType.GROUP, group_id, changes)])
-        found = self._requests.repeated(lambda: self._requests.ask(request)).responses
-        raise_first({one.resource_name: (one.error, one.message) for one in found}, "settings of group")
+        responses = self._requests.repeated(lambda: self._requests.ask(request)).responses
+        raise_first({one.resource_name: (one.error, one.message) for one in responses}, "settings of group")
 
     # --- closing ----------------------------------------------------------------------
 

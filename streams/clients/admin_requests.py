@@ -53,10 +53,10 @@ class AdminRequests:
         """
 
         def attempt() -> R:
-            found = self.ask(FindCoordinator(group_id))
-            if found.error is not ErrorCode.NONE:
-                raise error_for(found.error, f"coordinator of group {group_id!r}")
-            response = self.ask(request, found.node_id)
+            coordinator = self.ask(FindCoordinator(group_id))
+            if coordinator.error is not ErrorCode.NONE:
+                raise error_for(coordinator.error, f"coordinator of group {group_id!r}")
+            response = self.ask(request, coordinator.node_id)
             for code in codes_of(response):
                 if code in self.network.traits.retriable:
                     raise error_for(code, f"{type(request).__name__} for group {group_id!r}")

@@ -48,6 +48,6 @@ def checked_times(times: Mapping[TopicPartition, int]) -> dict[TopicPartition, i
     """
     # In requests, negative numbers are the ends of the log.
     return {
-        partition: checked_time(given, f"time for an offset of {partition}", ConfigError)
-        for partition, given in zip(checked_partitions(times, "offsets_for_times()"), times.values(), strict=True)
+        partition: checked_time(time_ms, f"time for an offset of {partition}", ConfigError)
+        for partition, time_ms in zip(checked_partitions(times, "offsets_for_times()"), times.values(), strict=True)
     }

@@ -92,19 +92,19 @@ class Redriven:
         return OffsetAndMetadata(self.base, packed)
 
     @classmethod
-    def of(cls, found: OffsetAndMetadata | None, start: int) -> "Redriven":
+    def of(cls, committed: OffsetAndMetadata | None, start: int) -> "Redriven":
         """Parse the committed offset and metadata of a partition; ``start`` is its log start offset."""
-        if found is None:
+        if committed is None:
             return cls(start)
-        result = cls(found.offset)
-        last = found.offset
-        text = zlib.decompress(b85decode(found.metadata)).decode() if found.metadata else ""
+        result = cls(committed.offset)
+        last = committed.offset
+        text = zlib.decompress(b85decode(committed.metadata)).decode() if committed.metadata else ""
         bounds = []
         for number in text.split(",") if text else ():
             last += int(number, 16)
             bounds.append(last)
         result.ranges = list(zip(bounds[::2], bounds[1::2], strict=True))
-        result.add(min(start, found.offset), max(start, found.offset))
+        result.add(min(start, committed.offset), max(start, committed.offset))
         return result
 
 
@@ -227,7 +227,7 @@ class DeadLetters:
         of a file, or if its source is unknown or does not exist.
         """
         with Admin(self.cluster) as admin:
-            counts = {found.name: len(found.leaders) for found in admin.all_topics()}
+            counts = {topic.name: len(topic.leaders) for topic in admin.all_topics()}
 
         def why(letter: Letter) -> str:
             source = letter.source
@@ -391,8 +391,8 @@ def grouped(letters: Sequence[Letter]) -> dict[tuple[str, str, str], list[Letter
 
     For letters that were not written by this library, the node and the line are empty.
     """
-    found: dict[tuple[str, str, str], list[Letter]] = {}
+    groups: dict[tuple[str, str, str], list[Letter]] = {}
     for letter in letters:
         errors = letter.errors
-        found.setdefault((letter.reason, errors.get(NODE_HEADER, ""), errors.get(LINE_HEADER, "")), []).append(letter)
-    return dict(sorted(found.items(), key=lambda item: -len(item[1])))
+        groups.setdefault((letter.reason, errors.get(NODE_HEADER, ""), errors.get(LINE_HEADER, "")), []).append(letter)
+    return dict(sorted(groups.items(), key=lambda item: -len(item[1])))

@@ -208,10 +208,10 @@ def as_error(failure: Exception, what: str) -> BrokerError:
 
 def codes_of(response: object) -> list[ErrorCode]:
     """Return the error codes in a response, which has either one code or one for each of its parts."""
-    found = getattr(response, "errors", None)
-    if found is None:
+    errors = getattr(response, "errors", None)
+    if errors is None:
         return [getattr(response, "error", ErrorCode.NONE)]
-    return [code[0] if isinstance(code, tuple) else code for code in found.values()]
+    return [code[0] if isinstance(code, tuple) else code for code in errors.values()]
 
 
 def first_error(response: object) -> ErrorCode:

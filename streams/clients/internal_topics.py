@@ -47,25 +47,25 @@ def internal_topics(application_id: str, topics: Iterable[str], groups: Iterable
     """Return an application's internal topics among ``topics``; ``groups`` are the group ids of the cluster.
 
     >>> names = ["shop-sums-changelog", "shop-eu-sums-changelog", "orders"]
-    >>> [found.store for found in internal_topics("shop", names, ["shop", "shop-eu"])]
+    >>> [topic.store for topic in internal_topics("shop", names, ["shop", "shop-eu"])]
     ['sums']
     """
     prefix = f"{application_id}-"
     longer = tuple(
         f"{group}-" for group in groups if group.startswith(prefix) and group != application_id + LANES_GROUP
     )
-    found = []
+    internal = []
     for name in sorted(topics):
         rest = name.removeprefix(prefix)
         if name == progress_topic(application_id):
-            found.append(InternalTopic(name))
+            internal.append(InternalTopic(name))
             continue
         if rest == name or (name.startswith(longer) and not is_generated(rest)):
             continue
         # Lanes are internal, also those of topics that are not.
         topic = rest.removesuffix(LANES)
         if rest.endswith(_CHANGELOG):
-            found.append(InternalTopic(name, store=rest.removesuffix(_CHANGELOG)))
+            internal.append(InternalTopic(name, store=rest.removesuffix(_CHANGELOG)))
         elif topic != rest or topic.endswith(_REPARTITION):
-            found.append(InternalTopic(name, topic=topic))
-    return found
+            internal.append(InternalTopic(name, topic=topic))
+    return internal

@@ -42,8 +42,8 @@ class MetadataCache:
 
     def partition_count(self, topic: str) -> int | None:
         """Return the partition count of a topic, or None if the count is not cached."""
-        found = self.topics.get(topic)
-        return None if found is None else len(found.leaders)
+        described = self.topics.get(topic)
+        return None if described is None else len(described.leaders)
 
     def counts(self, topics: Iterable[str]) -> dict[str, int]:
         """Return the partition counts of ``topics``, without topics that are not cached."""
@@ -55,10 +55,10 @@ class MetadataCache:
 
     def leader(self, partition: TopicPartition) -> int | None:
         """Return the broker ID of a partition's leader, or None if the leader is unknown."""
-        found = self.topics.get(partition.topic)
-        if found is None or not 0 <= partition.partition < len(found.leaders):
+        described = self.topics.get(partition.topic)
+        if described is None or not 0 <= partition.partition < len(described.leaders):
             return None
-        leader = found.leaders[partition.partition]
+        leader = described.leaders[partition.partition]
         return None if leader < 0 else leader
 
     def exists(self, partition: TopicPartition) -> bool:

@@ -28,7 +28,7 @@ def msk_iam(region: str = "") -> TokenProvider:
         raise ConfigError(
             "tokens of MSK need aws-msk-iam-sasl-signer-python, which is not installed; pip install 'streams[msk]'"
         ) from error
-    region = region or next((found for name in _REGIONS if (found := os.environ.get(name))), "")
+    region = region or next((value for name in _REGIONS if (value := os.environ.get(name))), "")
     if not region:
         raise ConfigError("tokens of MSK need the region of the cluster: pass msk_iam('eu-west-1'), or set AWS_REGION")
     return _Signed(MSKAuthTokenProvider.generate_auth_token, region)

@@ -73,7 +73,7 @@ def _list_once(
             code = ErrorCode.LEADER_NOT_AVAILABLE if is_known else metadata.why_unknown(partition.topic)
             raise error_for(code, f"offsets of {partition}")
         by_node.setdefault(node, {})[partition] = time_ms
-    found: dict[TopicPartition, tuple[int, int]] = {}
+    offsets: dict[TopicPartition, tuple[int, int]] = {}
     for node, asked in by_node.items():
         timeout_ms = deadline.remaining_ms(has_progress=True)
         response = network.request(node, ListOffsets(asked, isolation_level), timeout_ms)
@@ -81,8 +81,8 @@ def _list_once(
             if listed.error is not ErrorCode.NONE:
                 metadata.topics.pop(partition.topic, None)
                 raise error_for(listed.error, f"offsets of {partition}")
-            found[partition] = listed.timestamp, listed.offset
-    return found
+            offsets[partition] = listed.timestamp, listed.offset
+    return offsets
 
 
 def partitions_of(
@@ -116,10 +116,10 @@ def with_metadata(offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> 
         ConfigError: a key is no TopicPartition, or an offset is negative or no int.
     """
     checked: dict[TopicPartition, OffsetAndMetadata] = {}
-    for partition, given in zip(checked_partitions(offsets, "a commit"), offsets.values(), strict=True):
-        if isinstance(given, OffsetAndMetadata):
-            checked_offset(given.offset, f"commit of {partition}")
-            checked[partition] = given
+    for partition, offset in zip(checked_partitions(offsets, "a commit"), offsets.values(), strict=True):
+        if isinstance(offset, OffsetAndMetadata):
+            checked_offset(offset.offset, f"commit of {partition}")
+            checked[partition] = offset
         else:
-            checked[partition] = OffsetAndMetadata(checked_offset(given, f"commit of {partition}"))
+            checked[partition] = OffsetAndMetadata(checked_offset(offset, f"commit of {partition}"))
     return checked

@@ -105,11 +105,11 @@ def _split(
     passed_on = _Options.__annotations__.keys() - ParallelOptions.__annotations__.keys()
     own = table_of(ParallelSettings)
     names = {
-        given: given if given in passed_on else canonical_name(given, {**table_of(ConsumerSettings), **own})
-        for given in options
+        option: option if option in passed_on else canonical_name(option, {**table_of(ConsumerSettings), **own})
+        for option in options
     }
-    others = {given: value for given, value in options.items() if names[given] not in own}
-    settings = changed(ParallelSettings(), {given: value for given, value in options.items() if given not in others})
+    others = {option: value for option, value in options.items() if names[option] not in own}
+    settings = changed(ParallelSettings(), {option: value for option, value in options.items() if option not in others})
     _check_settings(settings, topics, batch_handler)
     return settings, others
 
@@ -192,8 +192,8 @@ class ParallelConsumer:
         self.handled = self.failed_attempts = self.dead_letters = 0
 
     def _dead_letter_producer(self, broker: Cluster | None, client_id: str) -> Producer | None:
-        wanted = self._settings.dead_letter_topic
-        return Producer(broker, client_id=client_id, clock=self._clock) if wanted else None
+        topic = self._settings.dead_letter_topic
+        return Producer(broker, client_id=client_id, clock=self._clock) if topic else None
 
     # --- running ------------------------------------------------------------------------
 

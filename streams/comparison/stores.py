@@ -96,13 +96,13 @@ def _compare_store(old: Version, new: Version, one: str, two: str, limit: int) -
             notes.append(f"{tried[1]:,} entries fail, the first one: {tried[2]}")
     elif notes and one == two:
         tried = _tried(old.result, one, specs[1])
-    differing = sum(count for kind, count in finder.found.items() if kind != RETYPED)
+    differing = sum(count for kind, count in finder.counts.items() if kind != RETYPED)
     evidence = Evidence(*tried, differing, max(counts))
     return StoreComparison(
         one,
         two,
         counts,
-        {kind: finder.found[kind] for kind in KINDS if finder.found[kind]},
+        {kind: finder.counts[kind] for kind in KINDS if finder.counts[kind]},
         tuple(finder.chosen()),
         tuple(notes),
         evidence,
@@ -187,7 +187,7 @@ class _EntryFinder:
     specs: tuple[StoreSpec, StoreSpec]
     limit: int
     reads_values: bool
-    found: Counter[str] = field(factory=Counter)
+    counts: Counter[str] = field(factory=Counter)
     _kept: dict[str, list[EntryDifference]] = field(factory=dict)
     _keys: Any = field(init=False)
     _values: Any = field(init=False)
@@ -207,7 +207,7 @@ class _EntryFinder:
             kind = RETYPED if left[3] == right[3] else TIMES
         else:
             kind = LAST
-        self.found[kind] += 1
+        self.counts[kind] += 1
         examples = self._kept.setdefault(kind, [])
         if len(examples) < self.limit:
             texts = [self._keys[side](row[0]) for side, row in enumerate((left, right)) if row is not None]

@@ -145,11 +145,11 @@ class _Check:
     findings: list[Finding] = field(factory=list)
     fates: list[StoreFate] = field(factory=list)
     pairs: dict[str, str] = field(factory=dict)
-    known: dict[str, int] = field(factory=dict)
+    partition_counts: dict[str, int] = field(factory=dict)
 
     def run(self) -> TakeOver:
         self.pairs = paired_stores(self.old.topology, self.new.topology)
-        self.known = self.old.broker_topics()
+        self.partition_counts = self.old.broker_topics()
         self._start()
         self._stores()
         self._internal_topics()
@@ -166,7 +166,7 @@ class _Check:
 
     def _start(self) -> None:
         """Check by the runtime's own rules whether the new version would start on the topics of the old version."""
-        counts = dict(self.new.external) | self.known
+        counts = dict(self.new.external) | self.partition_counts
         plans = Plans(self.new.topology, self.new.config, VirtualClock(0))
         try:
             plan = plans.of(plans.layout(counts))

@@ -108,10 +108,10 @@ def compare_topic(old: ReplayResult, new: ReplayResult, name: str, limit: int) -
     return TopicComparison(
         name,
         counts,
-        {kind: finder.found[kind] for kind in KINDS if finder.found[kind]},
+        {kind: finder.counts[kind] for kind in KINDS if finder.counts[kind]},
         finder.keys,
         tuple(finder.chosen()),
-        not finder.found,
+        not finder.counts,
         notes,
     )
 
@@ -272,7 +272,7 @@ class _KeyFinder:
     limit: int
     reads_values: bool
     keys: int = 0
-    found: Counter[str] = field(factory=Counter)
+    counts: Counter[str] = field(factory=Counter)
     _kept: dict[str, list[tuple[Place, int, KeyDifference]]] = field(factory=dict)
 
     def take(self, pair: _Pair) -> None:
@@ -347,7 +347,7 @@ class _KeyFinder:
                 self._note(ONLY_NEW, None, [], [row], 0)
 
     def _note(self, kind: str, key: bytes | None, left: list[Row], right: list[Row], index: int) -> None:
-        self.found[kind] += 1
+        self.counts[kind] += 1
         place = (left[index] if index < len(left) else right[index]).place
         examples = self._kept.setdefault(kind, [])
         if len(examples) >= self.limit and (not examples or place >= examples[-1][0]):
@@ -363,7 +363,7 @@ class _KeyFinder:
             ),
             (len(left), len(right)),
         )
-        examples.append((place, self.found[kind], difference))
+        examples.append((place, self.counts[kind], difference))
         examples.sort(key=lambda item: item[:2])
         del examples[self.limit :]
 

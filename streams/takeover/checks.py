@@ -39,11 +39,11 @@ class Successor:
     error: str = ""
 
     @classmethod
-    def of(cls, topology: Topology, config: StreamsConfig, known: Mapping[str, int]) -> "Successor":
+    def of(cls, topology: Topology, config: StreamsConfig, partition_counts: Mapping[str, int]) -> "Successor":
         """Plan an application as it would be at its start."""
         plans = Plans(topology, config, VirtualClock(0))
         try:
-            return cls(topology, config, plans.of(plans.layout(known)))
+            return cls(topology, config, plans.of(plans.layout(partition_counts)))
         except TopologyError as error:
             return cls(topology, config, None, str(error))
 
@@ -51,20 +51,20 @@ class Successor:
         """Return the stores with a changelog, by the topic that is it."""
         if self.plan is None:
             return {}
-        found = {spec.name: spec for spec in self.topology.stores.values() if spec.has_changelog}
-        return {self.plan.changelog(name): spec for name, spec in found.items()}
+        specs = {spec.name: spec for spec in self.topology.stores.values() if spec.has_changelog}
+        return {self.plan.changelog(name): spec for name, spec in specs.items()}
 
     def inputs(self) -> dict[TopicPartition, SourceNode]:
         """Return the partitions that tasks read, with their sources."""
         if self.plan is None:
             return {}
-        found = {}
+        sources = {}
         for task_id in sorted(self.plan.groups):
             for item in self.plan.inputs(task_id):
                 node = self.topology.nodes[item.source]
                 assert isinstance(node, SourceNode)
-                found[item.partition] = node
-        return found
+                sources[item.partition] = node
+        return sources
 
     def internal_inputs(self) -> dict[TopicPartition, SourceNode]:
         """Return those of the partitions that tasks read which the application itself writes."""
@@ -112,12 +112,12 @@ def of_start(successor: Successor, facts: Facts) -> Iterator[Finding]:
         yield Finding(Level.CANNOT, "start", f"the application does not start on these topics: {successor.error}")
         return
     for item in plan.internal_topics():
-        has = facts.known.get(item.name)
+        has = facts.partition_counts.get(item.name)
         if has is not None and has != item.partitions:
             says = f"has {_count(has, 'partition')}, and the topology here needs {item.partitions}"
             yield Finding(Level.CANNOT, f"topic {item.name}", says, "give the inputs their former partition counts")
-        found = facts.configs.get(item.name, {})
-        reason = misfit(item.config, found) if found else None
+        configs = facts.configs.get(item.name, {})
+        reason = misfit(item.config, configs) if configs else None
         if reason is not None:
             yield Finding(Level.CANNOT, f"topic {item.name}", reason, "see `streams topics alter`")
     try:
@@ -133,22 +133,22 @@ def of_topics(successor: Successor, facts: Facts) -> Iterator[Finding]:
     topology = successor.topology
     changelogs = successor.changelogs()
     for topic, spec in changelogs.items():
-        if topic not in facts.known and facts.committed:
+        if topic not in facts.partition_counts and facts.committed:
             says = f"has no changelog {topic}: it would start empty, and results would be wrong"
             yield Finding(Level.CANNOT, f"store {spec.name}", says, "give it the name that it has there")
     for topic in topology.internal_topics:
         name = successor.plan.physical_topic(topic)
-        if name not in facts.known:
+        if name not in facts.partition_counts:
             yield Finding(Level.NOTE, f"topic {name}", "does not exist; it is created at the start")
-    for found in facts.own:
-        if found.store is not None and found.name not in changelogs:
-            says = f"({found.name}) has no store here: its state is left behind"
+    for internal in facts.own:
+        if internal.store is not None and internal.name not in changelogs:
+            says = f"({internal.name}) has no store here: its state is left behind"
             yield Finding(
-                Level.BUT, f"store {found.store}", says, "declare it, or delete the topic when it is not needed"
+                Level.BUT, f"store {internal.store}", says, "declare it, or delete the topic when it is not needed"
             )
-        elif found.topic is not None and found.topic not in topology.internal_topics:
+        elif internal.topic is not None and internal.topic not in topology.internal_topics:
             says = "is not read here: what was not processed yet would stay there"
-            yield Finding(Level.BUT, f"topic {found.name}", says, "declare it with the same name")
+            yield Finding(Level.BUT, f"topic {internal.name}", says, "declare it with the same name")
 
 
 def of_offsets(successor: Successor, facts: Facts) -> Iterator[Finding]:
@@ -212,9 +212,9 @@ def of_readings(readings: Iterable[Reading]) -> Iterator[Finding]:
             yield Finding(Level.NOTE, where, says, "check that the other application reads both")
 
 
-def of_keys(found: Iterable[KeyPlaces]) -> Iterator[Finding]:
+def of_keys(inputs: Iterable[KeyPlaces]) -> Iterator[Finding]:
     """Check that the keys of inputs that stores read directly are in the partitions where they are looked for."""
-    for places in found:
+    for places in inputs:
         if places.first is not None:
             says = f"has keys in other partitions than that of their hash: {places.summary}; key {places.first}"
             do = "their joins find nothing, in Java too; set misplaced_keys='ignore' if it is meant so"
@@ -243,10 +243,10 @@ def of_give_back(successor: Successor, facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 Level.CANNOT, f"task {task_id}", says, "Java needs the partition grouper too, or another application id"
             )
-    for found in facts.own:
-        if found.name.endswith(".lanes"):
+    for internal in facts.own:
+        if internal.name.endswith(".lanes"):
             says = "is left from a run over files, and may have records that Java does not read"
-            yield Finding(Level.CANNOT, f"topic {found.name}", says, "finish with a live run here first")
+            yield Finding(Level.CANNOT, f"topic {internal.name}", says, "finish with a live run here first")
 
 
 def _ahead(facts: Facts) -> Iterator[Finding]:

@@ -59,10 +59,10 @@ def parsed(text: str, where: str) -> TopologyDescription:
     current: list[_Parsed] | None = None
     for number, line in enumerate(text.splitlines(), 1):
         content = line.strip()
-        if found := _SUB_TOPOLOGY.search(content):
-            sub = int(found[1])
+        if match := _SUB_TOPOLOGY.search(content):
+            sub = int(match[1])
             current = subs[sub] = []
-            if found[2]:
+            if match[2]:
                 are_global.add(sub)
         elif current is None or not content or content.startswith("Internal topics:"):
             continue
@@ -83,15 +83,15 @@ def parsed(text: str, where: str) -> TopologyDescription:
 
 
 def _node(content: str) -> _Parsed | None:
-    if found := _SOURCE.match(content):
-        name, topics = found.groups()
+    if match := _SOURCE.match(content):
+        name, topics = match.groups()
         if topics.startswith("["):
             return _Parsed("source", name, _listed(topics[1:-1]))
         return _Parsed("source", name, pattern=topics)
-    if found := _PROCESSOR.match(content):
-        return _Parsed("processor", found[1], stores=_listed(found[2]))
-    if found := _SINK.match(content):
-        return _Parsed("sink", found[1], topic=None if found[2] in (None, _EXTRACTED) else found[2])
+    if match := _PROCESSOR.match(content):
+        return _Parsed("processor", match[1], stores=_listed(match[2]))
+    if match := _SINK.match(content):
+        return _Parsed("sink", match[1], topic=None if match[2] in (None, _EXTRACTED) else match[2])
     return None
 
 
@@ -157,7 +157,9 @@ def _parts(one: list[_Part], two: list[_Part]) -> Iterator[Finding]:
             yield from _same_inputs(part, other)
     others = list(left.values())
     for part in alone:
-        other = next((found for found in others if found.reads & part.reads or found.stores & part.stores), None)
+        other = next(
+            (candidate for candidate in others if candidate.reads & part.reads or candidate.stores & part.stores), None
+        )
         if other is None:
             says = f"reads {_names(part.reads)} in Java; no sub-topology here does"
             yield Finding(Level.CANNOT, f"sub-topology {part.number}", says, "declare it here too")
@@ -213,8 +215,8 @@ def _nodes(where: str, one: _Part, two: _Part) -> Iterator[Finding]:
 
 
 def _global_stores(java: TopologyDescription, here: TopologyDescription) -> Iterator[Finding]:
-    one = {store: found.topics for found in java.global_stores for store in found.stores}
-    two = {store: found.topics for found in here.global_stores for store in found.stores}
+    one = {store: part.topics for part in java.global_stores for store in part.stores}
+    two = {store: part.topics for part in here.global_stores for store in part.stores}
     for store in sorted(one.keys() | two.keys()):
         if one.get(store) != two.get(store):
             was = f"reads {_names(one[store])}" if store in one else "does not exist"

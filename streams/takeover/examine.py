@@ -101,7 +101,7 @@ class Examination:
     def of(cls, candidate: Candidate, reader: ClusterReader) -> "Examination":
         """Read the facts, with the offsets of all partitions that count."""
         facts = reader.facts(candidate.config.application_id)
-        successor = checks.Successor.of(candidate.topology, candidate.config, facts.known)
+        successor = checks.Successor.of(candidate.topology, candidate.config, facts.partition_counts)
         topics = [*successor.changelogs(), *successor.outputs(), *_global_topics(candidate.topology)]
         asked = dict.fromkeys([*successor.inputs(), *(at for topic in topics for at in facts.partitions(topic))])
         starts, ends, stable = reader.ranges(asked)
@@ -126,13 +126,13 @@ class Examination:
         if candidate.gives_back:
             findings += checks.of_give_back(successor, facts)
         metadata = {at: item.metadata for at, item in facts.committed.items()}
-        known, emitted = _times(metadata)
+        timed_count, emitted = _times(metadata)
         return Report(
             facts.application_id,
             candidate.gives_back,
             facts.state,
             len(facts.committed),
-            known,
+            timed_count,
             emitted,
             None if candidate.java is None else len(compared),
             candidate.config.cache_max_bytes,
@@ -142,38 +142,38 @@ class Examination:
         )
 
     def _stores(self) -> list[Reading]:
-        found = []
+        readings = []
         for topic, spec in self.successor.changelogs().items():
-            if topic in self.facts.known:
-                found.append(read(EntryReader.of_store(spec, topic), self.facts.partitions(topic), self._all))
+            if topic in self.facts.partition_counts:
+                readings.append(read(EntryReader.of_store(spec, topic), self.facts.partitions(topic), self._all))
         for name, store in self.candidate.topology.global_stores.items():
             for topic in store.source.topics:
                 reader = EntryReader(Reading(topic, name), store.source.key_serde, store.source.value_serde)
-                found.append(read(reader, self.facts.partitions(topic), self._all))
-        return found
+                readings.append(read(reader, self.facts.partitions(topic), self._all))
+        return readings
 
     def _key_places(self) -> list[KeyPlaces]:
         """Sample the keys of the inputs that stores read directly."""
         plan = self.successor.plan
         if plan is None or plan.config.misplaced_keys == "ignore":
             return []
-        found: dict[str, KeyPlaces] = {}
+        by_topic: dict[str, KeyPlaces] = {}
         for task_id in sorted(plan.groups):
             for item, home in inputs_by_key(plan, task_id):
                 suffix = self.successor.inputs()[item.partition].key_serde.key_suffix
-                places = found.setdefault(item.topic, KeyPlaces(item.topic, plan.partitions[item.topic], suffix))
+                places = by_topic.setdefault(item.topic, KeyPlaces(item.topic, plan.partitions[item.topic], suffix))
                 for _, block in self.reader.samples([item.partition]):
                     places.look(item.number, block.keys, block.offsets, home)
-        return [places for places in found.values() if self.reader.is_by_key(places.topic)]
+        return [places for places in by_topic.values() if self.reader.is_by_key(places.topic)]
 
     def _topics(self) -> list[Reading]:
         """Read the records of internal topics that were not processed yet."""
         internal = self.successor.internal_inputs()
-        found: dict[str, list[TopicPartition]] = {}
+        by_topic: dict[str, list[TopicPartition]] = {}
         for at in internal:
-            found.setdefault(at.topic, []).append(at)
+            by_topic.setdefault(at.topic, []).append(at)
         readings = []
-        for topic, partitions in found.items():
+        for topic, partitions in by_topic.items():
             node = internal[partitions[0]]
             reader = EntryReader(Reading(topic, None), node.key_serde, node.value_serde)
             readings.append(read(reader, partitions, self._pending))
@@ -244,14 +244,14 @@ class Examination:
         except StreamsError as error:
             says = f"the application here failed on records that the other one has processed: {error}"
             return None, [Finding(Level.CANNOT, "shadow", says)]
-        found = []
+        differences = []
         for topic in stretch.outputs:
             had = [block for at in self.facts.partitions(topic) for block in self._between(mark, at)]
-            found.append(compare_outputs(topic, had, outputs[topic], self.successor.shown(topic)))
-        findings = _of_shadow(found, self.successor)
+            differences.append(compare_outputs(topic, had, outputs[topic], self.successor.shown(topic)))
+        findings = _of_shadow(differences, self.successor)
         if self.candidate.config.cache_max_bytes and (nodes := behind_caches(self.candidate.topology)):
             findings.append(_of_caches(nodes))
-        return Shadow(stretch.inputs, tuple(found)), findings
+        return Shadow(stretch.inputs, tuple(differences)), findings
 
     def _between(self, mark: PositionMark, at: TopicPartition) -> Any:
         return self.reader.blocks(at, mark.ends.get(at, self.facts.starts.get(at, 0)), self.facts.stable.get(at, 0))
@@ -291,14 +291,14 @@ class Examination:
         for topic in _global_topics(self.candidate.topology):
             for at in facts.partitions(topic):
                 starts[at], records[at] = 0, block_of(budget.rows(self._all(at)))
-        outputs = tuple(topic for topic in successor.outputs() if topic in facts.known)
+        outputs = tuple(topic for topic in successor.outputs() if topic in facts.partition_counts)
         used = {at.topic for at in starts} | set(outputs)
         plan = successor.plan
         configs = {} if plan is None else {item.name: item.config for item in plan.internal_topics()}
         topics = {
-            topic: TopicSpec(topic, facts.known[topic], configs.get(topic, {}))
+            topic: TopicSpec(topic, facts.partition_counts[topic], configs.get(topic, {}))
             for topic in sorted(used)
-            if topic in facts.known
+            if topic in facts.partition_counts
         }
         return Stretch(topics, starts, records, committed, tuple(inputs), outputs, count)
 
@@ -354,18 +354,18 @@ def _global_topics(topology: Topology) -> list[str]:
 
 def _times(metadata: Mapping[TopicPartition, str]) -> tuple[int, dict[str, int]]:
     """Return how many offsets have known metadata, and the times up to which windows were emitted, by store."""
-    known = 0
+    timed_count = 0
     times = dict[str, int]()
     for at, text in metadata.items():
         try:
-            found = Checkpoint.from_metadata({at: text})
+            checkpoint = Checkpoint.from_metadata({at: text})
         except StreamsError:
             continue
-        known += found.partition_times[at] >= 0
-        for name, time_ms in found.operator_times.items():
+        timed_count += checkpoint.partition_times[at] >= 0
+        for name, time_ms in checkpoint.operator_times.items():
             if name.startswith("/"):
                 times[name[1:]] = max(time_ms, times.get(name[1:], time_ms))
-    return known, times
+    return timed_count, times
 
 
 def _of_caches(nodes: Mapping[str, tuple[str, ...]]) -> Finding:
@@ -374,9 +374,9 @@ def _of_caches(nodes: Mapping[str, tuple[str, ...]]) -> Finding:
     return Finding(Level.NOTE, "shadow", says)
 
 
-def _of_shadow(found: list[OutputDifference], successor: checks.Successor) -> list[Finding]:
+def _of_shadow(differences: list[OutputDifference], successor: checks.Successor) -> list[Finding]:
     findings = []
-    for item in found:
+    for item in differences:
         if item.is_wrong:
             keys = item.last + item.only_had + item.only_has
             says = f"{keys:,} of {item.keys:,} keys end otherwise here; {item.example}"

@@ -37,7 +37,7 @@ class Facts:
     members: tuple[str, ...]
     committed: Mapping[TopicPartition, OffsetAndMetadata]
     #: Partition counts of all topics.
-    known: Mapping[str, int]
+    partition_counts: Mapping[str, int]
     #: Topics that belong to the application by their names.
     own: tuple[InternalTopic, ...]
     #: Settings of those, where the broker tells them.
@@ -49,7 +49,7 @@ class Facts:
 
     def partitions(self, topic: str) -> list[TopicPartition]:
         """Return the partitions of a topic; none if it does not exist."""
-        return [TopicPartition(topic, number) for number in range(self.known.get(topic, 0))]
+        return [TopicPartition(topic, number) for number in range(self.partition_counts.get(topic, 0))]
 
 
 @define
@@ -75,19 +75,19 @@ class ClusterReader:
         """Return the facts of an application, without offsets of partitions."""
         group = self._admin.describe_group(application_id)
         topics = self._admin.all_topics()
-        known = {topic.name: len(topic.leaders) for topic in topics}
-        states = {found.group_id: found.state for found in self._admin.list_groups()}
-        own = tuple(internal_topics(application_id, known, states))
+        partition_counts = {topic.name: len(topic.leaders) for topic in topics}
+        states = {listed.group_id: listed.state for listed in self._admin.list_groups()}
+        own = tuple(internal_topics(application_id, partition_counts, states))
         configs: Mapping[str, Mapping[str, str]] = {topic.name: topic.config for topic in topics}
         if isinstance(self._cluster, TcpCluster) and own:
-            configs = self._cluster.topic_configs([found.name for found in own])
+            configs = self._cluster.topic_configs([topic.name for topic in own])
         return Facts(
             application_id,
             # A group whose tasks the broker assigns (KIP-1071) is listed; described as others are, it is "Dead".
             states.get(application_id, group.state),
             tuple(member.member_id for member in group.members),
             self._admin.committed_offsets(application_id),
-            known,
+            partition_counts,
             own,
             configs,
         )

@@ -60,16 +60,16 @@ def _suppressed(topology: Topology) -> Iterator[Finding]:
 
 def _dropping(topology: Topology, node: ProcessorNode) -> list[str]:
     """Return the nodes between an aggregate and a node that do not pass on all rows."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     waiting = list(node.parents)
     while waiting:
         parent = topology.nodes[waiting.pop()]
         if not isinstance(parent, ProcessorNode) or isinstance(parent.operator, AGGREGATES):
             continue
         if isinstance(parent.operator, TableFilter | TableTableJoin):
-            found[parent.name] = None
+            names[parent.name] = None
         waiting += parent.parents
-    return sorted(found)
+    return sorted(names)
 
 
 def _in_step(topics: Mapping[str, str | None]) -> Iterator[Finding]:

@@ -104,8 +104,8 @@ def play(
                 broker.append(at, block)
         if stretch.committed:
             admin.alter_offsets(application_id, dict(stretch.committed))
-        given = cast("ApplicationSettings", {**settings, **_ANEW, "application_id": application_id})
-        with Streams(topology, broker=broker, **given) as app:
+        options = cast("ApplicationSettings", {**settings, **_ANEW, "application_id": application_id})
+        with Streams(topology, broker=broker, **options) as app:
             while not _is_done(broker, admin, application_id, stretch):
                 app.wait(_LOOK_MS)
         return {
@@ -136,9 +136,9 @@ def _all(broker: EmbeddedBroker, at: TopicPartition) -> list[Block]:
     blocks = []
     position = broker.start_offset(at)
     end = broker.end_offset(at)
-    while position < end and (found := broker.read(at, position)):
-        blocks += found
-        position = found[-1].offsets[-1] + 1
+    while position < end and (chunk := broker.read(at, position)):
+        blocks += chunk
+        position = chunk[-1].offsets[-1] + 1
     return blocks
 
 
@@ -162,11 +162,11 @@ def compare(
 
 
 def _by_key(blocks: list[Block]) -> dict[bytes | None, list[_Row]]:
-    found: dict[bytes | None, list[_Row]] = defaultdict(list)
+    rows: dict[bytes | None, list[_Row]] = defaultdict(list)
     for block in blocks:
         for _, key, value, time_ms, _ in block.rows():
-            found[key].append((value, time_ms))
-    return found
+            rows[key].append((value, time_ms))
+    return rows
 
 
 def _kind(key: bytes | None, one: list[_Row], two: list[_Row]) -> str:

@@ -42,7 +42,7 @@ _MAX_DEPTH = 24
 
 
 @frozen
-class Origin:
+class Derivation:
     """The origin of an output: a description ("" if the node forwarded one record), and the contributing steps."""
 
     text: str
@@ -88,7 +88,7 @@ class Lineage:
             text, None, place.topic, place.partition, place.offset, step.key, step.value, step.timestamp_ms, tuple(via)
         )
 
-    def _node(self, output: Output, origin: Origin, via: Sequence[str], depth: int) -> Fact:
+    def _node(self, output: Output, origin: Derivation, via: Sequence[str], depth: int) -> Fact:
         step = output.step
         listed = origin.steps[-self.limit :] if depth < _MAX_DEPTH else ()
         causes = tuple(self.of(cause, depth + 1) for cause in listed)
@@ -107,7 +107,7 @@ class Lineage:
             more=len(origin.steps) - len(listed),
         )
 
-    def _origin(self, output: Output) -> Origin:
+    def _origin(self, output: Output) -> Derivation:
         """Return the origin of an output: a description, and the steps that contributed to it."""
         step = output.step
         operator = self.paths.operator(step.node)
@@ -122,12 +122,12 @@ class Lineage:
         if isinstance(operator, ProcessorOperator):
             return self._processed(output)
         if isinstance(operator, HOLDERS) and (step.ended is not None or isinstance(operator, LookUp)):
-            return Origin(made_text(operator, step), step.made_of if step.cause == "flush" else [step])
+            return Derivation(made_text(operator, step), step.made_of if step.cause == "flush" else [step])
         if step.cause == "flush" or (not is_of(output.key, step) and not _rekeys(operator)):
             held = self.paths.at([step.node], lambda other: other.number < step.number and is_of(output.key, other))
             is_closed = isinstance(operator, Suppress) and operator.until_window_closes
             what = "suppressed until its window had closed" if is_closed else "buffered until then"
-            return Origin(what, held[-1:])
+            return Derivation(what, held[-1:])
         if isinstance(operator, StreamTableJoin | StreamGlobalTableJoin | TableTableJoin | ResponseJoin):
             table = operator.other if isinstance(operator, TableTableJoin) else operator.table
             return self._looked_up(step, table.stores, step.key)
@@ -142,12 +142,12 @@ class Lineage:
             subscribed = self.paths.at(
                 receivers, lambda other: other.number < step.number and other.value.key == output.key
             )
-            return Origin(
+            return Derivation(
                 f"the row {shown(step.key)}, for its subscriber {shown(output.key)}", [*subscribed[-1:], step]
             )
-        return Origin("", [step])
+        return Derivation("", [step])
 
-    def _aggregated(self, output: Output, operator: Any) -> Origin:
+    def _aggregated(self, output: Output, operator: Any) -> Derivation:
         step, key = output.step, output.key
         is_merged = isinstance(operator, SessionAggregate) or (
             isinstance(operator, WindowerAggregate) and not operator.emit_on_close
@@ -180,9 +180,9 @@ class Lineage:
         how = " by a commit" if step.cause == "flush" else ""
         if is_expired:
             how = f", which expired {ttl_ms:,} ms after its last update"
-        return Origin(f"{records} of key {shown(inner)}{where}, store {operator.store}{how}", folded)
+        return Derivation(f"{records} of key {shown(inner)}{where}, store {operator.store}{how}", folded)
 
-    def _counted(self, output: Output, folded: list[Step], operator: CountWindowAggregate) -> Origin:
+    def _counted(self, output: Output, folded: list[Step], operator: CountWindowAggregate) -> Derivation:
         """Return the origin of a result of a count window, given all records of its key up to the result."""
         first, last = output.key.window
         # An update names the windows of its record; otherwise the window has closed with the last record.
@@ -190,14 +190,14 @@ class Lineage:
         steps = [other for other in folded[first - last :] if not (is_named and other.outputs) or _has(other, output)]
         records = "1 record" if len(steps) == 1 else f"{len(steps):,} records"
         text = f"{records} of key {shown(output.key.key)} in the window from its record {first:,} up to {last:,}"
-        return Origin(f"{text}, store {operator.store}", steps)
+        return Derivation(f"{text}, store {operator.store}", steps)
 
-    def _early(self, output: Output) -> Origin:
+    def _early(self, output: Output) -> Derivation:
         """Return the origin of an early or final result: the last update of its window before the result."""
         step = output.step
         value = change_value(output.value)
         if value is None:
-            return Origin("its window was merged into another one", [step])
+            return Derivation("its window was merged into another one", [step])
         updates = self.paths.at(
             [step.node],
             lambda other: (
@@ -207,9 +207,9 @@ class Lineage:
                 and bool(change_value(other.value) == value)
             ),
         )
-        return Origin("the result of its window at that time", updates[-1:])
+        return Derivation("the result of its window at that time", updates[-1:])
 
-    def _session(self, output: Output, operator: SessionAggregate | WindowerAggregate) -> Origin:
+    def _session(self, output: Output, operator: SessionAggregate | WindowerAggregate) -> Derivation:
         """Return the origin of a session: its last record, and the records of the earlier sessions that it replaced."""
         outputs = self.paths.outputs(self.paths.sharing(output.step.node), output.step)
         todo = [output]
@@ -230,9 +230,9 @@ class Lineage:
         records = "1 record" if len(steps) == 1 else f"{len(steps):,} records"
         window = output.key.window
         where = f"{moment(window.start_ms)} to {moment(window.end_ms)}"
-        return Origin(f"{records} of key {shown(output.key.key)} in session {where}, store {operator.store}", steps)
+        return Derivation(f"{records} of key {shown(output.key.key)} in session {where}, store {operator.store}", steps)
 
-    def _paired(self, output: Output, operator: Any) -> Origin:
+    def _paired(self, output: Output, operator: Any) -> Derivation:
         step = output.step
         if not is_of(output.key, step) or step.cause == "flush":
             waited = self.paths.at(
@@ -243,7 +243,7 @@ class Lineage:
                     and other.timestamp_ms == output.timestamp_ms
                 ),
             )
-            return Origin("no partner came until its window had closed", waited[-1:])
+            return Derivation("no partner came until its window had closed", waited[-1:])
         if isinstance(operator, StreamSelfJoin):
             before_ms = after_ms = max(operator.windows.before_ms, operator.windows.after_ms)
         else:
@@ -267,12 +267,12 @@ class Lineage:
                 other for other in partners if max(other.timestamp_ms, step.timestamp_ms) == output.timestamp_ms
             ][:1]
         if not partners:
-            return Origin("no partner came until its window had closed", [step])
+            return Derivation("no partner came until its window had closed", [step])
         apart = partners[0].timestamp_ms - step.timestamp_ms
         when = f"{duration(abs(apart))} {'later' if apart > 0 else 'earlier'}" if apart else "at the same time"
-        return Origin(f"a record and its partner, which is {when}", [step, *partners])
+        return Derivation(f"a record and its partner, which is {when}", [step, *partners])
 
-    def _as_of(self, output: Output, join: AsOf) -> Origin:
+    def _as_of(self, output: Output, join: AsOf) -> Derivation:
         """Return the origin of an as-of join's output: a left record, and its matching right record if there is one."""
         step = output.step
         time_ms = output.timestamp_ms
@@ -295,16 +295,18 @@ class Lineage:
             rights = [other for other in rights if first_ms <= other.timestamp_ms <= left.timestamp_ms]
             rights.sort(key=lambda other: (other.timestamp_ms, other.number))
         if not rights:
-            return Origin(f"no record within {join.tolerance_ms:,} ms", [left])
+            return Derivation(f"no record within {join.tolerance_ms:,} ms", [left])
         apart_ms = abs(rights[-1].timestamp_ms - left.timestamp_ms)
         when = f"{apart_ms:,} ms {'later' if join.is_forward else 'earlier'}"
-        return Origin(f"a record and its {'next' if join.is_forward else 'latest'} match, {when}", [left, rights[-1]])
+        return Derivation(
+            f"a record and its {'next' if join.is_forward else 'latest'} match, {when}", [left, rights[-1]]
+        )
 
     def _is_side(self, node: str, kind: type[AsOfLeft | AsOfRight], join: AsOf) -> bool:
         operator: Any = self.paths.operator(node)
         return isinstance(operator, kind) and operator.join.name == join.name
 
-    def _looked_up(self, step: Step, stores: Sequence[str], key: Any) -> Origin:
+    def _looked_up(self, step: Step, stores: Sequence[str], key: Any) -> Derivation:
         """Return the origin of a table join's output: a record, and the last traced write of the joined row."""
         writers = self.paths.writers(stores)
         rows = self.paths.at(writers, lambda other: other.number < step.number and other.key == key)
@@ -313,9 +315,9 @@ class Lineage:
             for _, row in step.rows
         )
         named = ", ".join(stores)
-        return Origin(f"a record, and the row {shown(key)} of store {named}{read}", [*rows[-1:], step])
+        return Derivation(f"a record, and the row {shown(key)} of store {named}{read}", [*rows[-1:], step])
 
-    def _processed(self, output: Output) -> Origin:
+    def _processed(self, output: Output) -> Derivation:
         step = output.step
         keys = {(call.store, repr(call.key)) for call in step.calls if not call.is_write}
         wrote = self.paths.at(
@@ -337,10 +339,10 @@ class Lineage:
                         and any(call.is_write and call.key == output.key for call in other.calls)
                     ),
                 )
-            return Origin(f"a timer, at {moment(output.timestamp_ms)}", wrote, reads)
+            return Derivation(f"a timer, at {moment(output.timestamp_ms)}", wrote, reads)
         if not step.calls and is_of(output.key, step):
-            return Origin("", [step])
-        return Origin(
+            return Derivation("", [step])
+        return Derivation(
             f"the processor forwarded it for {record_text(step.key, step.value, step.timestamp_ms)}",
             [*wrote, step],
             reads,

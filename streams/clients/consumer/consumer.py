@@ -350,8 +350,8 @@ class Consumer:
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
         """Return the log start offset of each partition."""
-        found = self._list_offsets(dict.fromkeys(partitions, EARLIEST_TIMESTAMP), timeout_ms)
-        return {partition: offset for partition, (_, offset) in found.items()}
+        timed_offsets = self._list_offsets(dict.fromkeys(partitions, EARLIEST_TIMESTAMP), timeout_ms)
+        return {partition: offset for partition, (_, offset) in timed_offsets.items()}
 
     @exclusive
     def end_offsets(
@@ -361,18 +361,18 @@ class Consumer:
 
         The end offset is the high watermark, or with READ_COMMITTED the last stable offset.
         """
-        found = self._list_offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP), timeout_ms, isolation_level)
-        return {partition: offset for partition, (_, offset) in found.items()}
+        timed_offsets = self._list_offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP), timeout_ms, isolation_level)
+        return {partition: offset for partition, (_, offset) in timed_offsets.items()}
 
     @exclusive
     def offsets_for_times(
         self, times: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first offset at or after each time (epoch milliseconds), or None if there is no such record."""
-        found = self._list_offsets(checked_times(times), timeout_ms)
+        timed_offsets = self._list_offsets(checked_times(times), timeout_ms)
         return {
             partition: None if offset < 0 else OffsetAndTimestamp(offset, timestamp_ms)
-            for partition, (timestamp_ms, offset) in found.items()
+            for partition, (timestamp_ms, offset) in timed_offsets.items()
         }
 
     @exclusive

@@ -64,19 +64,19 @@ class FetchSession:
         """Whether a response for this position of a partition is still to come."""
         return self.is_open and self.asked.get(partition) == (state, position)
 
-    def begin(self, wanted: Mapping[TopicPartition, Asked]) -> FetchChanges:
-        """Return what the next request names, so that the broker reads the ``wanted`` partitions and no others."""
+    def begin(self, partitions: Mapping[TopicPartition, Asked]) -> FetchChanges:
+        """Return what the next request names, so that the broker reads ``partitions`` and no others."""
         before = self.asked
-        self.asked = wanted
-        gone = [partition for partition in before if partition not in wanted]
+        self.asked = partitions
+        gone = [partition for partition in before if partition not in partitions]
         for partition in gone:
             before[partition].state.release(self.confirmation)
         named: dict[TopicPartition, int] = {}
         if self._epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            named = {partition: asked.position for partition, asked in wanted.items()}
+            named = {partition: asked.position for partition, asked in partitions.items()}
             gone = []
         else:
-            for partition, asked in wanted.items():
+            for partition, asked in partitions.items():
                 old = before.get(partition)
                 if old != asked:
                     # A new state is named, too: nobody has heard yet that its position is the end.
@@ -134,8 +134,8 @@ class ConsumerSessions:
         session = self._last.get(partition)
         return session is not None and session.waits_for(partition, state, position)
 
-    def begin(self, node: int, wanted: Mapping[TopicPartition, Asked]) -> tuple[FetchSession, FetchChanges]:
-        """Return a session that has no request in flight and reads the ``wanted`` partitions, and its next request.
+    def begin(self, node: int, partitions: Mapping[TopicPartition, Asked]) -> tuple[FetchSession, FetchChanges]:
+        """Return a session that has no request in flight and reads ``partitions``, and its next request.
 
         If there are too many sessions, the request is a single fetch without one.
         """
@@ -146,16 +146,16 @@ class ConsumerSessions:
             if session.is_kept:
                 sessions.append(session)
         before = session.asked
-        changes = session.begin(wanted)
+        changes = session.begin(partitions)
         for partition in changes.forgotten:
             if self._last.get(partition) is session:
                 del self._last[partition]
-        for partition in before.keys() - wanted.keys():
+        for partition in before.keys() - partitions.keys():
             last = self._last.get(partition)
             if last is not None and last is not session and partition in last.asked:
                 # This session may have told the end last; the other one goes on reading the partition, and confirms it.
                 last.asked[partition].state.confirm_by(last.confirmation)
-        self._last.update(dict.fromkeys(wanted, session))
+        self._last.update(dict.fromkeys(partitions, session))
         return session, changes
 
     def idle(self) -> Iterator[tuple[int, int]]:

@@ -118,9 +118,9 @@ class Fetcher:
             else:
                 by_node.setdefault(node, {})[partition] = Asked(state, position)
         sent = 0
-        for node, wanted in by_node.items():
+        for node, partitions in by_node.items():
             if now_ms >= self._retry_at_ms.get(node, 0):
-                self._send(node, wanted, others_wait_ms if self._has_others else self._max_wait_ms)
+                self._send(node, partitions, others_wait_ms if self._has_others else self._max_wait_ms)
                 sent += 1
         self._resting_at = changes if is_complete else None
         return sent
@@ -208,8 +208,8 @@ class Fetcher:
         entry.state.position = entry.position
         return blocks, limit
 
-    def _send(self, node: int, wanted: dict[TopicPartition, Asked], max_wait_ms: int) -> None:
-        session, changes = self._sessions.begin(node, wanted)
+    def _send(self, node: int, partitions: dict[TopicPartition, Asked], max_wait_ms: int) -> None:
+        session, changes = self._sessions.begin(node, partitions)
         session.wanted_at = self._subscription.changes.count
         self._retry_at_ms.pop(node, None)
         self._resting_at = None

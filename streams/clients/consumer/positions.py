@@ -107,9 +107,9 @@ class Positions:
                 return
             missing: dict[TopicPartition, PartitionState] = {}
             for partition, state in self._waiting(states):
-                found = response.offsets.get(partition)
-                if found is not None:
-                    state.seek(found.offset)
+                committed = response.offsets.get(partition)
+                if committed is not None:
+                    state.seek(committed.offset)
                 elif state.reset_to is None:
                     missing[partition] = state
             is_member = self._session is not None and not self._session.is_manual
@@ -142,12 +142,12 @@ class Positions:
                 # Retry the whole look-up.
                 self._retry_later()
                 return
-            known = {partition.topic for partition in response.offsets}
+            committed_topics = {partition.topic for partition in response.offsets}
             waiting = [(partition, state) for partition, state in self._waiting(states) if state.reset_to is None]
             for partition, state in waiting:
-                if partition.topic in known:
+                if partition.topic in committed_topics:
                     state.request_reset(EARLIEST_TIMESTAMP)
-            self._reset({partition: state for partition, state in waiting if partition.topic not in known})
+            self._reset({partition: state for partition, state in waiting if partition.topic not in committed_topics})
 
         # An offset in an open transaction is sufficient, so do not wait for stable offsets.
         self._network.send(coordinator, OffsetFetch(self._group_id, asked), receive)
@@ -195,11 +195,11 @@ class Positions:
                 self._note_final(response, "look-up of positions")
                 return
             for partition, state in self._waiting(states):
-                found = response.partitions[partition]
-                error = found.error
+                answer = response.partitions[partition]
+                error = answer.error
                 if error is ErrorCode.NONE and state.reset_to == asked[partition]:
-                    if found.offset >= 0:
-                        state.seek(found.offset)
+                    if answer.offset >= 0:
+                        state.seek(answer.offset)
                     else:
                         # All records are older than the time of the policy ``by_duration``.
                         state.request_reset(LATEST_TIMESTAMP)

@@ -359,7 +359,7 @@ class GroupSession:
                 raise error or error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE, what)
             try:
                 request = FindCoordinator(self._config.group_id)
-                found = self._network.request(ANY_NODE, request, remaining_ms, what=what)
+                response = self._network.request(ANY_NODE, request, remaining_ms, what=what)
             except BrokerError as failure:
                 if is_final(failure):
                     raise
@@ -367,10 +367,10 @@ class GroupSession:
                 has_progress = False
                 continue
             has_progress = False
-            if found.error is ErrorCode.NONE:
-                self.member.coordinator = found.node_id
-            elif found.error in FORBIDDEN:
-                raise error_for(found.error, what)
+            if response.error is ErrorCode.NONE:
+                self.member.coordinator = response.node_id
+            elif response.error in FORBIDDEN:
+                raise error_for(response.error, what)
             else:
                 self._network.poll(min(remaining_ms, self._config.retry_backoff_ms))
         return self.member.coordinator

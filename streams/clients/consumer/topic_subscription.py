@@ -29,9 +29,9 @@ class SubscriptionPattern:
     pattern: str
 
     def __attrs_post_init__(self) -> None:
-        given: object = self.pattern
-        if not isinstance(given, str) or not given:
-            raise ConfigError(f"SubscriptionPattern({given!r}): give a regular expression as text, such as 'orders-.*'")
+        pattern: object = self.pattern
+        if not isinstance(pattern, str) or not pattern:
+            raise ConfigError(f"SubscriptionPattern({pattern!r}): give a regular expression as text, like 'orders-.*'")
 
 
 #: Argument of ``subscribe``: names, topics with their types, or one regular expression.
@@ -71,13 +71,13 @@ class TopicSubscription:
             self.names = ()
             self.broker_pattern = ""
             return
-        given = [topics] if not isinstance(topics, Iterable) or isinstance(topics, str) else list(topics)
-        if not given:
+        topic_list = [topics] if not isinstance(topics, Iterable) or isinstance(topics, str) else list(topics)
+        if not topic_list:
             raise ConfigError("subscribe() got no topic; call unsubscribe() to give up all topics")
-        names = topic_names(given, "subscribe()", ConfigError)
+        names = topic_names(topic_list, "subscribe()", ConfigError)
         for name in names:
             _check_name(name)
-        self.know(topic for topic in given if isinstance(topic, Topic))
+        self.know(topic for topic in topic_list if isinstance(topic, Topic))
         self.pattern = None
         self.names = tuple(sorted(set(names)))
         self.broker_pattern = ""
@@ -101,8 +101,8 @@ class TopicSubscription:
         """Set the subscribed topics to those that match the pattern; internal topics never match."""
         pattern = self.pattern
         if pattern is not None:
-            found = (t.name for t in metadata.topics.values() if not t.is_internal and pattern.fullmatch(t.name))
-            self.names = tuple(sorted(found))
+            matching = (t.name for t in metadata.topics.values() if not t.is_internal and pattern.fullmatch(t.name))
+            self.names = tuple(sorted(matching))
 
 
 def _check_name(name: str) -> None:

@@ -586,15 +586,15 @@ def oversized(block: Block, limit_bytes: int) -> list[int]:
     # No record in a piece within the limit exceeds the limit, so few pieces are checked record by record.
     count = len(block)
     pieces = 2 * -(-size_bytes // limit_bytes)
-    found: list[int] = []
+    indexes: list[int] = []
     for piece in range(pieces):
         start = count * piece // pieces
         part = block.slice(start, count * (piece + 1) // pieces)
         if block_size(part) > limit_bytes:
             headers: Sequence[Headers] = part.headers or [()] * len(part)
             rows = zip(part.keys, part.values, headers, strict=True)
-            found += [start + index for index, row in enumerate(rows) if record_size(*row) > limit_bytes]
-    return found
+            indexes += [start + index for index, row in enumerate(rows) if record_size(*row) > limit_bytes]
+    return indexes
 
 
 def block_size(block: Block) -> int:

@@ -200,12 +200,12 @@ class Producer:
                 raise SerializationError(
                     f"topic {name!r} is given by name: key and value must be bytes; pass a Topic for other types"
                 )
-        given = checked_headers(headers, f"topic {name!r}: headers", SerializationError) if headers else ()
+        pairs = checked_headers(headers, f"topic {name!r}: headers", SerializationError) if headers else ()
         if partition is not None and (isinstance(partition, bool) or not isinstance(partition, int)):
             raise ConfigError(f"topic {name!r}: partition must be an int, not {partition!r}")
         if timestamp_ms is not None:
             timestamp_ms = checked_time(timestamp_ms, f"topic {name!r}: timestamp_ms", SerializationError)
-        size_bytes = record_size(key, value, given)
+        size_bytes = record_size(key, value, pairs)
         if size_bytes > self._settings.max_request_bytes:
             raise RecordTooLargeError(
                 f"record of {size_bytes} bytes for topic {name!r}: above "
@@ -222,7 +222,7 @@ class Producer:
         with self._lock:
             target = TopicPartition(name, self._choose(described, key, value, partition, suffix))
             delivery, is_due = self._accumulator.add_record(
-                target, key, value, timestamp_ms, given, now, size_bytes, partial(Delivery, self._driver, target)
+                target, key, value, timestamp_ms, pairs, now, size_bytes, partial(Delivery, self._driver, target)
             )
         self._driver.send_due(is_due=is_due)
         return delivery
@@ -512,17 +512,17 @@ class Producer:
     # --- inside: choosing -------------------------------------------------------------
 
     def _choose(
-        self, described: TopicMetadata, key: bytes | None, value: bytes | None, wanted: int | None, suffix: int
+        self, described: TopicMetadata, key: bytes | None, value: bytes | None, partition: int | None, suffix: int
     ) -> int:
-        if wanted is not None:
+        if partition is not None:
             count = len(described.leaders)
-            if not 0 <= wanted < count:
+            if not 0 <= partition < count:
                 raise error_for(
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    f"{described.name}-{wanted}",
+                    f"{described.name}-{partition}",
                     f"the topic has {count} partitions",
                 )
-            return wanted
+            return partition
         return self._partitioning.choose(
             described,
             key,

@@ -197,8 +197,8 @@ class Sender:
         is_adding = transaction is not None and transaction.is_second_version
         if transaction is not None and is_adding and by_node:
             transaction.is_started = True
-        for node, found in by_node.items():
-            for parcels in chunks_by_size(found, attrgetter("size_bytes"), _REQUEST_BYTES):
+        for node, node_parcels in by_node.items():
+            for parcels in chunks_by_size(node_parcels, attrgetter("size_bytes"), _REQUEST_BYTES):
                 blocks = {parcel.partition: (parcel.block,) for parcel in parcels}
                 self.in_flight += 1
                 request = Produce(blocks, self._acks, transactional_id, is_adding)
@@ -259,8 +259,8 @@ class Sender:
                     continue
                 self.accumulator.land(parcel)
                 if isinstance(response, ProduceResponse):
-                    found = response.partitions[parcel.partition]
-                    self._take(parcel, found.error, found.base_offset, found.message)
+                    produced = response.partitions[parcel.partition]
+                    self._take(parcel, produced.error, produced.base_offset, produced.message)
                 elif isinstance(response, RecordTooLargeError):
                     is_split = self.accumulator.split(parcel)
                     if not is_split and len(parcels) > 1:
@@ -515,5 +515,5 @@ class Sender:
             elif code is ErrorCode.CONCURRENT_TRANSACTIONS:
                 question.retry_at_ms = self.clock.monotonic_ms() + self.pause_ms(code, question.failures)
             else:
-                names = ", ".join(f"{partition}" for partition, found in refused.items() if found is code)
+                names = ", ".join(f"{partition}" for partition, refusal in refused.items() if refusal is code)
                 self.fail_transaction(error_for(code, f"adding {names}"), "partitions could not be added")

@@ -118,9 +118,9 @@ class Transaction:
             return
         if self.error is not None and self.state in (_S.FATAL, _S.ABORTABLE):
             raise self.again(self.error)
-        wanted = " or ".join(repr(state.value) for state in states)
+        phases = " or ".join(repr(state.value) for state in states)
         raise StreamsError(
-            f"{verb} of producer {self.transactional_id!r}: it is {self.state.value!r}, not {wanted}; "
+            f"{verb} of producer {self.transactional_id!r}: it is {self.state.value!r}, not {phases}; "
             "the order is init_transactions, then begin, send and commit or abort for each transaction"
         )
 
@@ -136,8 +136,8 @@ class Transaction:
         self.move(_S.READY)
         self.error = None
         self.needs_new_epoch = self.is_started = False
-        for known in (self.added, self.pending, self.groups):
-            known.clear()
+        for collection in (self.added, self.pending, self.groups):
+            collection.clear()
 
     def fail(self, cause: BrokerError, what: str) -> BrokerError:
         """Record and return a failure: fatal if the producer is fenced; otherwise the transaction has to be aborted."""

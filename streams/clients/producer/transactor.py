@@ -64,10 +64,10 @@ class Transactor:
             return
         transaction.require("init_transactions", TransactionPhase.UNINITIALIZED)
         self._renew(-1, -1)
-        found = self._call(None, ApiVersions(SOFTWARE, SOFTWARE_VERSION), "features of the cluster")
-        if found.error is not ErrorCode.NONE:
-            raise error_for(found.error, "features of the cluster")
-        level = found.finalized_features.get(TRANSACTION_VERSION)
+        versions = self._call(None, ApiVersions(SOFTWARE, SOFTWARE_VERSION), "features of the cluster")
+        if versions.error is not ErrorCode.NONE:
+            raise error_for(versions.error, "features of the cluster")
+        level = versions.finalized_features.get(TRANSACTION_VERSION)
         transaction.is_second_version = level is not None and level.max_version_level >= _SECOND_VERSION
         transaction.move(TransactionPhase.READY)
 
@@ -219,12 +219,12 @@ class Transactor:
         if node is None:
             key = self.transaction.transactional_id if group_id is None else group_id
             kind = COORDINATOR_TRANSACTION if group_id is None else COORDINATOR_GROUP
-            found = self._ask(ANY_NODE, FindCoordinator(key, kind), deadline, what)
-            if not isinstance(found, FindCoordinatorResponse):
-                return found
-            if found.error is not ErrorCode.NONE:
-                return error_for(found.error, what)
-            node = found.node_id
+            coordinator = self._ask(ANY_NODE, FindCoordinator(key, kind), deadline, what)
+            if not isinstance(coordinator, FindCoordinatorResponse):
+                return coordinator
+            if coordinator.error is not ErrorCode.NONE:
+                return error_for(coordinator.error, what)
+            node = coordinator.node_id
             if group_id is None:
                 self.sender.coordinator = node
             else:

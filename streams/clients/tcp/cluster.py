@@ -144,12 +144,12 @@ class TcpCluster:
 
 
 def _settings(response: DescribeConfigsResponse) -> dict[str, Mapping[str, str]]:
-    found: dict[str, Mapping[str, str]] = {}
+    by_topic: dict[str, Mapping[str, str]] = {}
     for row in response.results:
         if row.error is not ErrorCode.NONE:
             raise error_for(row.error, f"settings of topic {row.resource_name!r}", row.message)
-        found[row.resource_name] = {item.name: item.value for item in row.configs if item.value is not None}
-    return found
+        by_topic[row.resource_name] = {item.name: item.value for item in row.configs if item.value is not None}
+    return by_topic
 
 
 def addresses(servers: str | Iterable[str]) -> tuple[Address, ...]:
@@ -158,19 +158,19 @@ def addresses(servers: str | Iterable[str]) -> tuple[Address, ...]:
     Raises:
         ConfigError: ``servers`` has no address, or an address is invalid.
 
-    >>> [str(found) for found in addresses("kafka-1:9092, [::1]:9093")]
+    >>> [str(broker) for broker in addresses("kafka-1:9092, [::1]:9093")]
     ['kafka-1:9092', '[::1]:9093']
     """
     texts = servers.split(",") if isinstance(servers, str) else list(servers)
-    found = tuple(
+    brokers = tuple(
         # Kafka allows a listener name before the address.
         parse_address(text.strip().rpartition("://")[2], "bootstrap_servers: ", lowest_port=1)
         for text in texts
         if text.strip()
     )
-    if not found:
+    if not brokers:
         raise ConfigError("bootstrap_servers is empty: give host:port of a broker, several with commas between")
-    return found
+    return brokers
 
 
 def cluster_of(

@@ -258,9 +258,9 @@ class ClusterConnection:
         candidates = self._candidates()
         for step in range(len(candidates)):
             address = candidates[(self._next_candidate + step) % len(candidates)]
-            found = self._channel(address, _REQUESTS, now)
-            if found is not None:
-                return found
+            opened = self._channel(address, _REQUESTS, now)
+            if opened is not None:
+                return opened
         return None
 
     def _candidates(self) -> list[Address]:

@@ -42,11 +42,11 @@ def key_password_of(security: Security) -> str:
     Raises:
         ConfigError: its file cannot be read, or its command fails.
     """
-    given = security.ssl_key_password, security.ssl_key_password_file, security.ssl_key_password_command
-    return _secret("ssl_key_password", *given)
+    sources = security.ssl_key_password, security.ssl_key_password_file, security.ssl_key_password_command
+    return _secret("ssl_key_password", *sources)
 
 
-def _secret(name: str, given: str, path: str, command: str) -> str:
+def _secret(name: str, value: str, path: str, command: str) -> str:
     """Return a secret: the setting itself, or the first line of its file or of the output of its command.
 
     Raises:
@@ -60,7 +60,7 @@ def _secret(name: str, given: str, path: str, command: str) -> str:
         return _first_line(text, f"setting '{name}_file': {path}")
     if command:
         return _first_line(_output(command, f"setting '{name}_command'"), f"setting '{name}_command': its output")
-    return given
+    return value
 
 
 def _output(command: str, where: str) -> str:
@@ -133,8 +133,8 @@ class Credentials:
                 password = self._find_password()
         except ConfigError as error:
             raise AuthenticationError(str(error)) from None
-        known = evolve(self.security, sasl_password=password, sasl_password_file="", sasl_password_command="")
-        return sasl_exchange(known, nonce)
+        security = evolve(self.security, sasl_password=password, sasl_password_file="", sasl_password_command="")
+        return sasl_exchange(security, nonce)
 
     def on_rejected(self) -> None:
         """Discard the credentials that a broker has rejected."""
@@ -145,8 +145,8 @@ class Credentials:
         security = self.security
         if security.sasl_password_command and self._password is not None:
             return self._password
-        given = security.sasl_password, security.sasl_password_file, security.sasl_password_command
-        self._password = _secret("sasl_password", *given)
+        sources = security.sasl_password, security.sasl_password_file, security.sasl_password_command
+        self._password = _secret("sasl_password", *sources)
         return self._password
 
     def _current_token(self, provider: TokenProvider) -> OAuthToken:
@@ -173,8 +173,8 @@ class Credentials:
 
 
 def _provider_of(security: Security, clock: Clock) -> TokenProvider:
-    given: Any = security.sasl_oauthbearer_token_provider
-    if given == "oidc":
+    setting: Any = security.sasl_oauthbearer_token_provider
+    if setting == "oidc":
         url = urlsplit(security.sasl_oauthbearer_token_endpoint_url)
         if url.scheme not in ("http", "https") or not url.hostname:
             raise ConfigError(
@@ -183,12 +183,12 @@ def _provider_of(security: Security, clock: Clock) -> TokenProvider:
             )
         _client_secret_of(security)
         return ClientCredentials(security, clock)
-    if given == "msk_iam":
+    if setting == "msk_iam":
         from streams.clients.msk import msk_iam
 
         return msk_iam()
-    found: TokenProvider = given
-    return found
+    provider: TokenProvider = setting
+    return provider
 
 
 def _token_of(provider: TokenProvider) -> OAuthToken:
@@ -275,8 +275,8 @@ class ClientCredentials:
         with error:
             body = error.read(_MAX_RESPONSE_BYTES)
         try:
-            found = json.loads(body)
-            reason = " ".join(str(found[name]) for name in ("error", "error_description") if name in found)
+            details = json.loads(body)
+            reason = " ".join(str(details[name]) for name in ("error", "error_description") if name in details)
         except (ValueError, TypeError):
             reason = ""
         text = f"{self!r} answered with status {error.code}" + (f": {reason}" if reason else "")

@@ -46,8 +46,8 @@ def tls_context(security: Security, key_password: str = "") -> "SSLContext | Non
             # Without a password, OpenSSL would ask for one at the terminal.
             context.load_cert_chain(security.ssl_certificate_location, key, lambda: key_password)
     except (OSError, SSLError) as error:
-        given = (security.ssl_ca_location, security.ssl_certificate_location, security.ssl_key_location)
-        files = ", ".join(repr(name) for name in given if name)
+        locations = (security.ssl_ca_location, security.ssl_certificate_location, security.ssl_key_location)
+        files = ", ".join(repr(name) for name in locations if name)
         raise ConfigError(
             f"TLS: {files} cannot be used: {error}; give PEM files, and ssl_key_password (or ..._file, ..._command) "
             "for an encrypted key"
@@ -89,10 +89,10 @@ def _scram(algorithm: str, username: str, password: str, nonce: str) -> Exchange
     """
     first = f"n={username.replace('=', '=3D').replace(',', '=2C')},r={nonce}"
     server_first = (yield f"n,,{first}".encode()).decode()
-    given = _attributes(server_first)
-    combined = given.get("r", "")
-    salt = given.get("s", "")
-    iterations = given.get("i", "0")
+    challenge = _attributes(server_first)
+    combined = challenge.get("r", "")
+    salt = challenge.get("s", "")
+    iterations = challenge.get("i", "0")
     if not combined.startswith(nonce) or combined == nonce or not (iterations.isascii() and iterations.isdigit()):
         raise AuthenticationError(f"SCRAM: {server_first!r} does not answer the client's message")
     if len(iterations) > _MAX_DIGITS or not _MIN_ITERATIONS <= int(iterations) <= _MAX_ITERATIONS:
@@ -108,10 +108,10 @@ def _scram(algorithm: str, username: str, password: str, nonce: str) -> Exchange
     proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
     server_last = yield f"{without_proof},p={b64encode(proof).decode()}".encode()
     expected = hmac.digest(hmac.digest(salted, b"Server Key", algorithm), said, algorithm)
-    found = _attributes(server_last.decode())
-    if "e" in found:
-        raise AuthenticationError(f"SCRAM: the broker rejected it: {found['e']}")
-    if not hmac.compare_digest(found.get("v", "").encode(), b64encode(expected)):
+    final = _attributes(server_last.decode())
+    if "e" in final:
+        raise AuthenticationError(f"SCRAM: the broker rejected it: {final['e']}")
+    if not hmac.compare_digest(final.get("v", "").encode(), b64encode(expected)):
         raise AuthenticationError("SCRAM: the broker's proof is invalid: it does not know the password")
 
 

@@ -426,44 +426,44 @@ class SocketLink:
         """
         version = APIS[API_VERSIONS].versions[1]
         software = {"client_software_name": SOFTWARE, "client_software_version": SOFTWARE_VERSION}
-        found = yield API_VERSIONS, version, software
-        if found["error_code"] == ErrorCode.UNSUPPORTED_VERSION:
-            theirs = {row["api_key"]: row["max_version"] for row in found["api_keys"]}
-            found = yield API_VERSIONS, min(theirs.get(API_VERSIONS, 0), version), software
-        if found["error_code"]:
-            raise MalformedError(f"versions were rejected with error {found['error_code']}", api="ApiVersions")
-        self._ranges = {row["api_key"]: (row["min_version"], row["max_version"]) for row in found["api_keys"]}
+        response = yield API_VERSIONS, version, software
+        if response["error_code"] == ErrorCode.UNSUPPORTED_VERSION:
+            theirs = {row["api_key"]: row["max_version"] for row in response["api_keys"]}
+            response = yield API_VERSIONS, min(theirs.get(API_VERSIONS, 0), version), software
+        if response["error_code"]:
+            raise MalformedError(f"versions were rejected with error {response['error_code']}", api="ApiVersions")
+        self._ranges = {row["api_key"]: (row["min_version"], row["max_version"]) for row in response["api_keys"]}
         credentials = self._config.credentials
         if not credentials.security.has_sasl:
             return
         mechanism = credentials.security.sasl_mechanism
         version = self._version(SASL_HANDSHAKE.key)
-        found = yield SASL_HANDSHAKE.key, version, {"mechanism": mechanism}
-        if found["error_code"]:
+        response = yield SASL_HANDSHAKE.key, version, {"mechanism": mechanism}
+        if response["error_code"]:
             raise AuthenticationError(
                 f"broker at {self._channel.address}: sasl_mechanism={mechanism!r} is not offered; "
-                f"it has {', '.join(found['mechanisms']) or 'none'}"
+                f"it has {', '.join(response['mechanisms']) or 'none'}"
             )
         version = self._version(SASL_AUTHENTICATE.key)
         exchange = credentials.exchange(secrets.token_urlsafe(24))
         said = next(exchange)
         reason = ""
         while True:
-            found = yield SASL_AUTHENTICATE.key, version, {"auth_bytes": said}
-            if found["error_code"]:
+            response = yield SASL_AUTHENTICATE.key, version, {"auth_bytes": said}
+            if response["error_code"]:
                 credentials.on_rejected()
-                reason = found["error_message"] or reason or "wrong user name or password"
+                reason = response["error_message"] or reason or "wrong user name or password"
                 raise AuthenticationError(
                     f"broker at {self._channel.address}: {mechanism} as {credentials.who} is rejected: {reason}"
                 )
-            lifetime_ms = found.get("session_lifetime_ms", 0)
+            lifetime_ms = response.get("session_lifetime_ms", 0)
             if lifetime_ms > 0:
                 self._channel.on_retire(self._now() + int(lifetime_ms * _LIFETIME_PART))
-            if credentials.security.has_tokens and found["auth_bytes"]:
+            if credentials.security.has_tokens and response["auth_bytes"]:
                 # The reason of a rejection, as JSON; the error follows.
-                reason = found["auth_bytes"].decode(errors="replace")
+                reason = response["auth_bytes"].decode(errors="replace")
             try:
-                said = exchange.send(found["auth_bytes"])
+                said = exchange.send(response["auth_bytes"])
             except StopIteration:
                 return
 

@@ -17,8 +17,8 @@ class LimitedConnection(H11Protocol):
     that sends nothing.
     """
 
-    def __init__(self, *given: Any, max_connections: int, idle_s: float, **more: Any) -> None:
-        super().__init__(*given, **more)
+    def __init__(self, *arguments: Any, max_connections: int, idle_s: float, **more: Any) -> None:
+        super().__init__(*arguments, **more)
         self._max_connections = max_connections
         self._idle_s = idle_s
         self._seen: object = None

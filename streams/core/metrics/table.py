@@ -381,7 +381,7 @@ PROPERTIES: Mapping[str, SensorSpec] = {
 
 #: All sensors, in the order of the reference.
 SENSORS: tuple[SensorSpec, ...] = (
-    *(found for found in list(globals().values()) if isinstance(found, SensorSpec)),
+    *(sensor for sensor in list(globals().values()) if isinstance(sensor, SensorSpec)),
     *CALLS.values(),
     *COUNTED_STATISTICS.values(),
     *HIT_STATISTICS.values(),

@@ -73,11 +73,11 @@ class JoinArguments:
     """The arguments of a join after the first two, which are the other stream or table and the joiner."""
 
     verb: str
-    given: dict[str, Any]
+    arguments: dict[str, Any]
 
     def take(self, name: str, default: Any = None) -> Any:
         """Remove an argument and return its value, or ``default`` if it was not given."""
-        return self.given.pop(name, default)
+        return self.arguments.pop(name, default)
 
     def flag(self, name: str) -> bool:
         """Remove an argument and return its value, which is True by default.
@@ -89,5 +89,5 @@ class JoinArguments:
 
     def finish(self) -> None:
         """Raise an error if any arguments have not been taken."""
-        if self.given:
-            raise TopologyError(f"{self.verb} does not take {min(self.given)!r} with this kind of other side")
+        if self.arguments:
+            raise TopologyError(f"{self.verb} does not take {min(self.arguments)!r} with this kind of other side")

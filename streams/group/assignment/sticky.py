@@ -60,7 +60,7 @@ def assign_sticky(
 
 
 def withhold_owned(
-    given: Mapping[str, Sequence[TopicPartition]], members: Mapping[str, Subscription]
+    assignment: Mapping[str, Sequence[TopicPartition]], members: Mapping[str, Subscription]
 ) -> dict[str, list[TopicPartition]]:
     """Omit partitions that another member still owns, because that member must revoke them first."""
     claims: dict[TopicPartition, set[str]] = {}
@@ -69,7 +69,7 @@ def withhold_owned(
             claims.setdefault(partition, set()).add(member)
     return {
         member: [partition for partition in partitions if claims.get(partition, {member}) == {member}]
-        for member, partitions in given.items()
+        for member, partitions in assignment.items()
     }
 
 

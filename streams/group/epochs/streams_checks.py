@@ -100,17 +100,17 @@ def _parts(topology: GroupTopology) -> object:
     return topology.epoch, {one.subtopology_id: one for one in topology.subtopologies}
 
 
-def check_tasks(request: StreamsGroupHeartbeat, found: ConfiguredTopology) -> None:
+def check_tasks(request: StreamsGroupHeartbeat, topology: ConfiguredTopology) -> None:
     """Check that the tasks that a member reports exist.
 
     Raises:
         BrokerError: one does not (``INVALID_REQUEST``).
     """
-    if not found.is_ready:
+    if not topology.is_ready:
         return
     for ids in (request.active_tasks, request.standby_tasks, request.warmup_tasks):
         for subtopology_id, numbers in (ids or {}).items():
-            count = found.tasks.get(subtopology_id)
+            count = topology.tasks.get(subtopology_id)
             if count is None:
                 raise BrokerError(
                     f"Subtopology {subtopology_id} does not exist in the topology.", code=ErrorCode.INVALID_REQUEST

@@ -34,7 +34,7 @@ class _Process:
     process_id: str
     counts: dict[str, int] = field(factory=dict)
     tasks: set[StreamsTask] = field(factory=set)
-    given: dict[str, tuple[set[StreamsTask], set[StreamsTask]]] = field(factory=dict)
+    assigned: dict[str, tuple[set[StreamsTask], set[StreamsTask]]] = field(factory=dict)
 
     @property
     def load(self) -> float:
@@ -43,11 +43,11 @@ class _Process:
 
     def add(self, member_id: str) -> None:
         self.counts[member_id] = 0
-        self.given[member_id] = set(), set()
+        self.assigned[member_id] = set(), set()
 
     def give(self, member_id: str, task: StreamsTask, *, is_active: bool) -> int:
         """Give a task to a member; return how many it has then."""
-        self.given[member_id][0 if is_active else 1].add(task)
+        self.assigned[member_id][0 if is_active else 1].add(task)
         self.tasks.add(task)
         self.counts[member_id] += 1
         return self.counts[member_id]
@@ -224,5 +224,5 @@ def assign_tasks(
     return {
         member_id: RoleTasks(frozenset(active), frozenset(standby))
         for process in work.processes.values()
-        for member_id, (active, standby) in process.given.items()
+        for member_id, (active, standby) in process.assigned.items()
     }

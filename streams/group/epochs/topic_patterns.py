@@ -55,14 +55,14 @@ class TopicPattern:
         for index, character in enumerate(name):
             reached = self._closed(current, name, index)
             key = (reached, character)
-            found = self._remembered.get(key)
-            if found is None:
-                found = frozenset(to for to in reached if self._accepted(to, character) for to in self._states[to].to)
+            states = self._remembered.get(key)
+            if states is None:
+                states = frozenset(to for to in reached if self._accepted(to, character) for to in self._states[to].to)
                 if len(self._remembered) < _MAX_REMEMBERED:
-                    self._remembered[key] = found
-            if not found:
+                    self._remembered[key] = states
+            if not states:
                 return False
-            current = found
+            current = states
         return last in self._closed(current, name, len(name))
 
     def _accepted(self, state: int, character: str) -> bool:

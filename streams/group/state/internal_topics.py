@@ -70,7 +70,7 @@ def required_topics(topology: GroupTopology) -> set[str]:
 
 def sources_of(subtopology: GroupSubtopology | DescribedSubtopology) -> list[str]:
     """Return the names of the topics that a sub-topology reads, including repartition topics."""
-    return [*subtopology.source_topics, *(found.name for found in subtopology.repartition_source_topics)]
+    return [*subtopology.source_topics, *(topic.name for topic in subtopology.repartition_source_topics)]
 
 
 def hash_of(topics: Mapping[str, tuple[bytes, int]]) -> int:
@@ -100,10 +100,10 @@ def _configured(topology: GroupTopology, existing: Mapping[str, int]) -> Configu
     decided = _repartition_counts(topology, existing)
 
     def count(name: str) -> int:
-        found = existing.get(name, decided.get(name))
-        if found is None:
+        partitions = existing.get(name, decided.get(name))
+        if partitions is None:
             raise _invalid(f"Number of partitions is not set for topic: {name}")
-        return found
+        return partitions
 
     fixed = {info.name for one in topology.subtopologies for info in one.repartition_source_topics if info.partitions}
     for one in topology.subtopologies:
@@ -112,16 +112,18 @@ def _configured(topology: GroupTopology, existing: Mapping[str, int]) -> Configu
     tasks = {one.subtopology_id: max(map(count, sources_of(one)), default=0) for one in topology.subtopologies}
     if empty := [name for name, number in tasks.items() if not number]:
         raise _invalid(f"No source topics found for subtopology {empty[0]}")
-    found = tuple(_described(one, decided, tasks[one.subtopology_id]) for one in topology.subtopologies)
-    return _checked(found, tasks, existing)
+    described = tuple(_described(one, decided, tasks[one.subtopology_id]) for one in topology.subtopologies)
+    return _checked(described, tasks, existing)
 
 
 def _checked(
-    found: Sequence[DescribedSubtopology], tasks: Mapping[str, int], existing: Mapping[str, int]
+    subtopologies: Sequence[DescribedSubtopology], tasks: Mapping[str, int], existing: Mapping[str, int]
 ) -> ConfiguredTopology:
     """Compare the internal topics with those that exist."""
     internal = {
-        info.name: info for one in found for info in (*one.repartition_source_topics, *one.state_changelog_topics)
+        info.name: info
+        for one in subtopologies
+        for info in (*one.repartition_source_topics, *one.state_changelog_topics)
     }
     for name, info in sorted(internal.items()):
         if existing.get(name, info.partitions) != info.partitions:
@@ -132,10 +134,10 @@ def _checked(
             )
     missing = [info for name, info in sorted(internal.items()) if name not in existing]
     if not missing:
-        return ConfiguredTopology(found, tasks)
+        return ConfiguredTopology(subtopologies, tasks)
     summary = _summary(info.name for info in missing)
     return ConfiguredTopology(
-        found,
+        subtopologies,
         tasks,
         tuple(TopicSpec(info.name, info.partitions, info.configs, info.replication_factor or -1) for info in missing),
         GroupStatus(StreamsStatus.MISSING_INTERNAL_TOPICS, f"Internal topics are missing: {summary}"),
@@ -154,12 +156,12 @@ def _repartition_counts(topology: GroupTopology, existing: Mapping[str, int]) ->
     while waiting:
         left = []
         for sink, one in waiting:
-            known = [counts[info.name] for info in one.repartition_source_topics if info.name in counts]
-            known += (existing[name] for name in one.source_topics)
+            source_counts = [counts[info.name] for info in one.repartition_source_topics if info.name in counts]
+            source_counts += (existing[name] for name in one.source_topics)
             if sink in counts:
                 continue
-            if known:
-                counts[sink] = max(known)
+            if source_counts:
+                counts[sink] = max(source_counts)
             else:
                 left.append((sink, one))
         if len(left) == len(waiting):

@@ -122,11 +122,11 @@ class Groups:
         before = {partition: group.offsets.get(partition) for partition in offsets}
 
         def undo() -> None:
-            for partition, known in before.items():
-                if known is None:
+            for partition, previous in before.items():
+                if previous is None:
                     group.offsets.pop(partition, None)
                 else:
-                    group.offsets[partition] = known
+                    group.offsets[partition] = previous
 
         group.offsets.update(offsets)
         self._pending.supersede(group.group_id, offsets)
@@ -154,10 +154,10 @@ class Groups:
         if request.require_stable and self._pending.is_unstable(request.group_id, request.partitions):
             return OffsetFetchResponse(ErrorCode.UNSTABLE_OFFSET_COMMIT, {})
         group = self.by_id.get(request.group_id)
-        found: Mapping[TopicPartition, OffsetAndMetadata] = {} if group is None else group.offsets
+        offsets: Mapping[TopicPartition, OffsetAndMetadata] = {} if group is None else group.offsets
         if request.partitions is None:
-            return OffsetFetchResponse(ErrorCode.NONE, dict(found))
-        return OffsetFetchResponse(ErrorCode.NONE, {p: found[p] for p in request.partitions if p in found})
+            return OffsetFetchResponse(ErrorCode.NONE, dict(offsets))
+        return OffsetFetchResponse(ErrorCode.NONE, {p: offsets[p] for p in request.partitions if p in offsets})
 
     def forget_topics(self, topics: Collection[str]) -> None:
         """Drop the committed offsets of deleted topics."""
@@ -204,12 +204,12 @@ class Groups:
                     self.by_id[group_id].settings = None
 
     def _load_group(self, group_id: str, value: bytes | None) -> None:
-        known = self.made(group_id)
+        former = self.made(group_id)
         # Without a value, the group was deleted, or it became a consumer group.
         loaded = Group(group_id) if value is None else read_group(group_id, value)
-        loaded.offsets = known.offsets
-        loaded.settings = known.settings
-        loaded.modern = known.modern
+        loaded.offsets = former.offsets
+        loaded.settings = former.settings
+        loaded.modern = former.modern
         self.by_id[group_id] = loaded
         self.discard(loaded)
 

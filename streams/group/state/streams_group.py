@@ -164,8 +164,8 @@ class StreamsGroup:
 
     def put(self, member: StreamsGroupMember) -> None:
         """Add a member, or replace its state."""
-        if known := self.members.get(member.member_id):
-            self._release(known)
+        if former := self.members.get(member.member_id):
+            self._release(former)
         self.members[member.member_id] = member
         if member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = member.member_id
@@ -241,14 +241,14 @@ def reconciled(
     # A task that becomes a copy on the same member is one at once, and is then revoked as an active one.
     demoted = frozenset(task for task in before.active & target.standby if group.may_copy(member, task))
     copies = before.standby & (target.standby | target.active)
-    kept = RoleTasks(before.active & target.active, copies | demoted)
+    retained = RoleTasks(before.active & target.active, copies | demoted)
     # A copy that becomes active on the same member is not given back first: its state stays where it is.
-    surplus = RoleTasks(before.active - kept.active, before.standby - target.standby - target.active)
+    surplus = RoleTasks(before.active - retained.active, before.standby - target.standby - target.active)
     if surplus and (owned is None or owned.overlaps(surplus)):
-        return _with(member, StreamsMemberState.UNREVOKED_TASKS, own_epoch, kept, surplus, group.assignment_epoch)
-    active = frozenset(task for task in target.active - kept.active if group.may_run(member, task))
-    standby = frozenset(task for task in target.standby - kept.standby if group.may_copy(member, task))
-    assigned = RoleTasks(kept.active | active, (kept.standby | standby) - active)
+        return _with(member, StreamsMemberState.UNREVOKED_TASKS, own_epoch, retained, surplus, group.assignment_epoch)
+    active = frozenset(task for task in target.active - retained.active if group.may_run(member, task))
+    standby = frozenset(task for task in target.standby - retained.standby if group.may_copy(member, task))
+    assigned = RoleTasks(retained.active | active, (retained.standby | standby) - active)
     is_whole = target.active <= assigned.active and target.standby <= assigned.standby
     state = StreamsMemberState.STABLE if is_whole else StreamsMemberState.UNRELEASED_TASKS
     return _with(member, state, group.assignment_epoch, assigned, NOTHING, group.assignment_epoch)
@@ -282,10 +282,10 @@ def tasks_of(ids: TaskIds) -> TaskSet:
 
 def ids_of(tasks: TaskSet) -> dict[str, list[int]]:
     """Return tasks by sub-topology, in order, for a message."""
-    found: dict[str, list[int]] = {}
+    by_subtopology: dict[str, list[int]] = {}
     for task in sorted(tasks):
-        found.setdefault(task.subtopology_id, []).append(task.partition)
-    return found
+        by_subtopology.setdefault(task.subtopology_id, []).append(task.partition)
+    return by_subtopology
 
 
 def all_tasks(counts: Mapping[str, int]) -> Iterator[StreamsTask]:

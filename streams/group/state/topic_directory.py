@@ -53,11 +53,11 @@ class SubscribedTopics:
         """The name of each of these topics, by its ID."""
         return {topic_id: name for name, (topic_id, _) in self.by_name.items()}
 
-    def look_up(self, directory: TopicDirectory, wanted: Iterable[Iterable[str]]) -> bool:
+    def look_up(self, directory: TopicDirectory, subscriptions: Iterable[Iterable[str]]) -> bool:
         """Look up the topics that each member wants; return whether they differ from before."""
-        names = sorted(set[str]().union(*wanted))
-        found = {name: topic for name in names if (topic := directory.found(name)) is not None}
-        is_changed = self.version < 0 or found != self.by_name
-        self.by_name = found
+        names = sorted(set[str]().union(*subscriptions))
+        topics = {name: topic for name in names if (topic := directory.found(name)) is not None}
+        is_changed = self.version < 0 or topics != self.by_name
+        self.by_name = topics
         self.version = directory.version
         return is_changed
