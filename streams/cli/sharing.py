@@ -45,7 +45,7 @@ def run_on_cluster(
         cluster = TcpCluster.of(config)
         plans = Plans(topology, config, clock)
         provisioner = Provisioner(cluster, clock, config, topology, False)
-        plans.of(plans.layout(provisioner.known(), provisioner.committed()))
+        plans.of(plans.layout(provisioner.partition_counts(), provisioner.committed()))
         where = config.bootstrap_servers
         _announce(config, f"by {options.workers} workers on {where}")
         return Workers(_commands(where, config, options), _secrets(options)).run()
@@ -112,7 +112,7 @@ def run_workers_here(
     from streams.runtime import Provisioner
 
     # The process of the broker creates the topics before the workers start.
-    Provisioner(broker, SystemClock(), config, topology, True).known()
+    Provisioner(broker, SystemClock(), config, topology, True).partition_counts()
     with broker.serve("127.0.0.1:0") as server:
         _announce(config, f"by {options.workers} workers on an embedded broker at {server.bootstrap_servers}")
         return Workers(_commands(server.bootstrap_servers, config, options), _secrets(options)).run()

@@ -132,16 +132,16 @@ class StreamsAssignor:
                 sharing.crowded[0],
                 ", ".join(self.rules.tags),
             )
-        self.awaits_warmups = any(given.warmup for given in shares.values())
+        self.awaits_warmups = any(share.warmup for share in shares.values())
         is_shutdown = any(facts[member].wants_shutdown for member in order)
-        wanted = {member: [tp for task in shares[member].active for tp in groups[task]] for member in order}
-        given = withhold_owned(wanted, members)
-        is_final = all(len(given[member]) == len(wanted[member]) for member in order)
+        desired = {member: [tp for task in shares[member].active for tp in groups[task]] for member in order}
+        assignable = withhold_owned(desired, members)
+        is_final = all(len(assignable[member]) == len(desired[member]) for member in order)
         directives: dict[str, Directive] = {}
         for member in order:
             mine = shares[member]
             # A partition group moves as a whole: if one of its partitions is withheld, all are.
-            free = set(given[member])
+            free = set(assignable[member])
             whole = [task for task in mine.active if free.issuperset(groups[task])]
             # Withheld tasks remain standby tasks until their owners have revoked them, so that their state is current.
             coming = [task for task in mine.active if task not in whole and task in blueprint.stateful]
@@ -162,8 +162,10 @@ class StreamsAssignor:
         self.directive = Directive.decode(assignment.user_data)
 
 
-def _place(facts: MemberFacts, given: Directive) -> AssignedTasks:
-    return AssignedTasks(facts.client_id, facts.process_id, facts.application_server, given.active, given.standby)
+def _place(facts: MemberFacts, directive: Directive) -> AssignedTasks:
+    return AssignedTasks(
+        facts.client_id, facts.process_id, facts.application_server, directive.active, directive.standby
+    )
 
 
 def _owned(groups: Groups, members: Members, order: Sequence[str]) -> dict[TaskId, str]:

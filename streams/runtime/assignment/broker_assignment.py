@@ -181,7 +181,7 @@ class BrokerAssignment:
         groups = self._plans.of(layout).bundles()
         if not groups.keys() >= {*roles.active, *roles.standby, *roles.warmup}:
             return None
-        found = Directive(
+        directive = Directive(
             layout,
             roles.active,
             roles.standby,
@@ -189,7 +189,7 @@ class BrokerAssignment:
             is_shutdown=self._readiness.is_shutdown,
             is_final=self._readiness.is_final,
         )
-        self.directive = evolve(found, places=self._assigned(found, groups))
+        self.directive = evolve(directive, places=self._assigned(directive, groups))
         return tuple(sorted(partition for task in roles.active for partition in groups[task]))
 
     def _assigned(self, own: Directive, groups: Groups) -> tuple[AssignedTasks, ...]:

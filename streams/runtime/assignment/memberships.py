@@ -30,7 +30,7 @@ from streams.topology import PartitionGrouper, Topology
 class GroupMembership(Protocol):
     """The membership of an instance in its group."""
 
-    def plan(self, known: Mapping[str, int]) -> ApplicationPlan:
+    def plan(self, partition_counts: Mapping[str, int]) -> ApplicationPlan:
         """Return the plan of the application for the partition counts of all topics in the cluster.
 
         Raises:
@@ -39,7 +39,7 @@ class GroupMembership(Protocol):
         """
         ...
 
-    def prepare(self, plan: ApplicationPlan, known: Mapping[str, int]) -> None:
+    def prepare(self, plan: ApplicationPlan, partition_counts: Mapping[str, int]) -> None:
         """Check the internal topics before the threads start, and create those that nobody else creates.
 
         Raises:
@@ -61,9 +61,9 @@ class LeaderMembership:
     _provisioner: Provisioner
     _is_bounded: bool = False
 
-    def plan(self, known: Mapping[str, int]) -> ApplicationPlan:
+    def plan(self, partition_counts: Mapping[str, int]) -> ApplicationPlan:
         """Return the plan, in which new partitions join the groups that have the state of their keys."""
-        return self._plans.of(self._layout(known, self._provisioner.committed()))
+        return self._plans.of(self._layout(partition_counts, self._provisioner.committed()))
 
     def _layout(
         self, counts: Mapping[str, int], committed: Mapping[TopicPartition, OffsetAndMetadata]
@@ -71,10 +71,10 @@ class LeaderMembership:
         compacted = () if self._is_bounded else self._provisioner.compacted(counts)
         return self._plans.layout(counts, committed, compacted)
 
-    def prepare(self, plan: ApplicationPlan, known: Mapping[str, int]) -> None:
+    def prepare(self, plan: ApplicationPlan, partition_counts: Mapping[str, int]) -> None:
         """Create the missing internal topics, and check the existing ones."""
         own = () if self._is_bounded else _own_topics(self._config, plan)
-        self._provisioner.provide([*plan.internal_topics(), *own], known)
+        self._provisioner.provide([*plan.internal_topics(), *own], partition_counts)
 
     def assignment(self, plan: ApplicationPlan) -> StreamsAssignor:
         """Return the assignor of a new thread, which may become the leader."""
@@ -82,11 +82,11 @@ class LeaderMembership:
 
     def _blueprint(self, _: Mapping[str, int]) -> Blueprint:
         """Look up the source topics, create or check the internal topics, and return the input of an assignment."""
-        known = self._provisioner.known()
+        partition_counts = self._provisioner.partition_counts()
         committed = self._provisioner.committed()
-        layout = self._layout(known, committed)
+        layout = self._layout(partition_counts, committed)
         plan = self._plans.of(layout)
-        self.prepare(plan, known)
+        self.prepare(plan, partition_counts)
         _check_committed(plan, committed, self._provisioner, is_bounded=self._is_bounded)
         return Blueprint(layout, plan.bundles(), plan.stateful())
 
@@ -99,14 +99,14 @@ class BrokerMembership:
     _plans: Plans
     _provisioner: Provisioner
 
-    def plan(self, known: Mapping[str, int]) -> ApplicationPlan:
+    def plan(self, partition_counts: Mapping[str, int]) -> ApplicationPlan:
         """Return the plan, in which each partition has a task, as the broker assigns them."""
-        return self._plans.of(self._plans.layout(known))
+        return self._plans.of(self._plans.layout(partition_counts))
 
-    def prepare(self, plan: ApplicationPlan, known: Mapping[str, int]) -> None:
+    def prepare(self, plan: ApplicationPlan, partition_counts: Mapping[str, int]) -> None:
         """Check the existing internal topics; the broker creates the missing ones when the first member joins."""
-        existing = [topic for topic in plan.internal_topics() if topic.name in known]
-        self._provisioner.provide([*existing, *_own_topics(self._config, plan)], known)
+        existing = [topic for topic in plan.internal_topics() if topic.name in partition_counts]
+        self._provisioner.provide([*existing, *_own_topics(self._config, plan)], partition_counts)
         _check_committed(plan, self._provisioner.committed(), self._provisioner)
 
     def assignment(self, plan: ApplicationPlan) -> BrokerAssignment:

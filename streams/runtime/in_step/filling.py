@@ -79,8 +79,8 @@ class LaneFilling:
             return
         committed = self.admin.committed_offsets(self.plan.config.application_id)
         for partition in self._fed():
-            found = committed.get(partition)
-            unread = self.logs.end_offset(partition) - (0 if found is None else found.offset)
+            commit = committed.get(partition)
+            unread = self.logs.end_offset(partition) - (0 if commit is None else commit.offset)
             if unread:
                 raise TopologyError(
                     f"{partition} has {unread} unread records of other producers: a bounded run reads a topic that its "
@@ -137,11 +137,11 @@ class LaneFilling:
     def _finish(self) -> None:
         """Execute the merges stored in the committed offsets, and commit their completion."""
         spans: dict[tuple[TopicPartition, int], dict[TopicPartition, tuple[int, int]]] = {}
-        for lane, found in sorted(self.admin.committed_offsets(self._group).items()):
-            if found.metadata:
-                span = self._read_span(lane, found.metadata)
+        for lane, commit in sorted(self.admin.committed_offsets(self._group).items()):
+            if commit.metadata:
+                span = self._read_span(lane, commit.metadata)
                 target = TopicPartition(*span["into"])
-                spans.setdefault((target, span["at"]), {})[lane] = (found.offset, span["to"])
+                spans.setdefault((target, span["at"]), {})[lane] = (commit.offset, span["to"])
         for (target, at), lanes in spans.items():
             self._merge(target, at, lanes)
         ends = {lane: end for lanes in spans.values() for lane, (_, end) in lanes.items()}

@@ -37,7 +37,7 @@ class ResetTarget:
     offsets: Mapping[TopicPartition, int] | None = None
 
     def __attrs_post_init__(self) -> None:
-        if sum(given is not None for given in (self.to, self.offset, self.shift, self.offsets)) != 1:
+        if sum(target is not None for target in (self.to, self.offset, self.shift, self.offsets)) != 1:
             raise ConfigError("reset: give exactly one of a time, an offset, a shift, and offsets by partition")
 
     def resolved(
@@ -50,20 +50,20 @@ class ResetTarget:
         """
         starts = admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
         ends = admin.list_offsets(dict.fromkeys(partitions, LATEST))
-        wanted: dict[TopicPartition, int] = {}
+        targets: dict[TopicPartition, int] = {}
         if self.to is not None:
-            found = admin.list_offsets(dict.fromkeys(partitions, self.to))
-            wanted = {place: ends[place] if offset < 0 else offset for place, offset in found.items()}
+            at_time = admin.list_offsets(dict.fromkeys(partitions, self.to))
+            targets = {place: ends[place] if offset < 0 else offset for place, offset in at_time.items()}
         elif self.offset is not None:
-            wanted = dict.fromkeys(partitions, self.offset)
+            targets = dict.fromkeys(partitions, self.offset)
         elif self.shift is not None:
-            wanted = {place: committed.get(place, starts[place]) + self.shift for place in partitions}
+            targets = {place: committed.get(place, starts[place]) + self.shift for place in partitions}
         elif self.offsets is not None:
             unknown = sorted(self.offsets.keys() - set(partitions))
             if unknown:
                 raise UnknownTopicError(f"reset: {unknown[0]} is not a partition of an input topic of the application")
-            wanted = dict(self.offsets)
-        return {place: min(max(offset, starts[place]), ends[place]) for place, offset in wanted.items()}
+            targets = dict(self.offsets)
+        return {place: min(max(offset, starts[place]), ends[place]) for place, offset in targets.items()}
 
 
 @frozen
@@ -108,8 +108,8 @@ class ResetPlan:
         names = {topic.name: len(topic.leaders) for topic in admin.all_topics()}
         group_ids = [group.group_id for group in admin.list_groups()]
         internal = tuple(topic.name for topic in internal_topics(application_id, names, group_ids))
-        found = admin.committed_offsets(application_id)
-        committed = {place: item.offset for place, item in found.items()}
+        commits = admin.committed_offsets(application_id)
+        committed = {place: item.offset for place, item in commits.items()}
         inputs = sorted(topics) or sorted({place.topic for place in committed} & names.keys() - set(internal))
         if both := sorted({*inputs} & {*outputs}):
             raise ConfigError(
@@ -139,7 +139,7 @@ class ResetPlan:
             ends,
             folders,
             application_id + LANES_GROUP in group_ids,
-            *_groups_of({place: item.metadata for place, item in found.items() if place.topic in inputs}),
+            *_groups_of({place: item.metadata for place, item in commits.items() if place.topic in inputs}),
         )
 
     def lines(self) -> list[str]:

@@ -41,16 +41,16 @@ class DerivedBounds:
             CycleError: the topics between the bound and ``inputs`` form a cycle.
         """
         slot = inputs, bound.text()
-        if (kept := self._kept.get(slot)) is not None:
-            return kept, None
-        wanted = dict(bound.offsets)
+        if (cached := self._kept.get(slot)) is not None:
+            return cached, None
+        offsets = dict(bound.offsets)
         writes = upstream_of(plan, inputs)
-        given = {topic for topic, _ in bound.offsets} - inputs
-        for topic in _in_order(writes, given):
+        origins = {topic for topic, _ in bound.offsets} - inputs
+        for topic in _in_order(writes, origins):
             if topic in inputs:
                 continue
-            own = Position({partition: offset for partition, offset in wanted.items() if partition.topic == topic})
-            past = {partition: found.offset for partition, found in self._provisioner.committed().items()}
+            own = Position({partition: offset for partition, offset in offsets.items() if partition.topic == topic})
+            past = {partition: commit.offset for partition, commit in self._provisioner.committed().items()}
             reached = Position({partition: past.get(partition, 0) - 1 for partition in own.offsets})
             if own.missing_in(reached).offsets:
                 return bound, reached
@@ -62,8 +62,8 @@ class DerivedBounds:
             ]
             for partition, end in self._provisioner.ends(partitions).items():
                 if end:
-                    wanted[partition] = max(end - 1, wanted.get(partition, 0))
-        derived = Position({partition: offset for partition, offset in wanted.items() if partition.topic in inputs})
+                    offsets[partition] = max(end - 1, offsets.get(partition, 0))
+        derived = Position({partition: offset for partition, offset in offsets.items() if partition.topic in inputs})
         self._kept[slot] = derived
         if len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
@@ -75,7 +75,7 @@ def upstream_of(plan: ApplicationPlan, inputs: Iterable[str]) -> dict[str, set[s
 
     Topics are given by their names on the broker.
     """
-    found: dict[str, set[str]] = {}
+    next_topics: dict[str, set[str]] = {}
     todo = list(inputs)
     done = set(todo)
     while todo:
@@ -83,20 +83,20 @@ def upstream_of(plan: ApplicationPlan, inputs: Iterable[str]) -> dict[str, set[s
         for sub in plan.subs:
             writes = topic in map(plan.physical_topic, sub.sink_topics)
             for source in map(plan.physical_topic, sub.source_topics) if writes else ():
-                found.setdefault(source, set()).add(topic)
+                next_topics.setdefault(source, set()).add(topic)
                 if source not in done:
                     done.add(source)
                     todo.append(source)
-    return found
+    return next_topics
 
 
-def _in_order(writes: Mapping[str, Iterable[str]], given: Iterable[str]) -> list[str]:
-    """Return the topics on the paths from ``given`` to the inputs in topological order.
+def _in_order(writes: Mapping[str, Iterable[str]], origins: Iterable[str]) -> list[str]:
+    """Return the topics on the paths from ``origins`` to the inputs in topological order.
 
     Raises:
         CycleError: the topics form a cycle.
     """
-    before: dict[str, set[str]] = {topic: set() for topic in given}
+    before: dict[str, set[str]] = {topic: set() for topic in origins}
     todo = list(before)
     while todo:
         topic = todo.pop()

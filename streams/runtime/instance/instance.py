@@ -178,13 +178,13 @@ class Instance:
             self._is_locked = True
             if self.config.state_cleanup_dir_max_age_ms >= 0:
                 self.home.delete_outdated(self.environment.clock.now_ms() - self.config.state_cleanup_dir_max_age_ms)
-            known = self._provisioner.known()
-            plan = self._plan = self._membership.plan(known)
-            check_unknown_state(plan, known, self.home.stores(), self._provisioner)
+            partition_counts = self._provisioner.partition_counts()
+            plan = self._plan = self._membership.plan(partition_counts)
+            check_unknown_state(plan, partition_counts, self.home.stores(), self._provisioner)
             log_caching(self.topology, self.config)
             if self.bounds is None:
                 log_out_of_step(plan)
-            self._membership.prepare(plan, known)
+            self._membership.prepare(plan, partition_counts)
             _check_schemas(self.topology)
             if self.bounds is not None:
                 self.supervisor.bounded = self.bounds(plan)
@@ -410,7 +410,7 @@ class Instance:
                 plan.add_topic(topic, count, self._provide)
 
     def _provide(self, topic: InternalTopicPlan) -> None:
-        self._provisioner.provide([topic], self._provisioner.known())
+        self._provisioner.provide([topic], self._provisioner.partition_counts())
 
     # --- life -------------------------------------------------------------------------
 

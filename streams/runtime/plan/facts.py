@@ -123,8 +123,8 @@ def _decode(data: bytes | None, kind: type[T]) -> T:
         raise _foreign_member() from error
     if version != _VERSION:
         raise _foreign_member()
-    found: T = value
-    return found
+    decoded: T = value
+    return decoded
 
 
 def _foreign_member() -> TopologyError:

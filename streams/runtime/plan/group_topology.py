@@ -66,13 +66,13 @@ _REPARTITION = dict(sorted(REPARTITION_CONFIG.items()))
 
 def _copartition_groups(plan: ApplicationPlan) -> list[frozenset[str]]:
     """Return the sets of topics that must have equal partition counts; sets with common topics are one."""
-    found: list[frozenset[str]] = []
+    groups: list[frozenset[str]] = []
     for sources in _joint_sources(plan):
         group = frozenset(plan.physical_topic(topic) for topic in _topics(plan, sources))
-        common = [other for other in found if other & group]
-        found = [other for other in found if not other & group]
-        found.append(group.union(*common))
-    return sorted(found, key=sorted)
+        common = [other for other in groups if other & group]
+        groups = [other for other in groups if not other & group]
+        groups.append(group.union(*common))
+    return sorted(groups, key=sorted)
 
 
 def _joint_sources(plan: ApplicationPlan) -> list[frozenset[str]]:

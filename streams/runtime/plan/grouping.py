@@ -38,7 +38,7 @@ def merged(subs: Sequence[SubTopology]) -> list[SubTopology]:
 
 def kept_together(
     groups: Mapping[TaskId, tuple[TopicPartition, ...]],
-    kept: Mapping[str, int],
+    counts: Mapping[str, int],
     partitions: Mapping[str, int],
     *,
     is_default: bool,
@@ -46,15 +46,15 @@ def kept_together(
     """Move new partitions to the partition groups that have the state of their keys.
 
     If a topic grows to a multiple of its partition count, the keys of a new partition come from the old partition with
-    the same number modulo the old count, since the partitioner uses the hash of the key modulo the count.  ``kept`` has
-    the number of partition groups among which the keys of a topic are divided.
+    the same number modulo the old count, since the partitioner uses the hash of the key modulo the count.  ``counts``
+    has the number of partition groups among which the keys of a topic are divided.
 
     Raises:
         TopologyError: a topic has grown to another number of partitions, or the grouper is not the default one.
     """
     result: dict[TaskId, tuple[TopicPartition, ...]] = {}
     for task in sorted(groups):
-        homes = {partition: _home(partition, task, kept, partitions, is_default) for partition in groups[task]}
+        homes = {partition: _home(partition, task, counts, partitions, is_default) for partition in groups[task]}
         if not homes or task in homes.values():
             result[task] = ()
         for partition, home in homes.items():
@@ -63,11 +63,11 @@ def kept_together(
 
 
 def _home(
-    partition: TopicPartition, task: TaskId, kept: Mapping[str, int], partitions: Mapping[str, int], is_default: bool
+    partition: TopicPartition, task: TaskId, counts: Mapping[str, int], partitions: Mapping[str, int], is_default: bool
 ) -> TaskId:
     """Return the task that has the state of the keys of a partition."""
     topic = partition.topic
-    count = kept.get(topic, 0)
+    count = counts.get(topic, 0)
     if not count or task.partition < count:
         return task
     if not is_default or partitions[topic] % count:
@@ -79,14 +79,14 @@ def _home(
     return TaskId(task.sub_topology, partition.partition % count)
 
 
-def check_changelogs(topology: Topology, partitions: Mapping[str, int], divisions: Mapping[str, int]) -> None:
+def check_changelogs(topology: Topology, partitions: Mapping[str, int], counts: Mapping[str, int]) -> None:
     """Check that no topic that serves as the changelog of a table has grown: a task restores from one partition only.
 
     Raises:
         TopologyError: such a topic has more partitions than partition groups among which its keys are divided.
     """
     for store, topic in topology.source_changelogs.items():
-        count = divisions.get(topic, 0)
+        count = counts.get(topic, 0)
         if count and partitions[topic] > count:
             raise TopologyError(
                 f"topic {topic!r} has grown from {count} to {partitions[topic]} partitions, but it is also the "

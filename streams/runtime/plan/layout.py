@@ -40,7 +40,7 @@ class Plans:
 
     def layout(
         self,
-        known: Mapping[str, int],
+        partition_counts: Mapping[str, int],
         committed: Mapping[TopicPartition, OffsetAndMetadata] = MappingProxyType({}),
         compacted: Collection[str] = (),
     ) -> PartitionLayout:
@@ -61,7 +61,7 @@ class Plans:
         # Patterns do not match the application's own internal topics.
         others = {
             topic: count
-            for topic, count in known.items()
+            for topic, count in partition_counts.items()
             if topic not in own
             and not (topic.startswith(prefix) and topic.endswith(("-changelog", ".lanes", "-flight-recorder")))
         }
@@ -76,18 +76,20 @@ class Plans:
         if not self._has_lanes:
             # Existing repartition topics keep their partition counts.
             counts |= {
-                name: known[f"{prefix}{name}"] for name in self._topology.internal_topics if f"{prefix}{name}" in known
+                name: partition_counts[f"{prefix}{name}"]
+                for name in self._topology.internal_topics
+                if f"{prefix}{name}" in partition_counts
             }
             for sub in subs:
-                found = [
-                    known[changelog]
+                changelog_counts = [
+                    partition_counts[changelog]
                     for store in sub.stores
                     if not sub.is_global
                     and store not in self._topology.source_changelogs
-                    and (changelog := f"{prefix}{store}-changelog") in known
+                    and (changelog := f"{prefix}{store}-changelog") in partition_counts
                 ]
-                if found:
-                    groups |= dict.fromkeys(sub.source_topics, min(found))
+                if changelog_counts:
+                    groups |= dict.fromkeys(sub.source_topics, min(changelog_counts))
             groups |= self._committed_groups(counts, committed)
         return PartitionLayout(counts, groups, tuple(sorted(compacted)))
 
@@ -108,9 +110,9 @@ class Plans:
         groups: dict[str, int] = {}
         for joint in copartitions(self._topology):
             topics = joint.topics(self._topology, counts)
-            found = {topic: numbers[topic] for topic in topics if topic in numbers}
-            if found:
-                groups |= dict.fromkeys(topics, min(found.values())) | found
+            committed_counts = {topic: numbers[topic] for topic in topics if topic in numbers}
+            if committed_counts:
+                groups |= dict.fromkeys(topics, min(committed_counts.values())) | committed_counts
         return groups
 
     def of(self, layout: PartitionLayout) -> ApplicationPlan:
@@ -138,10 +140,10 @@ class Plans:
         return plan
 
 
-def log_unmatched_patterns(plan: ApplicationPlan, known: Iterable[str]) -> None:
+def log_unmatched_patterns(plan: ApplicationPlan, topics: Iterable[str]) -> None:
     """Log the sources whose patterns match no topic yet, and the repartition topics that depend on them."""
     waiting = [name for name in plan.topology.internal_topics if name not in plan.partitions]
-    for source in unmatched_patterns(plan.topology, known):
+    for source in unmatched_patterns(plan.topology, topics):
         log.warning(
             "application %s: no topic matches the pattern %r of source %s yet; it reads topics as they appear%s",
             plan.config.application_id,
@@ -162,8 +164,8 @@ def check_groups(plan: ApplicationPlan, committed: Mapping[TopicPartition, Offse
     """
     for task_id in plan.stateful():
         for item in plan.inputs(task_id):
-            found = committed.get(item.partition)
-            group = None if found is None else own_metadata(found.metadata).group
+            commit = committed.get(item.partition)
+            group = None if commit is None else own_metadata(commit.metadata).group
             if group is not None and group != task_id.partition:
                 raise TopologyError(
                     f"partition {item.partition} belonged to partition group {group} and would now belong to "

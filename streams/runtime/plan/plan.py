@@ -162,10 +162,12 @@ class ApplicationPlan:
                 self._lay(topic, producers)
                 if topic in self._read_topics and not self.is_internal(topic):
                     self.fed.add(topic)
-        kept = {store: topic for store, topic in self.topology.source_changelogs.items() if topic not in self.lanes}
-        if len(kept) < len(self.topology.source_changelogs):
+        changelogs = {
+            store: topic for store, topic in self.topology.source_changelogs.items() if topic not in self.lanes
+        }
+        if len(changelogs) < len(self.topology.source_changelogs):
             # Several lanes cannot serve as a changelog, so such a table has its own changelog.
-            self.topology = evolve(self.topology, source_changelogs=kept)
+            self.topology = evolve(self.topology, source_changelogs=changelogs)
 
     def _lay(self, topic: str, producers: list[TaskId]) -> None:
         self.lanes[topic] = producers

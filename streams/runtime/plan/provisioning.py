@@ -47,17 +47,17 @@ class Provisioner:
     #: Internal topics whose settings have been checked.
     _checked: set[str] = field(factory=set)
 
-    def known(self) -> dict[str, int]:
+    def partition_counts(self) -> dict[str, int]:
         """Return the partition counts of all topics; missing declared topics are created if allowed."""
         with self._admin() as admin:
-            known = self._counts(admin)
+            counts = self._counts(admin)
             if not self._creates_topics:
-                known |= self._unlisted_counts(admin, known)
-            elif self._create_declared(admin, known):
-                known = self._counts(admin)
-            return known
+                counts |= self._unlisted_counts(admin, counts)
+            elif self._create_declared(admin, counts):
+                counts = self._counts(admin)
+            return counts
 
-    def provide(self, plans: Sequence[InternalTopicPlan], known: Mapping[str, int]) -> None:
+    def provide(self, plans: Sequence[InternalTopicPlan], partition_counts: Mapping[str, int]) -> None:
         """Create the missing internal topics, and check the existing internal topics.
 
         Raises:
@@ -67,10 +67,10 @@ class Provisioner:
         """
         missing = []
         for plan in plans:
-            if plan.name not in known:
+            if plan.name not in partition_counts:
                 missing.append(TopicSpec(plan.name, plan.partitions, plan.config, self._config.replication_factor))
             else:
-                _check_count(plan, known[plan.name])
+                _check_count(plan, partition_counts[plan.name])
         unchecked = [plan for plan in plans if plan.name not in self._checked]
         if missing:
             with self._admin() as admin:
@@ -132,14 +132,16 @@ class Provisioner:
         )
 
     def _counts(self, admin: Admin) -> dict[str, int]:
-        found = admin.all_topics()
-        self._configs = {topic.name: topic.config for topic in found}
-        return {topic.name: len(topic.leaders) for topic in found if not topic.is_internal}
+        topics = admin.all_topics()
+        self._configs = {topic.name: topic.config for topic in topics}
+        return {topic.name: len(topic.leaders) for topic in topics if not topic.is_internal}
 
-    def _unlisted_counts(self, admin: Admin, known: Mapping[str, int]) -> dict[str, int]:
-        """Return the partition counts of source topics that are not in ``known``: just created, or without a leader."""
+    def _unlisted_counts(self, admin: Admin, partition_counts: Mapping[str, int]) -> dict[str, int]:
+        """Return the partition counts of source topics that are not among these: just created, or without a leader."""
         sources = dict.fromkeys(topic for sub in sub_topologies(self._topology) for topic in sub.source_topics)
-        missing = [name for name in sources if name not in known and name not in self._topology.internal_topics]
+        missing = [
+            name for name in sources if name not in partition_counts and name not in self._topology.internal_topics
+        ]
         if not missing:
             return {}
         try:
@@ -149,7 +151,7 @@ class Provisioner:
             # The caller reports the topics it needs.
             return {}
 
-    def _create_declared(self, admin: Admin, known: Mapping[str, int]) -> bool:
+    def _create_declared(self, admin: Admin, partition_counts: Mapping[str, int]) -> bool:
         names: dict[str, None] = {}
         for sub in sub_topologies(self._topology):
             names |= dict.fromkeys((*sub.source_topics, *sub.sink_topics))
@@ -157,7 +159,7 @@ class Provisioner:
             names[self._config.errors_dead_letter_queue_topic_name] = None
         specs = []
         for name in names:
-            if name not in known and name not in self._topology.internal_topics:
+            if name not in partition_counts and name not in self._topology.internal_topics:
                 declared = self._topology.topics.get(name)
                 specs.append(TopicSpec(name, declared.partitions if declared and declared.partitions else -1))
         if specs:
@@ -186,15 +188,15 @@ class Provisioner:
         if isinstance(self._cluster, TcpCluster):
             configs = {**self._cluster.topic_configs([plan.name for plan in plans])}
         for plan in plans:
-            found = configs.get(plan.name, {})
-            reason = misfit(plan.config, found) if found else None
+            actual = configs.get(plan.name, {})
+            reason = misfit(plan.config, actual) if actual else None
             if reason is not None:
-                wanted = ", ".join(f"{name}={value}" for name, value in plan.config.items())
+                needed = ", ".join(f"{name}={value}" for name, value in plan.config.items())
                 raise TopologyError(
-                    f"internal topic {plan.name!r} {reason}; set {wanted} on it (kafka-configs --alter), "
+                    f"internal topic {plan.name!r} {reason}; set {needed} on it (kafka-configs --alter), "
                     "or delete it if its records are not needed, or start with a new application id"
                 )
-            for setting, has, needs in shortfalls(plan.config, found):
+            for setting, has, needs in shortfalls(plan.config, actual):
                 if isinstance(self._cluster, TcpCluster):
                     raise TopologyError(
                         f"internal topic {plan.name!r} has {setting}={has}, but the topology needs {needs}: a store "
@@ -225,30 +227,30 @@ def _check_count(plan: InternalTopicPlan, count: int) -> None:
         )
 
 
-def misfit(wanted: Mapping[str, str], found: Mapping[str, str]) -> str | None:
+def misfit(needed: Mapping[str, str], actual: Mapping[str, str]) -> str | None:
     """Return why the cleanup policy of an existing topic would delete needed records, or None if it would not."""
-    if _POLICY not in found:
+    if _POLICY not in actual:
         return None
-    needs = _policies(wanted)
-    has = _policies(found)
+    needs = _policies(needed)
+    has = _policies(actual)
     if "compact" in has and "compact" not in needs:
-        return f"has {_POLICY}={found[_POLICY]}: records with the same key would be lost before they are read"
+        return f"has {_POLICY}={actual[_POLICY]}: records with the same key would be lost before they are read"
     if "compact" in needs and "compact" not in has:
-        return f"has {_POLICY}={found[_POLICY]}: old state would be deleted and could not be restored"
+        return f"has {_POLICY}={actual[_POLICY]}: old state would be deleted and could not be restored"
     if "delete" in has and "delete" not in needs:
-        return f"has {_POLICY}={found[_POLICY]}: old state would be deleted and could not be restored"
+        return f"has {_POLICY}={actual[_POLICY]}: old state would be deleted and could not be restored"
     return None
 
 
-def shortfalls(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[tuple[str, int, int]]:
+def shortfalls(needed: Mapping[str, str], actual: Mapping[str, str]) -> list[tuple[str, int, int]]:
     """Return the times in a topic's settings that are shorter than needed, as (name, actual, needed)."""
     short = []
-    kept_ms = _time(found, "retention.ms")
-    needed_ms = _time(wanted, "retention.ms")
-    if _policies(found) == {"compact", "delete"} and kept_ms != _FOR_EVER and (needed_ms < 0 or kept_ms < needed_ms):
+    kept_ms = _time(actual, "retention.ms")
+    needed_ms = _time(needed, "retention.ms")
+    if _policies(actual) == {"compact", "delete"} and kept_ms != _FOR_EVER and (needed_ms < 0 or kept_ms < needed_ms):
         short.append(("retention.ms", kept_ms, needed_ms))
-    lag_ms, needed_lag_ms = (_time(config, "min.compaction.lag.ms", 0) for config in (found, wanted))
-    if lag_ms < needed_lag_ms and _POLICY in found:
+    lag_ms, needed_lag_ms = (_time(config, "min.compaction.lag.ms", 0) for config in (actual, needed))
+    if lag_ms < needed_lag_ms and _POLICY in actual:
         short.append(("min.compaction.lag.ms", lag_ms, needed_lag_ms))
     return short
 

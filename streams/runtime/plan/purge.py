@@ -45,8 +45,8 @@ class Purger:
 
     def note(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Add committed offsets of repartition topics; records before them may be deleted."""
-        for partition, found in committed.items():
-            self._noted[partition] = found.offset
+        for partition, commit in committed.items():
+            self._noted[partition] = commit.offset
 
     def poll(self) -> None:
         """Process the responses, and send the next requests once the interval has passed."""
@@ -87,8 +87,8 @@ class Purger:
 
     def _on_deleted(self, asked: Mapping[TopicPartition, int], response: Response | Exception) -> None:
         for partition, offset in asked.items():
-            found = response.partitions.get(partition) if isinstance(response, DeleteRecordsResponse) else None
-            if found is None or found[0] is not ErrorCode.NONE:
+            outcome = response.partitions.get(partition) if isinstance(response, DeleteRecordsResponse) else None
+            if outcome is None or outcome[0] is not ErrorCode.NONE:
                 # The leader may have changed: it is looked up again, and the request is repeated at the next interval.
                 self._metadata.topics.pop(partition.topic, None)
             elif self._consumed.get(partition) == offset:

@@ -76,8 +76,8 @@ class Sharing:
         self._running = {(task, facts.process_id) for facts in self.members.values() for task in facts.active}
         for facts in self.members.values():
             for task, position in facts.positions.items():
-                known = self._positions.setdefault(task, {})
-                known[facts.process_id] = max(position, known.get(facts.process_id, 0))
+                positions = self._positions.setdefault(task, {})
+                positions[facts.process_id] = max(position, positions.get(facts.process_id, 0))
 
     def shares(self) -> dict[str, Share]:
         """Return the active tasks, standby replicas and warm-up replicas of each member."""
@@ -93,10 +93,10 @@ class Sharing:
                 if holder != member:
                     waiting.append((task, member))
         self._add_replicas(waiting, result)
-        for given in result.values():
-            given.active.sort()
-            given.standby.sort()
-            given.warmup.sort()
+        for share in result.values():
+            share.active.sort()
+            share.standby.sort()
+            share.warmup.sort()
         return result
 
     def balanced(self) -> dict[str, list[TaskId]]:
@@ -145,20 +145,24 @@ class Sharing:
         give(lambda task: [owned[task]] if task in owned else [])
         give(lambda task: [member for member in replicas.get(task, ()) if self._is_ready(task, member)])
         give(lambda task: by_process[members[owned[task]].process_id] if task in owned else [])
-        give(lambda task: [member for member in in_processes(by_process) if self._is_ready(task, member, known=True)])
+        give(
+            lambda task: [
+                member for member in in_processes(by_process) if self._is_ready(task, member, needs_state=True)
+            ]
+        )
         give(lambda task: in_processes(holders(task)[:1]))
         give(lambda task: self.order)
         assert not open_tasks
         return result
 
-    def _is_ready(self, task: TaskId, member: str, *, known: bool = False) -> bool:
-        """Return whether a member can run a task without a long restore; with ``known``, only if it has local state."""
+    def _is_ready(self, task: TaskId, member: str, *, needs_state: bool = False) -> bool:
+        """Return whether a member can run a task without a long restore; if ``needs_state``, only with local state."""
         process = self.members[member].process_id
         if (task, process) in self._running:
             return True
         position = self._positions.get(task, {}).get(process)
         if position is None:
-            return not known and self.changelog_ends.get(task, 0) <= self.rules.acceptable_lag
+            return not needs_state and self.changelog_ends.get(task, 0) <= self.rules.acceptable_lag
         return self.changelog_ends.get(task, 0) - position <= self.rules.acceptable_lag
 
     def _ready_holder(self, task: TaskId, result: Mapping[str, Share]) -> str | None:
@@ -171,7 +175,7 @@ class Sharing:
             return member != self.owned.get(task), task not in self.members[member].standby, result[member].load
 
         return min(
-            (member for member in self.order if self._is_ready(task, member, known=True)), key=rank, default=None
+            (member for member in self.order if self._is_ready(task, member, needs_state=True)), key=rank, default=None
         )
 
     def _add_replicas(self, waiting: Sequence[tuple[TaskId, str]], result: Mapping[str, Share]) -> None:
@@ -198,7 +202,7 @@ class Sharing:
         def rank(task: TaskId, member: str) -> tuple[int, bool, bool, int]:
             is_new = task not in members[member].standby
             shared = sum(values[task][tag] for tag in self._tags_of(member))
-            return shared, is_new, not self._is_ready(task, member, known=True), result[member].load
+            return shared, is_new, not self._is_ready(task, member, needs_state=True), result[member].load
 
         for _ in range(self.rules.standby_replicas):
             for task in sorted(self.stateful):

@@ -57,11 +57,11 @@ class StoreRequest:
             text = f"it does not contain {behind.text()} yet, but is at {position.text() or 'no position'}"
             return self.failed(partition, FailureReason.NOT_UP_TO_BOUND, text, position)
         try:
-            found = self.query.entries(store)
-            if found is None:
+            rows = self.query.entries(store)
+            if rows is None:
                 text = f"a store of kind {self.spec.kind.shown} does not support {type(self.query).__name__}"
                 return self.failed(partition, FailureReason.UNKNOWN_QUERY_TYPE, text)
-            entries, has_more = self.page.of(found, self.query, self.spec)
+            entries, has_more = self.page.of(rows, self.query, self.spec)
         except INTERRUPTIONS:
             raise
         except Exception as error:
@@ -103,15 +103,15 @@ def request_of(
     bound = bound or Position()
     places = places_of(instance, spec) if bound.offsets else None
     if places is not None and places.tasks:
-        known = places.inputs | upstream_of(places.plan, places.inputs).keys()
-        if strange := sorted({topic for topic, _ in bound.offsets} - known):
+        topics = places.inputs | upstream_of(places.plan, places.inputs).keys()
+        if strange := sorted({topic for topic, _ in bound.offsets} - topics):
             raise InvalidStateStoreError(
-                f"store {name!r}: a position must be one of {', '.join(sorted(known))}, which the tasks of the store "
+                f"store {name!r}: a position must be one of {', '.join(sorted(topics))}, which the tasks of the store "
                 f"and those upstream read, not of {', '.join(strange)}",
                 store=name,
             )
-        given = {place for place in bound.offsets if place[0] in places.inputs}
-        if unread := sorted(given - places.input_partitions):
+        partitions = {place for place in bound.offsets if place[0] in places.inputs}
+        if unread := sorted(partitions - places.input_partitions):
             raise InvalidStateStoreError(
                 f"store {name!r}: no task of it reads partition {unread[0][1]} of {unread[0][0]}, so that no result "
                 "has the records of that position; if the partition is new, try again after the next rebalance",
@@ -207,16 +207,16 @@ def questions_of(
 
 def gathered(request: StoreRequest, tasks: Iterable[TaskId], answers: Iterable[Answers]) -> Answers:
     """Return one result per task: a successful one if there is one; NOT_PRESENT if no thread has the task."""
-    found: Answers = {}
+    by_task: Answers = {}
     for answer in answers:
         for task, result in answer.items():
-            if task not in found or not found[task].is_success:
-                found[task] = result
+            if task not in by_task or not by_task[task].is_success:
+                by_task[task] = result
     for task in tasks:
-        if task not in found:
+        if task not in by_task:
             text = "the task is not on this instance"
-            found[task] = request.failed(task.partition, FailureReason.NOT_PRESENT, text)
-    return found
+            by_task[task] = request.failed(task.partition, FailureReason.NOT_PRESENT, text)
+    return by_task
 
 
 def ask_global(instance: Instance, request: StoreRequest) -> QueryResult[Any]:
@@ -236,7 +236,7 @@ def ask_instance(
         InvalidStateStoreError: there is no assignment yet, or no such partition.
     """
     if request.spec.name in instance.topology.global_stores:
-        found = {-1: ask_global(instance, request)}
+        by_partition = {-1: ask_global(instance, request)}
     else:
         _, tasks = targets(instance, request, partitions, partitioner)
         request, failed = with_own_bound(instance, request, tasks)
@@ -245,8 +245,8 @@ def ask_instance(
             # The thread has ended, so its tasks get no result.
             with suppress(ClientClosedError):
                 answers.append(answer.result())
-        found = {task.partition: result for task, result in gathered(request, tasks, answers).items()}
-    return StateQueryResult(found, request.query, request.spec)
+        by_partition = {task.partition: result for task, result in gathered(request, tasks, answers).items()}
+    return StateQueryResult(by_partition, request.query, request.spec)
 
 
 def is_member(thread: StreamThread) -> bool:

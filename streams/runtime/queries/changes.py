@@ -95,8 +95,8 @@ class StoreChanges:
     def _of(self, partition: TopicPartition, block: Block) -> Iterator[StoreChange]:
         for offset, key, value, time_ms, headers in block.rows():
             if key is not None:
-                kept = headers if self.spec.kind.keeps_headers and value is not None else None
-                yield StoreChange(self._entry(key, value, time_ms, kept), partition.partition, offset)
+                own_headers = headers if self.spec.kind.keeps_headers and value is not None else None
+                yield StoreChange(self._entry(key, value, time_ms, own_headers), partition.partition, offset)
 
     def _entry(self, key: bytes, value: bytes | None, time_ms: int, headers: Headers | None) -> StoreEntry:
         spec = self.spec

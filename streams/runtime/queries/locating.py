@@ -95,12 +95,12 @@ def others_of(instance: Instance) -> list[StreamsMetadata]:
     """Return the other instances of the group, as published by its leader, with the client ID of one thread each."""
     own = instance.home.process_id
     directive = directive_of(instance)
-    found = {
+    others = {
         place.process_id: StreamsMetadata(place.client_id, place.process_id, place.application_server)
         for place in (directive.places if directive is not None else ())
         if place.process_id != own
     }
-    return list(found.values())
+    return list(others.values())
 
 
 def spec_of(instance: Instance, name: str) -> StoreSpec:
@@ -114,8 +114,8 @@ def spec_of(instance: Instance, name: str) -> StoreSpec:
         return topology.stores[name]
     if name in topology.global_stores:
         return topology.global_stores[name].spec
-    known = ", ".join(sorted([*topology.stores, *topology.global_stores])) or "none"
-    raise UnknownStateStoreError(f"there is no store {name!r}; the topology has: {known}", store=name)
+    names = ", ".join(sorted([*topology.stores, *topology.global_stores])) or "none"
+    raise UnknownStateStoreError(f"there is no store {name!r}; the topology has: {names}", store=name)
 
 
 def check_up(instance: Instance, name: str) -> None:
@@ -204,8 +204,8 @@ class StorePlaces:
 
     def owner_of(self, task_id: TaskId, own_process: str) -> KeyQueryMetadata:
         """Return the active member and the standby members of a task; a member in ``own_process`` is this instance."""
-        if (known := self._owners.get(task_id)) is not None:
-            return known
+        if (owner := self._owners.get(task_id)) is not None:
+            return owner
 
         def shown(place: AssignedTasks) -> StreamsMetadata:
             return StreamsMetadata(
@@ -215,8 +215,8 @@ class StorePlaces:
         places = self.directive.places
         active = next((shown(place) for place in places if task_id in place.active), None)
         standbys = tuple(shown(place) for place in places if task_id in place.standby)
-        found = self._owners[task_id] = KeyQueryMetadata(self.spec.name, task_id.partition, active, standbys)
-        return found
+        owner = self._owners[task_id] = KeyQueryMetadata(self.spec.name, task_id.partition, active, standbys)
+        return owner
 
 
 def places_of(instance: Instance, spec: StoreSpec) -> StorePlaces | None:
@@ -224,11 +224,11 @@ def places_of(instance: Instance, spec: StoreSpec) -> StorePlaces | None:
     directive = directive_of(instance)
     if directive is None:
         return None
-    known: StorePlaces | None = instance.located.get(spec.name)
-    if known is None or known.directive is not directive:
-        known = StorePlaces.make(instance.plan_of(directive.layout), directive, spec)
-        instance.located[spec.name] = known
-    return known
+    places: StorePlaces | None = instance.located.get(spec.name)
+    if places is None or places.directive is not directive:
+        places = StorePlaces.make(instance.plan_of(directive.layout), directive, spec)
+        instance.located[spec.name] = places
+    return places
 
 
 def _own_partitioner(plan: ApplicationPlan, topic: str) -> KeyPartitioner | None:

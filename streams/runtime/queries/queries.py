@@ -77,11 +77,11 @@ class StoreView:
         from streams.core.http.html import ROWS, table
 
         try:
-            found = self.to_arrow()
+            entries = self.to_arrow()
         except StreamsError as error:
             return table(f"Store {self.name}", [type(error).__name__], [[str(error)]])
-        rows = [list(row.values()) for row in found.slice(0, ROWS).to_pylist()]
-        return table(f"Store {self.name}", found.column_names, rows, max(0, found.num_rows - ROWS))
+        rows = [list(row.values()) for row in entries.slice(0, ROWS).to_pylist()]
+        return table(f"Store {self.name}", entries.column_names, rows, max(0, entries.num_rows - ROWS))
 
     # --- one key ------------------------------------------------------------------------------
 
@@ -166,11 +166,11 @@ class StoreView:
             )
         request = request_of(self._instance, self.name, _scan(spec, None, None))
         if self._ask_all is not None:
-            found = self._ask_all(request, None, None)
+            answer = self._ask_all(request, None, None)
         else:
-            found = ask_instance(self._instance, request, None if self._is_global else self._partitions_here())
-        self._check(found)
-        return table_of(spec, merged_entries(found.partitions.values(), request.query, spec))
+            answer = ask_instance(self._instance, request, None if self._is_global else self._partitions_here())
+        self._check(answer)
+        return table_of(spec, merged_entries(answer.partitions.values(), request.query, spec))
 
     def ask(self, query: str, *arguments: Any, key: Any = None) -> Any:
         """Call a query method, given by name, on each queried partition of the store.
@@ -208,12 +208,12 @@ class StoreView:
         Raises:
             StreamsRebalancingError: the query of a partition has failed.
         """
-        found = ask_all(request_of(self._instance, self.name, query), None, self._partitioner)
-        self._check(found)
-        return found.value
+        answer = ask_all(request_of(self._instance, self.name, query), None, self._partitioner)
+        self._check(answer)
+        return answer.value
 
-    def _check(self, found: StateQueryResult[Any]) -> None:
-        failed = next((result for result in found.partitions.values() if not result.is_success), None)
+    def _check(self, answer: StateQueryResult[Any]) -> None:
+        failed = next((result for result in answer.partitions.values() if not result.is_success), None)
         if failed is not None:
             raise StreamsRebalancingError(failed.message, store=self.name, state=self._instance.state.name)
 
@@ -222,12 +222,12 @@ class StoreView:
         return self._each("fetch_keys", low, high, *times)
 
     @staticmethod
-    def _joined(found: Sequence[list[Any]]) -> list[Any]:
-        return [entry for entries in found for entry in entries]
+    def _joined(parts: Sequence[list[Any]]) -> list[Any]:
+        return [entry for entries in parts for entry in entries]
 
-    def _sorted(self, found: Sequence[list[Any]]) -> list[Any]:
-        entries = self._joined(found)
-        if len(found) > 1:
+    def _sorted(self, parts: Sequence[list[Any]]) -> list[Any]:
+        entries = self._joined(parts)
+        if len(parts) > 1:
             entries.sort(key=lambda entry: self._spec.key_serde.serialize(entry[0]) or b"")
         return entries
 
@@ -247,16 +247,16 @@ class StoreView:
             return thread.is_ready, _read_tasks(thread, self.name, lambda task_id: True, verb, arguments)
 
         answers = self._ask(question)
-        found = {task_id: result for _, results in answers for task_id, result in results.items()}
-        if not all(is_ready for is_ready, _ in answers) or _RESTORING in found.values():
+        by_task = {task_id: result for _, results in answers for task_id, result in results.items()}
+        if not all(is_ready for is_ready, _ in answers) or _RESTORING in by_task.values():
             raise self._rebalancing()
-        if not found:
+        if not by_task:
             raise StateStoreMigratedError(
                 f"store {self.name!r}: this instance has none of its partitions; other instances do",
                 store=self.name,
                 state=self._instance.state.name,
             )
-        return [found[task_id] for task_id in sorted(found)]
+        return [by_task[task_id] for task_id in sorted(by_task)]
 
     def _of_key(self, key: Any, verb: str, *arguments: Any, query: StoreQuery[Any] | None = None) -> Any:
         """Query this instance for a key; with ``query``, query all instances if its task is elsewhere or not ready."""
@@ -278,21 +278,21 @@ class StoreView:
             def question(thread: StreamThread) -> dict[TaskId, Any]:
                 return _read_tasks(thread, self.name, is_asked, verb, arguments)
 
-            return {task_id: result for found in self._ask(question) for task_id, result in found.items()}
+            return {task_id: result for answer in self._ask(question) for task_id, result in answer.items()}
 
-        found = read(lambda task_id: mine in (None, task_id))
-        hit = next((value for value in found.values() if value is not _RESTORING and not _is_empty(value)), None)
+        by_task = read(lambda task_id: mine in (None, task_id))
+        hit = next((value for value in by_task.values() if value is not _RESTORING and not _is_empty(value)), None)
         if hit is not None:
             return hit
-        if _RESTORING in found.values():
+        if _RESTORING in by_task.values():
             raise self._rebalancing()
         others = {} if mine is None else read(lambda task_id: task_id != mine)
         hit = next((value for value in others.values() if value is not _RESTORING and not _is_empty(value)), None)
         if hit is not None:
             return hit
         # Without a known partition, only the results of all tasks show that the key does not exist.
-        if found and (mine is not None or (places is not None and found.keys() >= set(places.tasks))):
-            return next(iter(found.values()))
+        if by_task and (mine is not None or (places is not None and by_task.keys() >= set(places.tasks))):
+            return next(iter(by_task.values()))
         owner = None
         if places is not None and mine is not None:
             owner = places.owner_of(mine, self._instance.home.process_id)
@@ -342,9 +342,9 @@ def _read_tasks(
 def _read(store: Any, verb: str, arguments: Sequence[Any]) -> Any:
     spec: StoreSpec = store.spec
     if verb not in spec.kind.queries:
-        known = ", ".join(sorted(spec.kind.queries)) or "no query"
+        verbs = ", ".join(sorted(spec.kind.queries)) or "no query"
         raise InvalidStateStoreError(
-            f"store {spec.name!r} is of kind {spec.kind.shown}, which does not support {verb}(); it supports {known}",
+            f"store {spec.name!r} is of kind {spec.kind.shown}, which does not support {verb}(); it supports {verbs}",
             store=spec.name,
         )
     result = getattr(store.view, verb)(*arguments)

@@ -19,10 +19,10 @@ def misfit(task_id: TaskId, store: Store) -> str | None:
     Raises:
         StoreError: the store's content has an unknown or incompatible format, or must be restored but has no changelog.
     """
-    found = store.found_format
-    wanted = store.own_format()
+    stored = store.found_format
+    expected = store.own_format()
     where = f"store {store.spec.name!r} of task {task_id}"
-    if found is None:
+    if stored is None:
         if store.is_empty:
             return None
         raise StoreError(
@@ -30,30 +30,30 @@ def misfit(task_id: TaskId, store: Store) -> str | None:
             f"has written them; delete the folder {task_id}/{store.spec.name} of the state directory: the store is "
             "restored from its changelog"
         )
-    differences = found.content.differences(wanted.content, may_convert=found.version < wanted.version)
-    fields = found.field_difference(wanted) if found.version == wanted.version else None
-    if not differences and not fields and found.has_layout_of(wanted) and found.version == wanted.version:
+    differences = stored.content.differences(expected.content, may_convert=stored.version < expected.version)
+    fields = stored.field_difference(expected) if stored.version == expected.version else None
+    if not differences and not fields and stored.has_layout_of(expected) and stored.version == expected.version:
         return None
     if store.is_empty and not changelog_position(store):
         return "another version of the topology left it empty"
     if fields:
-        step = f"{wanted.version}, {wanted.version + 1}"
+        step = f"{expected.version}, {expected.version + 1}"
         raise StoreError(
             f"{where} has values of another version of their class: {fields}; give new fields a default value, convert "
             f"the values with @migrate({store.spec.name!r}, {step}), or give the store another name"
         )
-    if found.version > wanted.version:
+    if stored.version > expected.version:
         raise StoreError(
-            f"{where} has values of version {found.version}, but the topology has version {wanted.version}; restore "
+            f"{where} has values of version {stored.version}, but the topology has version {expected.version}; restore "
             "the migrations, or the topology that wrote them"
         )
     if differences:
         raise StoreError(f"{where} {advice(differences)}")
-    if found.version < wanted.version:
-        why = f"its values have version {found.version}, and are converted to version {wanted.version}"
+    if stored.version < expected.version:
+        why = f"its values have version {stored.version}, and are converted to version {expected.version}"
     else:
-        why = found.layout_difference(wanted)
-    if not wanted.is_logged:
+        why = stored.layout_difference(expected)
+    if not expected.is_logged:
         raise StoreError(
             f"{where} cannot be read: {why}, and no changelog has its content; restore the previous declaration, or "
             f"delete the folder {task_id}/{store.spec.name} of the state directory, so that the store starts empty"
@@ -63,15 +63,15 @@ def misfit(task_id: TaskId, store: Store) -> str | None:
 
 def loss_of_fields(store: Store) -> str | None:
     """Return a warning if the class of a store's values has lost fields whose content the store still has."""
-    found = store.found_format
-    wanted = store.own_format()
-    if found is None or found.version != wanted.version or store.is_empty:
+    stored = store.found_format
+    expected = store.own_format()
+    if stored is None or stored.version != expected.version or store.is_empty:
         return None
-    names = found.lost_fields(wanted)
+    names = stored.lost_fields(expected)
     if not names:
         return None
     listed = ", ".join(map(repr, names))
-    step = f"{wanted.version}, {wanted.version + 1}"
+    step = f"{expected.version}, {expected.version + 1}"
     return (
         f"store {store.spec.name!r}: the class of its values has no field {listed} any more: its content in the "
         "entries is ignored, and gone after the next change of each; to keep it, give the class the field again, or "
@@ -94,10 +94,10 @@ def check_changelogs(
 
     ``recorded`` contains the changelog formats from the last commit of the task.
     """
-    found = {}
+    errors = {}
     for name, partition in changelogs.items():
         content = recorded.get(name)
         differences = [] if content is None else _differences(content, stores[name])
         if differences:
-            found[name] = f"changelog {partition} of store {name!r} of task {task_id} {advice(differences)}"
-    return found
+            errors[name] = f"changelog {partition} of store {name!r} of task {task_id} {advice(differences)}"
+    return errors

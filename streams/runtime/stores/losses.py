@@ -41,7 +41,7 @@ _START_OVER = (
 class Loss:
     """A changelog that has lost records.
 
-    It ends before ``committed``, its end offset at the last commit, or before ``kept``, the position of the local
+    It ends before ``committed``, its end offset at the last commit, or before ``position``, the position of the local
     store.
     """
 
@@ -52,26 +52,27 @@ class Loss:
     #: The changelog end offset at the last commit, or None if it was not recorded.
     committed: int | None
     #: The changelog position of the store on this instance; 0 without a persistent store.
-    kept: int
+    position: int
     #: Whether a rebuild of the changelog from the store was interrupted.
     is_rebuilding: bool = False
 
     @property
     def is_in_store(self) -> bool:
         """Whether the store is known to contain all records up to the committed offsets."""
-        return self.kept > 0 and self.kept >= (self.committed or 0)
+        return self.position > 0 and self.position >= (self.committed or 0)
 
     def error(self, advice: str = "") -> LostRecordsError:
         """Return an error that describes the loss, and lists ``advice`` and the general remedies."""
-        expected = max(self.committed or 0, self.kept)
-        whose = "the last commit had written it" if (self.committed or 0) >= self.kept else "the store on disk has it"
+        expected = max(self.committed or 0, self.position)
+        is_committed = (self.committed or 0) >= self.position
+        whose = "the last commit had written it" if is_committed else "the store on disk has it"
         if self.is_in_store:
             here = (
                 "; or start once with lost_records=rebuild to rewrite the changelog from the store in the state "
                 "directory, which is complete"
             )
-        elif self.kept:
-            here = f" (the store in the state directory cannot replace it: it ends at {self.kept})"
+        elif self.position:
+            here = f" (the store in the state directory cannot replace it: it ends at {self.position})"
         else:
             here = " (the state directory of this instance has no copy of the store)"
         if not self.committed:
@@ -98,15 +99,15 @@ def lost_changelogs(
     extents: Mapping[TopicPartition, range],
 ) -> list[Loss]:
     """Return the changelogs that have lost records; ``committed`` has their end offsets at the last commit."""
-    found = []
+    losses = []
     for name, partition in changelogs.items():
         end = extents[partition].stop
-        kept = changelog_position(stores[name])
+        position = changelog_position(stores[name])
         is_rebuilding = rebuilt_end(stores[name]) == _UNFINISHED
-        loss = Loss(task_id, name, partition, end, committed.get(name), kept, is_rebuilding)
-        if is_rebuilding or loss.end < max(loss.committed or 0, loss.kept):
-            found.append(loss)
-    return found
+        loss = Loss(task_id, name, partition, end, committed.get(name), position, is_rebuilding)
+        if is_rebuilding or loss.end < max(loss.committed or 0, loss.position):
+            losses.append(loss)
+    return losses
 
 
 def rebuilt_end(store: Store) -> int:
@@ -146,7 +147,7 @@ class LossGuard:
             return True
         if policy == "accept" or (is_copy and policy == "rebuild"):
             self._warn(loss, "accepted: the store has the remaining records of the changelog")
-            return loss.kept <= loss.end
+            return loss.position <= loss.end
         if loss.is_rebuilding or (policy == "rebuild" and loss.is_in_store):
             why = misfit(loss.task_id, store)
             if why is not None:
@@ -211,7 +212,7 @@ class LossGuard:
             loss.store,
             loss.task_id,
             loss.end,
-            max(loss.committed or 0, loss.kept),
+            max(loss.committed or 0, loss.position),
             what,
         )
 

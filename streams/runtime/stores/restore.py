@@ -78,8 +78,8 @@ class Restorer:
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return log end offsets, which include the records of open transactions; a restore waits for these to end."""
-        wanted = list(partitions)
-        return self._consumer.end_offsets(wanted, isolation_level=READ_UNCOMMITTED) if wanted else {}
+        asked = list(partitions)
+        return self._consumer.end_offsets(asked, isolation_level=READ_UNCOMMITTED) if asked else {}
 
     def stable_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the offsets before which all transactions are decided."""
@@ -88,8 +88,8 @@ class Restorer:
 
     def starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the log start offset of each partition."""
-        wanted = list(partitions)
-        return self._consumer.beginning_offsets(wanted) if wanted else {}
+        asked = list(partitions)
+        return self._consumer.beginning_offsets(asked) if asked else {}
 
     def live_keys(self, partition: TopicPartition) -> dict[bytes, int]:
         """Read a changelog to its end, and return its live keys, each with the timestamp of its last record."""
@@ -348,12 +348,12 @@ class Restorer:
     def _assign(self) -> None:
         """Assign the changelogs of stores being restored or, if there are none, of the standby replicas."""
         restoring = [partition for partition, item in self._open.items() if item.end is not None]
-        wanted = tuple(restoring or self._open)
-        if wanted == self._read:
+        partitions = tuple(restoring or self._open)
+        if partitions == self._read:
             return
-        self._read = wanted
-        self._consumer.assign(wanted)
-        for partition in wanted:
+        self._read = partitions
+        self._consumer.assign(partitions)
+        for partition in partitions:
             self._consumer.seek(partition, self._open[partition].position)
 
 
@@ -365,9 +365,9 @@ def _check_format(item: _Restoring, partition: TopicPartition, block: Block) -> 
     """
     spec = item.store.spec
     for own, column in ((spec.kind.family.key_format, block.keys), (format_of(spec.value_serde), block.values)):
-        found = None if own is None else own.first_foreign(column)
-        if own is not None and found is not None:
-            _refuse(item, partition, block, *found)
+        foreign = None if own is None else own.first_foreign(column)
+        if own is not None and foreign is not None:
+            _refuse(item, partition, block, *foreign)
 
 
 def _warn_of_headers(item: _Restoring, partition: TopicPartition, block: Block) -> None:

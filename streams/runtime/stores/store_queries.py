@@ -134,21 +134,21 @@ class StoreQuery(Generic[R]):
         raise NotImplementedError
 
 
-def entry_of(key: Any, found: Any) -> StoreEntry:
+def entry_of(key: Any, value: Any) -> StoreEntry:
     """Convert a key, which may be windowed, and its value, as returned by a store, to an entry."""
     window: Sequence[int | None] = (None, None)
     if isinstance(key, Windowed):
         key, window = key
-    if isinstance(found, VersionedRecord):
-        return StoreEntry(key, found.value, found.timestamp_ms, None, None, found.valid_to_ms)
+    if isinstance(value, VersionedRecord):
+        return StoreEntry(key, value.value, value.timestamp_ms, None, None, value.valid_to_ms)
     timestamp_ms = headers = None
-    if isinstance(found, ValueTimestampHeaders):
-        found, timestamp_ms, headers = found
-    elif isinstance(found, ValueAndTimestamp):
-        found, timestamp_ms = found
-    if isinstance(found, ValueAndHeaders):
-        found, headers = found
-    return StoreEntry(key, found, timestamp_ms, window[0], window[1], None, headers)
+    if isinstance(value, ValueTimestampHeaders):
+        value, timestamp_ms, headers = value
+    elif isinstance(value, ValueAndTimestamp):
+        value, timestamp_ms = value
+    if isinstance(value, ValueAndHeaders):
+        value, headers = value
+    return StoreEntry(key, value, timestamp_ms, window[0], window[1], None, headers)
 
 
 def entries_of(spec: StoreSpec, rows: Iterable[tuple[Any, Any]]) -> Iterator[StoreEntry]:
@@ -157,8 +157,8 @@ def entries_of(spec: StoreSpec, rows: Iterable[tuple[Any, Any]]) -> Iterator[Sto
     Windowed keys of a key-value store, such as those of count windows, are not split into key and window.
     """
     if spec.kind.family is not Family.KEYS:
-        return (entry_of(key, found) for key, found in rows)
-    return (entry_of(None, found)._replace(key=key) for key, found in rows)
+        return (entry_of(key, value) for key, value in rows)
+    return (entry_of(None, value)._replace(key=key) for key, value in rows)
 
 
 def native(entry: StoreEntry, spec: StoreSpec) -> Any:
@@ -172,8 +172,8 @@ def native(entry: StoreEntry, spec: StoreSpec) -> Any:
     return entry.value if entry.timestamp_ms is None else ValueAndTimestamp(entry.value, entry.timestamp_ms)
 
 
-def _one(store: Any, key: Any, found: Any) -> Iterable[StoreEntry]:
-    return () if found is None else entries_of(store.spec, [(key, found)])
+def _one(store: Any, key: Any, value: Any) -> Iterable[StoreEntry]:
+    return () if value is None else entries_of(store.spec, [(key, value)])
 
 
 def _pairs(entries: Sequence[StoreEntry], spec: StoreSpec) -> list[tuple[Any, Any]]:
@@ -190,8 +190,8 @@ def _read(store: Any, verb: str, *arguments: Any) -> Any:
 
 
 def _all(store: Any, verb: str, *arguments: Any) -> Iterable[StoreEntry] | None:
-    found = _read(store, verb, *arguments)
-    return None if found is None else entries_of(store.spec, found)
+    rows = _read(store, verb, *arguments)
+    return None if rows is None else entries_of(store.spec, rows)
 
 
 def _of_key(store: Any, key: Any) -> Iterable[StoreEntry] | None:
@@ -300,11 +300,11 @@ class WindowKeyQuery(StoreQuery["list[tuple[int, V]]"], Generic[K, V]):
     def entries(self, store: Any) -> Iterable[StoreEntry] | None:
         """Return the matching windows, ordered by start time."""
         verb = "backward_fetch_range" if self.reverse else "fetch_range"
-        found = _read(store, verb, self.key, self.from_ms, self.to_ms)
-        if found is None:
+        rows = _read(store, verb, self.key, self.from_ms, self.to_ms)
+        if rows is None:
             return None
         size_ms = store.spec.window_size_ms
-        return (entry_of(Windowed(self.key, Window(at, min(at + size_ms, MAX_TIME))), value) for at, value in found)
+        return (entry_of(Windowed(self.key, Window(at, min(at + size_ms, MAX_TIME))), value) for at, value in rows)
 
     def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
         """Return (start, value) for each window."""
@@ -348,10 +348,10 @@ class SessionKeyQuery(StoreQuery["list[tuple[Windowed[K], V]]"], Generic[K, V]):
 
     def entries(self, store: Any) -> Iterable[StoreEntry] | None:
         """Return the matching sessions, ordered by time."""
-        found = _all(store, "find_sessions", self.key, self.from_ms, self.to_ms)
-        if found is None:
+        sessions = _all(store, "find_sessions", self.key, self.from_ms, self.to_ms)
+        if sessions is None:
             return None
-        return sorted(found, key=lambda entry: (entry.start_ms, entry.end_ms), reverse=self.reverse)
+        return sorted(sessions, key=lambda entry: (entry.start_ms, entry.end_ms), reverse=self.reverse)
 
     def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
         """Return (windowed key, value) for each session."""
@@ -413,10 +413,10 @@ class MultiVersionedKeyQuery(StoreQuery["list[VersionedRecord[V]]"], Generic[K, 
 
     def entries(self, store: Any) -> Iterable[StoreEntry] | None:
         """Return the matching versions, oldest first, or newest first with ``reverse``."""
-        found = _read(store, "history", self.key, self.from_ms, self.to_ms)
-        if found is None:
+        versions = _read(store, "history", self.key, self.from_ms, self.to_ms)
+        if versions is None:
             return None
-        newest_first = [entry_of(self.key, version) for version in found]
+        newest_first = [entry_of(self.key, version) for version in versions]
         return newest_first if self.reverse else newest_first[::-1]
 
     def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
@@ -430,8 +430,8 @@ class CountQuery(StoreQuery[int]):
 
     def entries(self, store: Any) -> Iterable[StoreEntry] | None:
         """Return a single entry, whose value is the number of entries in the store."""
-        found = _read(store, "approximate_num_entries")
-        return None if found is None else (StoreEntry(None, found),)
+        count = _read(store, "approximate_num_entries")
+        return None if count is None else (StoreEntry(None, count),)
 
     def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
         """Return the sum of the entry counts of all partitions."""
@@ -482,16 +482,16 @@ class Page:
         if after is not None:
             entries = (entry for entry in entries if (rank(entry) < after if reverse else rank(entry) > after))
         if self.limit is None:
-            found = list(entries)
+            page = list(entries)
             if not query.is_sorted(spec):
-                found.sort(key=rank, reverse=reverse)
-            return found, False
-        wanted = self.limit + 1
+                page.sort(key=rank, reverse=reverse)
+            return page, False
+        count = self.limit + 1
         if query.is_sorted(spec):
-            found = list(islice(entries, wanted))
+            page = list(islice(entries, count))
         else:
-            found = (nlargest if reverse else nsmallest)(wanted, entries, rank)
-        return found[: self.limit], len(found) == wanted
+            page = (nlargest if reverse else nsmallest)(count, entries, rank)
+        return page[: self.limit], len(page) == count
 
 
 def ranker(spec: StoreSpec) -> Callable[[StoreEntry], Rank]:
@@ -550,14 +550,14 @@ class StateQueryResult(Generic[R]):
     @property
     def is_success(self) -> bool:
         """Whether the query succeeded in every partition."""
-        return all(found.is_success for found in self.partitions.values())
+        return all(result.is_success for result in self.partitions.values())
 
     @property
     def position(self) -> Position:
         """The merged position of the results of all partitions, which can be the bound of a later query."""
         merged = Position()
-        for found in self.partitions.values():
-            merged = merged.merge(found.position)
+        for result in self.partitions.values():
+            merged = merged.merge(result.position)
         return merged
 
     @property
@@ -578,18 +578,18 @@ class StateQueryResult(Generic[R]):
         Raises:
             LookupError: the query of a partition failed.
         """
-        for found in self.partitions.values():
-            if not found.is_success:
-                return found.value
+        for result in self.partitions.values():
+            if not result.is_success:
+                return result.value
         return self._query.result(merged_entries(self.partitions.values(), self._query, self._spec), self._spec)
 
 
 def merged_entries(results: Iterable[QueryResult[Any]], query: StoreQuery[Any], spec: StoreSpec) -> list[StoreEntry]:
     """Merge the entries of several partitions in the order of their ranks."""
-    found = [result.entries for result in results]
-    if len(found) == 1:
-        return list(found[0])
-    joined = [entry for entries in found for entry in entries]
+    parts = [result.entries for result in results]
+    if len(parts) == 1:
+        return list(parts[0])
+    joined = [entry for entries in parts for entry in entries]
     if not isinstance(query, CountQuery):
         joined.sort(key=ranker(spec), reverse=getattr(query, "reverse", False))
     return joined

@@ -102,15 +102,15 @@ class TaskLogReader:
     ) -> LastCommit:
         """Return the last commit of a task; log a warning for offsets that another client has committed."""
         offsets = {partition: committed[partition] for partition in inputs if partition in committed}
-        for partition, found in offsets.items():
-            if is_of_others(found.metadata):
+        for partition, commit in offsets.items():
+            if is_of_others(commit.metadata):
                 log.warning(
                     "%s: the committed offset of %s has metadata of another client (%.60r): its stream time restarts",
                     self.name,
                     partition,
-                    found.metadata,
+                    commit.metadata,
                 )
-        checkpoint = Checkpoint.from_metadata({partition: found.metadata for partition, found in offsets.items()})
+        checkpoint = Checkpoint.from_metadata({partition: commit.metadata for partition, commit in offsets.items()})
         return LastCommit(offsets, checkpoint, changelogs)
 
     def _begins(self, plan: ApplicationPlan, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -143,11 +143,11 @@ class TaskLogReader:
             last = [partition for partition in last if partition.topic not in grown]
         for policy, group in by_policy.items():
             from_ms = max(0, self.clock.now_ms() - (duration_ms(policy) or 0))
-            for partition, found in self.consumer.offsets_for_times(dict.fromkeys(group, from_ms)).items():
-                if found is None:
+            for partition, offset in self.consumer.offsets_for_times(dict.fromkeys(group, from_ms)).items():
+                if offset is None:
                     last.append(partition)
                 else:
-                    result[partition] = found.offset
+                    result[partition] = offset.offset
         if last:
             result |= self.consumer.end_offsets(last)
         if first:

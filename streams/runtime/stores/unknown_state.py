@@ -29,21 +29,21 @@ _NUMBER = re.compile(r"\d{10}")
 
 def check_unknown_state(
     plan: ApplicationPlan,
-    known: Mapping[str, int],
+    partition_counts: Mapping[str, int],
     folders: Mapping[TaskId, Iterable[str]],
     cluster: Provisioner,
 ) -> None:
     """Log the stores, changelogs and repartition topics that are not part of the topology.
 
-    ``known`` has the topics that exist in the cluster before the start creates any; ``folders`` has the names of the
-    stores in the state directory, by task.
+    ``partition_counts`` has the topics that exist in the cluster before the start creates any; ``folders`` has the
+    names of the stores in the state directory, by task.
 
     Raises:
         UnknownStateError: there is unknown state and ``unknown_state`` is ``fail``; or the name of a store seems to
             have changed, and no other instance is a member of the group.
     """
     if plan.config.unknown_state != "ignore":
-        _Survey(plan, known, folders, cluster).report()
+        _Survey(plan, partition_counts, folders, cluster).report()
 
 
 @define
@@ -51,7 +51,7 @@ class _Survey:
     """Searches the broker and the state directory for state that is not part of the topology."""
 
     plan: ApplicationPlan
-    known: Mapping[str, int]
+    partition_counts: Mapping[str, int]
     folders: Mapping[TaskId, Iterable[str]]
     cluster: Provisioner
     #: The changelogs and folders in which each unknown store was found, by store.
@@ -75,9 +75,9 @@ class _Survey:
             return
         config = self.plan.config
         moved = self._moved()
-        found = [f"store {store!r} ({', '.join(where)})" for store, where in self.stores.items()]
-        found += [f"topic {name}" for name in self.topics]
-        text = f"application {config.application_id!r} has state that its topology does not know: {'; '.join(found)}"
+        unknown = [f"store {store!r} ({', '.join(where)})" for store, where in self.stores.items()]
+        unknown += [f"topic {name}" for name in self.topics]
+        text = f"application {config.application_id!r} has state that its topology does not know: {'; '.join(unknown)}"
         if moved:
             pairs = ", ".join(f"store {new!r} starts empty while {old!r} is left over" for old, new in moved)
             advice = "; ".join(f'store="{old}" keeps the state of {old!r}' for old, _ in moved)
@@ -103,15 +103,17 @@ class _Survey:
 
     def _search_topics(self) -> None:
         application_id = self.plan.config.application_id
-        if not any(map(self._is_unknown, internal_topics(application_id, self.known, ()))):
+        if not any(map(self._is_unknown, internal_topics(application_id, self.partition_counts, ()))):
             return
-        for item in filter(self._is_unknown, internal_topics(application_id, self.known, self.cluster.groups())):
+        for item in filter(
+            self._is_unknown, internal_topics(application_id, self.partition_counts, self.cluster.groups())
+        ):
             self.names.append(item.name)
             if item.store is None:
                 self.topics.append(item.name)
                 continue
             self.stores.setdefault(item.store, []).append(f"changelog {item.name}")
-            partitions = [TopicPartition(item.name, number) for number in range(self.known[item.name])]
+            partitions = [TopicPartition(item.name, number) for number in range(self.partition_counts[item.name])]
             if any(self.cluster.ends(partitions).values()):
                 self.filled.add(item.store)
 
@@ -145,7 +147,7 @@ class _Survey:
             if store in topology.source_changelogs:
                 return False
             has_changelog = topology.stores[store].has_changelog
-            return plan.changelog(store) not in self.known if has_changelog else (sub, store) not in existing
+            return plan.changelog(store) not in self.partition_counts if has_changelog else (sub, store) not in existing
 
         new_stores = [store for sub in plan.subs if not sub.is_global for store in sub.stores if is_new(sub.id, store)]
         committed = self.cluster.committed()

@@ -78,8 +78,8 @@ class Committer:
         outputs = task.take_outputs()
         if outputs:
             self._begin()
-        for number, (partition, made) in enumerate(outputs, 1):
-            block = self._refusals.within_bounds(task, partition, made)
+        for number, (partition, output) in enumerate(outputs, 1):
+            block = self._refusals.within_bounds(task, partition, output)
             delivery = self.producer.send_block(
                 partition,
                 block,
@@ -328,7 +328,7 @@ class Committer:
     def _purge(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         if self._purger is not None:
             own = self.plan.repartition_topics()
-            self._purger.note({partition: found for partition, found in offsets.items() if partition.topic in own})
+            self._purger.note({partition: commit for partition, commit in offsets.items() if partition.topic in own})
 
     def _opened_at(self, task: Task, start: Mapping[TopicPartition, int]) -> dict[str, int]:
         """Return the changelog position that each store of a task had when the task was opened."""

@@ -102,12 +102,12 @@ class TaskSet:
     def reconcile(self, plan: ApplicationPlan, directive: Directive) -> bool:
         """Open and close tasks to match the assignment; return False if another thread still has one of these open."""
         self.plan = plan
-        wanted = tasks_of(plan.partition_groups(), self.consumer.assignment())
-        followed = [task for task in (*directive.standby, *directive.warmup) if task not in wanted]
-        self._close_changed(wanted)
-        for task_id in [task_id for task_id in self.copies if task_id not in wanted and task_id not in followed]:
+        assigned = tasks_of(plan.partition_groups(), self.consumer.assignment())
+        followed = [task for task in (*directive.standby, *directive.warmup) if task not in assigned]
+        self._close_changed(assigned)
+        for task_id in [task_id for task_id in self.copies if task_id not in assigned and task_id not in followed]:
             self.close_copy(task_id)
-        tasks = [task_id for task_id in wanted if task_id not in self.active]
+        tasks = [task_id for task_id in assigned if task_id not in self.active]
         copies = [task_id for task_id in followed if task_id not in self.copies]
         locked: dict[TaskId, dict[str, Any]] = {}
         is_complete = True
@@ -160,13 +160,13 @@ class TaskSet:
                 positions[task_id] = _position_sum(task.stores)
         return positions | {task_id: _position_sum(stores) for task_id, stores in self.copies.items()}
 
-    def _close_changed(self, wanted: Sequence[TaskId]) -> None:
+    def _close_changed(self, assigned: Sequence[TaskId]) -> None:
         """Commit and close tasks that are no longer assigned, or must be reopened because their inputs have changed."""
         groups = self.plan.partition_groups()
         changed = [
             task
             for task_id, task in self.active.items()
-            if task_id not in wanted or tuple(task.inputs) != tuple(groups[task_id])
+            if task_id not in assigned or tuple(task.inputs) != tuple(groups[task_id])
         ]
         if not changed:
             return

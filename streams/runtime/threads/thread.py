@@ -382,16 +382,16 @@ class StreamThread(RebalanceListener):
 
     def _pause_and_resume(self) -> None:
         assigned = self.consumer.assignment()
-        wanted = {partition for task in self.tasks.values() for partition in task.queues.to_pause()}
+        paused = {partition for task in self.tasks.values() for partition in task.queues.to_pause()}
         for task in self.tasks.values():
             if self.restorer.is_restoring(task.task_id):
-                wanted.update(task.inputs)
+                paused.update(task.inputs)
         # Records of partitions without an open task cannot be buffered.
-        wanted = (wanted & assigned) | (assigned - self.task_set.owner_of.keys())
-        if wanted != self._paused:
-            self.consumer.pause(wanted - self._paused)
-            self.consumer.resume((self._paused - wanted) & assigned)
-            self._paused = wanted
+        paused = (paused & assigned) | (assigned - self.task_set.owner_of.keys())
+        if paused != self._paused:
+            self.consumer.pause(paused - self._paused)
+            self.consumer.resume((self._paused - paused) & assigned)
+            self._paused = paused
 
     def _look_after_warmups(self) -> None:
         """Request a rebalance if a warm-up replica has caught up, or if a probing rebalance is due."""

@@ -96,8 +96,8 @@ class ThreadPool:
     def remove_youngest(self, timeout_ms: int | None) -> StreamThread | None:
         """Stop the thread with the highest number; return None if there is none, or if it has not ended in time."""
         with self._lock:
-            wanted = (member for member in self.members if member.is_wanted)
-            member = max(wanted, key=lambda member: member.number, default=None)
+            running = (member for member in self.members if member.is_wanted)
+            member = max(running, key=lambda member: member.number, default=None)
             if member is None:
                 return None
             member.stop()
