@@ -3,22 +3,22 @@
 Of the other packages, this module imports only ``core``; SQLAlchemy is imported on use.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any, Final, Literal
 
-from streams.connect.errors import ConnectError, SinkFencedError
-from streams.connect.protocol import Guarantee, SinkBlock
+from streams.connect.database_sink import Columns, DatabaseSink
+from streams.connect.protocol import SinkBlock
 from streams.connect.sql_values import converter
-from streams.connect.table_columns import ColumnType, TableShape, lost_table, table_shape
+from streams.connect.table_columns import ColumnType
 from streams.core.errors import ConfigError
-from streams.core.topic import Topic
 
 #: Dialects whose INSERT has ON CONFLICT.
 _WITH_CONFLICT: Final = ("sqlite", "postgresql")
 
 
-class SqlSink:
+class SqlSink(DatabaseSink):
     """Writes a topic to a table of a database of SQLAlchemy, exactly once, with the same rules as ``PostgresSink``.
 
     An upsert is ``INSERT ... ON CONFLICT`` in SQLite and Postgres, and a DELETE and an INSERT in other databases.
@@ -36,8 +36,6 @@ class SqlSink:
         ConfigError: SQLAlchemy or the driver of the database is not installed, or an argument is invalid.
     """
 
-    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
-
     def __init__(
         self,
         target: str | Any,
@@ -49,98 +47,16 @@ class SqlSink:
         create: bool = False,
         positions_table: str = "streams_positions",
     ) -> None:
+        super().__init__(table, positions_table, mode=mode, key=key, timestamp=timestamp, create=create)
         self._sql = _sqlalchemy()
-        if mode not in ("upsert", "append"):
-            raise ConfigError(f"SqlSink: mode is 'upsert' or 'append', not {mode!r}")
-        self._table_name = table
-        self._is_upsert = mode == "upsert"
-        self._key = key
-        self._timestamp = timestamp
-        self._creates = create
-        self._positions_name = positions_table
         self._owns_engine = isinstance(target, str)
         self._engine: Any = self._engine_of(target) if isinstance(target, str) else target
         if not hasattr(self._engine, "dialect") or hasattr(self._engine, "sync_engine"):
             raise ConfigError(f"{self!r}: the target is the address of a database, or an engine that is not async")
-        self._connector = ""
-        self._topic = ""
-        self._shape = TableShape((), (), (), None)
         self._table: Any = None
-        self._positions: Any = None
+        self._positions = self._positions_table()
         #: Conversions of the values of each column, None for those that need none.
         self._converters: list[Callable[[Sequence[Any]], list[Any]] | None] = []
-        self._stored: dict[int, int | None] = {}
-        self._blocks: list[SinkBlock[Any, Any]] = []
-
-    def __repr__(self) -> str:
-        return f"SqlSink(table={self._table_name!r})"
-
-    # --- protocol ---------------------------------------------------------------------
-
-    def open(self, connector: str, topic: Topic[Any, Any], partitions: Sequence[int]) -> Mapping[int, int]:
-        """Create or check the table, and return the stored positions.
-
-        Raises:
-            ConfigError: the table does not exist, or is lost, has no such columns, or no unique key of the key columns.
-        """
-        self.abort()
-        self._connector = connector
-        self._topic = topic.name
-        self._shape = table_shape(topic, self._key, self._timestamp)
-        if self._is_upsert and not self._shape.keys:
-            raise ConfigError(f"{self!r}: topic {topic.name!r} has no keys: declare key=, or give mode='append'")
-        self._positions = self._positions_table()
-        self._positions.create(self._engine, checkfirst=True)
-        place = self._positions.c
-        query = self._sql.select(place.partition, place.next_offset).where(
-            place.connector == connector, place.topic == topic.name
-        )
-        with self._engine.connect() as connection:
-            positions = {partition: int(offset) for partition, offset in connection.execute(query)}
-        if any(positions.values()) and not self._has_table:
-            raise lost_table(self, connector, topic.name, self._positions_name)
-        if self._creates:
-            self._created().create(self._engine, checkfirst=True)
-        self._table = self._reflected()
-        dialect = self._engine.dialect.name
-        self._converters = [
-            converter(column.type, self._table.c[column.name], dialect, repr(self)) for column in self._shape.columns
-        ]
-        self._stored = {partition: positions.get(partition) for partition in partitions}
-        return {partition: positions[partition] for partition in partitions if partition in positions}
-
-    def write(self, block: SinkBlock[Any, Any]) -> None:
-        """Buffer a block until the next commit, so that a suspended worker holds no lock."""
-        self._blocks.append(block)
-
-    def commit(self) -> None:
-        """Write the blocks and their positions in one transaction.
-
-        Raises:
-            SinkFencedError: another worker has changed a stored position.
-            ConnectError: the database rejects a row, or a record has no key.
-        """
-        stored = dict(self._stored)
-        errors = self._sql.exc
-        try:
-            with self._engine.begin() as connection:
-                for block in self._blocks:
-                    self._move(connection, block.partition, stored[block.partition], block.next_offset)
-                    stored[block.partition] = block.next_offset
-                for block in self._blocks:
-                    self._write(connection, block)
-        except (errors.DataError, errors.IntegrityError, errors.ProgrammingError, errors.StatementError) as error:
-            if self.is_retriable(error):
-                raise
-            raise ConnectError(f"{self!r}: the database rejects the rows: {_said(error)}") from error
-        except OverflowError as error:  # The driver of SQLite, for more than 64 bits.
-            raise ConnectError(f"{self!r}: the driver of the database rejects the rows: {error}") from error
-        self._stored = stored
-        self._blocks.clear()
-
-    def abort(self) -> None:
-        """Discard the blocks written since the last commit."""
-        self._blocks.clear()
 
     def is_retriable(self, error: Exception) -> bool:
         """Whether an error concerns the connection or a lock, according to the database driver."""
@@ -162,10 +78,21 @@ class SqlSink:
         except ImportError as error:
             raise ConfigError(f"{self!r}: the driver of the database is not installed: {error}") from None
 
-    @property
-    def _has_table(self) -> bool:
+    def _transaction(self) -> AbstractContextManager[Any]:
+        transaction: AbstractContextManager[Any] = self._engine.begin()
+        return transaction
+
+    def _read_positions(self, connection: Any) -> dict[int, int]:
+        self._positions.create(connection, checkfirst=True)
+        place = self._positions.c
+        query = self._sql.select(place.partition, place.next_offset).where(
+            place.connector == self._connector, place.topic == self._topic
+        )
+        return {partition: int(offset) for partition, offset in connection.execute(query)}
+
+    def _has_table(self, connection: Any) -> bool:
         schema, name = _split(self._table_name)
-        return bool(self._sql.inspect(self._engine).has_table(name, schema=schema))
+        return bool(self._sql.inspect(connection).has_table(name, schema=schema))
 
     def _positions_table(self) -> Any:
         sql = self._sql
@@ -180,8 +107,7 @@ class SqlSink:
             schema=schema,
         )
 
-    def _created(self) -> Any:
-        """Return the table with the columns that the types of the topic define."""
+    def _create_table(self, connection: Any) -> None:
         sql = self._sql
         keys = self._shape.keys if self._is_upsert else ()
         types: dict[ColumnType, Any] = {
@@ -215,14 +141,13 @@ class SqlSink:
                 f"{', '.join(column.name for column in columns)}; rename a field, or the key by key="
             )
         schema, name = _split(self._table_name)
-        return sql.Table(name, sql.MetaData(), *columns, schema=schema)
+        sql.Table(name, sql.MetaData(), *columns, schema=schema).create(connection, checkfirst=True)
 
-    def _reflected(self) -> Any:
-        """Return the table as reflected from the database, after checking its columns and key."""
+    def _check_table(self, connection: Any) -> None:
         sql = self._sql
         (schema, name) = _split(self._table_name)
         try:
-            table = sql.Table(name, sql.MetaData(), autoload_with=self._engine, schema=schema)
+            table = sql.Table(name, sql.MetaData(), autoload_with=connection, schema=schema)
         except sql.exc.NoSuchTableError:
             raise ConfigError(f"{self!r}: the table does not exist; create it, or give create=True") from None
         missing = [column.name for column in self._shape.columns if column.name not in table.c]
@@ -238,18 +163,21 @@ class SqlSink:
                     f"{self!r}: an upsert needs a primary key, or a unique index, of the columns "
                     f"{', '.join(sorted(keys))}"
                 )
-        return table
+        self._table = table
+        dialect = self._engine.dialect.name
+        self._converters = [
+            converter(column.type, table.c[column.name], dialect, repr(self)) for column in self._shape.columns
+        ]
 
-    def _move(self, connection: Any, partition: int, expected: int | None, to: int) -> None:
-        """Update a stored position if it has the expected value."""
+    def _move(self, connection: Any, partition: int, expected: int | None, to: int) -> bool:
         place = self._positions.c
         if expected is None:
             values = {"connector": self._connector, "topic": self._topic, "partition": partition, "next_offset": to}
             try:
                 connection.execute(self._positions.insert(), values)
-            except self._sql.exc.IntegrityError as error:
-                raise self._fenced(partition, expected) from error
-            return
+            except self._sql.exc.IntegrityError:
+                return False
+            return True
         query = (
             self._positions.update()
             .where(
@@ -260,46 +188,47 @@ class SqlSink:
             )
             .values(next_offset=to)
         )
-        if connection.execute(query).rowcount != 1:
-            raise self._fenced(partition, expected)
+        return bool(connection.execute(query).rowcount == 1)
 
-    def _fenced(self, partition: int, expected: int | None) -> SinkFencedError:
-        return SinkFencedError(
-            f"{self!r}: the position of {self._connector!r} in {self._topic}-{partition} is no longer {expected}: "
-            "another worker has written there"
-        )
+    def _rejection(self, error: Exception) -> str | None:
+        if isinstance(error, OverflowError):  # The driver of SQLite, for more than 64 bits.
+            return f"the driver of the database rejects the rows: {error}"
+        errors = self._sql.exc
+        rejections = (errors.DataError, errors.IntegrityError, errors.ProgrammingError, errors.StatementError)
+        if not isinstance(error, rejections) or self.is_retriable(error):
+            return None
+        return f"the database rejects the rows: {_said(error)}"
 
-    def _write(self, connection: Any, block: SinkBlock[Any, Any]) -> None:
-        names = [column.name for column in self._shape.columns]
-        columns = [
+    def _values(self, block: SinkBlock[Any, Any]) -> Columns:
+        return [
             values if convert is None else convert(values)
             for values, convert in zip(self._shape.rows(block), self._converters, strict=True)
         ]
-        if not self._is_upsert:
-            rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-            if rows:
-                connection.execute(self._table.insert(), rows)
-            return
-        remaining, deleted = self._shape.last_by_key(block, columns, repr(self))
-        replaced = [*deleted, *(() if self._has_conflict else remaining)]
-        if replaced:
-            self._delete(connection, columns, replaced)
-        if remaining:
-            rows = [{name: column[index] for name, column in zip(names, columns, strict=True)} for index in remaining]
-            connection.execute(self._upsert() if self._has_conflict else self._table.insert(), rows)
 
-    @property
-    def _has_conflict(self) -> bool:
-        return self._engine.dialect.name in _WITH_CONFLICT
+    def _rows(self, columns: Columns, indexes: Iterable[int]) -> list[dict[str, Any]]:
+        names = [column.name for column in self._shape.columns]
+        return [{name: column[index] for name, column in zip(names, columns, strict=True)} for index in indexes]
 
-    def _delete(self, connection: Any, columns: Sequence[Sequence[Any]], indexes: Sequence[int]) -> None:
+    def _insert(self, connection: Any, columns: Columns) -> None:
+        if rows := self._rows(columns, range(len(columns[0]))):
+            connection.execute(self._table.insert(), rows)
+
+    def _delete(self, connection: Any, columns: Columns, indexes: Sequence[int]) -> None:
         keys = self._shape.keys
         sql = self._sql
         same = [self._table.c[column.name] == sql.bindparam(f"key_{number}") for number, column in enumerate(keys)]
         rows = [{f"key_{number}": columns[number][index] for number in range(len(keys))} for index in indexes]
         connection.execute(self._table.delete().where(*same), rows)
 
-    def _upsert(self) -> Any:
+    def _upsert(self, connection: Any, columns: Columns, indexes: Sequence[int]) -> None:
+        statement = self._table.insert()
+        if self._engine.dialect.name in _WITH_CONFLICT:
+            statement = self._insert_or_update()
+        else:
+            self._delete(connection, columns, indexes)
+        connection.execute(statement, self._rows(columns, indexes))
+
+    def _insert_or_update(self) -> Any:
         keys = [column.name for column in self._shape.keys]
         rest = [column.name for column in self._shape.columns if column.name not in keys]
         dialect = import_module(f"sqlalchemy.dialects.{self._engine.dialect.name}")

@@ -6,15 +6,15 @@ Of the other packages, this module imports only ``core``; psycopg is imported on
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from streams.connect.errors import ConnectError, SinkFencedError
+from streams.connect.database_sink import Columns, DatabaseSink
 from streams.connect.postgres.postgres_client import PostgresClient, psycopg_for, server_message
-from streams.connect.protocol import Guarantee, SinkBlock
-from streams.connect.table_columns import ColumnType, TableColumn, TableShape, lost_table, table_shape
+from streams.connect.protocol import SinkBlock
+from streams.connect.table_columns import ColumnType, TableColumn
 from streams.core.errors import ConfigError
-from streams.core.topic import Topic
 
 if TYPE_CHECKING:
     from psycopg import Connection, Cursor
@@ -40,7 +40,7 @@ _ESCAPES: Final = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 _CREATION: Final = 0x73747265616D73
 
 
-class PostgresSink:
+class PostgresSink(DatabaseSink):
     """Writes a topic to a table of Postgres, exactly once: positions are stored in the transaction of the rows.
 
     With ``mode="upsert"`` the table has one row per key: a record inserts or updates it, and a tombstone deletes it.
@@ -61,8 +61,6 @@ class PostgresSink:
         ConfigError: psycopg is not installed, or an argument is invalid.
     """
 
-    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
-
     def __init__(
         self,
         dsn: str,
@@ -75,87 +73,16 @@ class PostgresSink:
         positions_table: str = "streams_positions",
         transaction_timeout_ms: int = 60_000,
     ) -> None:
+        super().__init__(table, positions_table, mode=mode, key=key, timestamp=timestamp, create=create)
         self._psycopg = psycopg_for("PostgresSink")
-        if mode not in ("upsert", "append"):
-            raise ConfigError(f"PostgresSink: mode is 'upsert' or 'append', not {mode!r}")
         self._dsn = dsn
-        self._table_name = table
-        self._is_upsert = mode == "upsert"
-        self._key = key
-        self._timestamp = timestamp
-        self._creates = create
         sql = self._psycopg.sql
         self._table: Composable = sql.Identifier(*table.split("."))
         self._positions: Composable = sql.Identifier(*positions_table.split("."))
         self._timeout_ms = transaction_timeout_ms
         self._connection: Connection[Any] | None = None
-        self._connector = ""
-        self._topic = ""
-        self._shape = TableShape((), (), (), None)
-        #: Position of each partition in the database, None for none.
-        self._stored: dict[int, int | None] = {}
-        self._blocks: list[SinkBlock[Any, Any]] = []
-
-    def __repr__(self) -> str:
-        return f"PostgresSink(table={self._table_name!r})"
-
-    # --- protocol ---------------------------------------------------------------------
-
-    def open(self, connector: str, topic: Topic[Any, Any], partitions: Sequence[int]) -> Mapping[int, int]:
-        """Connect, create or check the table, and return the stored positions.
-
-        Raises:
-            ConfigError: the table does not exist, or is lost, has no such columns, or no unique index of the key
-                columns.
-        """
-        self.abort()
-        self._connector = connector
-        self._topic = topic.name
-        self._shape = table_shape(topic, self._key, self._timestamp)
-        if self._is_upsert and not self._shape.keys:
-            raise ConfigError(f"{self!r}: topic {topic.name!r} has no keys: declare key=, or give mode='append'")
-        connection = self._connected()
-        with connection.transaction(), connection.cursor() as cursor:
-            self._create_positions(cursor)
-            self._refuse_lost(cursor)
-            if self._creates:
-                self._create_table(cursor)
-            self._check_table(cursor)
-            self._create_stages(cursor)
-            positions = self._found(cursor, partitions)
-        self._stored = {partition: positions.get(partition) for partition in partitions}
-        return positions
-
-    def write(self, block: SinkBlock[Any, Any]) -> None:
-        """Buffer a block until the next commit, so that a suspended worker holds no lock."""
-        self._blocks.append(block)
-
-    def commit(self) -> None:
-        """Write the blocks and their positions in one transaction.
-
-        Raises:
-            SinkFencedError: another worker has changed a stored position.
-            ConnectError: the database rejects a row, or a record has no key.
-        """
-        connection = self._connected()
-        stored = dict(self._stored)
-        try:
-            with connection.transaction(), connection.cursor() as cursor:
-                for block in self._blocks:
-                    self._move(cursor, block.partition, stored[block.partition], block.next_offset)
-                    stored[block.partition] = block.next_offset
-                for index, block in enumerate(self._blocks):
-                    if index and self._is_upsert:
-                        self._execute(cursor, "TRUNCATE streams_rows, streams_deleted")
-                    self._write(cursor, block)
-        except (self._psycopg.DataError, self._psycopg.IntegrityError, self._psycopg.ProgrammingError) as error:
-            raise ConnectError(f"{self!r}: the database rejects the rows: {server_message(error)}") from error
-        self._stored = stored
-        self._blocks.clear()
-
-    def abort(self) -> None:
-        """Discard the blocks written since the last commit."""
-        self._blocks.clear()
+        #: Whether the temporary tables have rows of an earlier block of the transaction.
+        self._uses_stages = False
 
     def is_retriable(self, error: Exception) -> bool:
         """Whether an error concerns the connection, a lock, or the server's resources."""
@@ -183,29 +110,39 @@ class PostgresSink:
         self._connection = connection
         return connection
 
-    def _create_positions(self, cursor: "Cursor[Any]") -> None:
-        if self._columns_of(cursor, self._positions):
-            return
-        self._wait_for_other_creators(cursor)
-        self._execute(
-            cursor,
-            "CREATE TABLE IF NOT EXISTS {table} (connector text, topic text, partition integer, "
-            "next_offset bigint NOT NULL, PRIMARY KEY (connector, topic, partition))",
-            table=self._positions,
-        )
+    @contextmanager
+    def _transaction(self) -> "Iterator[Cursor[Any]]":
+        connection = self._connected()
+        with connection.transaction(), connection.cursor() as cursor:
+            self._uses_stages = False
+            yield cursor
 
-    def _refuse_lost(self, cursor: "Cursor[Any]") -> None:
-        query = "SELECT FROM {positions} WHERE connector = %s AND topic = %s AND next_offset > 0 LIMIT 1"
-        self._execute(cursor, query, [self._connector, self._topic], positions=self._positions)
-        if cursor.fetchone() is not None and not self._columns_of(cursor, self._table):
-            raise lost_table(self, self._connector, self._topic, self._positions.as_string(cursor))
+    def _read_positions(self, connection: "Cursor[Any]") -> dict[int, int]:
+        if not self._columns_of(connection, self._positions):
+            self._wait_for_other_creators(connection)
+            self._execute(
+                connection,
+                "CREATE TABLE IF NOT EXISTS {table} (connector text, topic text, partition integer, "
+                "next_offset bigint NOT NULL, PRIMARY KEY (connector, topic, partition))",
+                table=self._positions,
+            )
+        self._execute(
+            connection,
+            "SELECT partition, next_offset FROM {positions} WHERE connector = %s AND topic = %s",
+            [self._connector, self._topic],
+            positions=self._positions,
+        )
+        return dict(connection.fetchall())
+
+    def _has_table(self, connection: "Cursor[Any]") -> bool:
+        return bool(self._columns_of(connection, self._table))
 
     def _wait_for_other_creators(self, cursor: "Cursor[Any]") -> None:
         """Wait for other sinks that create tables: with concurrent CREATE ... IF NOT EXISTS, one would fail."""
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_CREATION])
 
-    def _create_table(self, cursor: "Cursor[Any]") -> None:
-        self._wait_for_other_creators(cursor)
+    def _create_table(self, connection: "Cursor[Any]") -> None:
+        self._wait_for_other_creators(connection)
         sql = self._psycopg.sql
         parts = [
             sql.SQL("{} " + _TYPES[column.type]).format(sql.Identifier(column.name)) for column in self._shape.columns
@@ -213,10 +150,10 @@ class PostgresSink:
         if self._is_upsert:
             parts.append(sql.SQL("PRIMARY KEY ({})").format(self._names(self._shape.keys)))
         query = "CREATE TABLE IF NOT EXISTS {table} ({parts})"
-        self._execute(cursor, query, table=self._table, parts=sql.SQL(", ").join(parts))
+        self._execute(connection, query, table=self._table, parts=sql.SQL(", ").join(parts))
 
-    def _check_table(self, cursor: "Cursor[Any]") -> None:
-        columns = self._columns_of(cursor, self._table)
+    def _check_table(self, connection: "Cursor[Any]") -> None:
+        columns = self._columns_of(connection, self._table)
         if not columns:
             raise ConfigError(f"{self!r}: the table does not exist; create it, or give create=True")
         missing = [
@@ -227,11 +164,12 @@ class PostgresSink:
                 f"{self!r}: the table has no column {missing[0].split(' ')[0]!r}; ALTER TABLE {self._table_name} "
                 + ", ".join(f"ADD COLUMN {column}" for column in missing)
             )
-        if self._is_upsert and not self._has_unique_index(cursor):
+        if self._is_upsert and not self._has_unique_index(connection):
             names = ", ".join(column.name for column in self._shape.keys)
             raise ConfigError(
                 f"{self!r}: an upsert needs a unique index: CREATE UNIQUE INDEX ON {self._table_name} ({names})"
             )
+        self._create_stages(connection)
 
     def _columns_of(self, cursor: "Cursor[Any]", table: "Composable") -> set[str]:
         cursor.execute(
@@ -262,17 +200,7 @@ class PostgresSink:
                 table=self._table,
             )
 
-    def _found(self, cursor: "Cursor[Any]", partitions: Sequence[int]) -> dict[int, int]:
-        self._execute(
-            cursor,
-            "SELECT partition, next_offset FROM {positions} "
-            "WHERE connector = %s AND topic = %s AND partition = ANY(%s)",
-            [self._connector, self._topic, list(partitions)],
-            positions=self._positions,
-        )
-        return dict(cursor.fetchall())
-
-    def _move(self, cursor: "Cursor[Any]", partition: int, expected: int | None, to: int) -> None:
+    def _move(self, connection: "Cursor[Any]", partition: int, expected: int | None, to: int) -> bool:
         """Update a stored position if it has the expected value; waits for another worker that is updating it."""
         place = [self._connector, self._topic, partition]
         if expected is None:
@@ -284,55 +212,60 @@ class PostgresSink:
                 "WHERE connector = %s AND topic = %s AND partition = %s AND next_offset = %s"
             )
             values = [to, *place, expected]
-        self._execute(cursor, query, values, positions=self._positions)
-        if cursor.rowcount != 1:
-            raise SinkFencedError(
-                f"{self!r}: the position of {self._connector!r} in {self._topic}-{partition} is no longer {expected}: "
-                "another worker has written there"
-            )
+        self._execute(connection, query, values, positions=self._positions)
+        return connection.rowcount == 1
 
-    def _write(self, cursor: "Cursor[Any]", block: SinkBlock[Any, Any]) -> None:
-        columns = self._shape.rows(block)
+    def _rejection(self, error: Exception) -> str | None:
+        errors = self._psycopg
+        if not isinstance(error, (errors.DataError, errors.IntegrityError, errors.ProgrammingError)):
+            return None
+        return f"the database rejects the rows: {server_message(error)}"
+
+    def _write(self, connection: "Cursor[Any]", block: SinkBlock[Any, Any]) -> None:
+        if self._uses_stages:
+            self._execute(connection, "TRUNCATE streams_rows, streams_deleted")
+        super()._write(connection, block)
+        self._uses_stages = self._is_upsert
+
+    def _insert(self, connection: "Cursor[Any]", columns: Columns) -> None:
+        self._copy(connection, self._table, self._shape.columns, columns)
+
+    def _delete(self, connection: "Cursor[Any]", columns: Columns, indexes: Sequence[int]) -> None:
+        keys = self._shape.keys
+        stage = self._psycopg.sql.Identifier("streams_deleted")
+        self._copy(connection, stage, keys, columns[: len(keys)], indexes)
+        same = self._pairs(keys, "{0}.{1} = streams_deleted.{1}")
+        query = "DELETE FROM {table} USING streams_deleted WHERE {same}"
+        self._execute(connection, query, table=self._table, same=same)
+
+    def _upsert(self, connection: "Cursor[Any]", columns: Columns, indexes: Sequence[int]) -> None:
         shape = self._shape
-        if not self._is_upsert:
-            self._copy(cursor, self._table, shape.columns, columns, range(len(block)))
-            return
-        remaining, deleted = shape.last_by_key(block, columns, repr(self))
-        if deleted:
-            stage = self._psycopg.sql.Identifier("streams_deleted")
-            self._copy(cursor, stage, shape.keys, columns[: len(shape.keys)], deleted)
-            same = self._pairs(shape.keys, "{0}.{1} = streams_deleted.{1}")
-            self._execute(
-                cursor, "DELETE FROM {table} USING streams_deleted WHERE {same}", table=self._table, same=same
-            )
-        if remaining:
-            self._copy(cursor, self._psycopg.sql.Identifier("streams_rows"), shape.columns, columns, remaining)
-            rest = [column for column in shape.columns if column not in shape.keys]
-            self._execute(
-                cursor,
-                "INSERT INTO {table} ({names}) SELECT {names} FROM streams_rows ON CONFLICT ({keys}) DO "
-                + ("UPDATE SET {changes}" if rest else "NOTHING"),
-                table=self._table,
-                names=self._names(shape.columns),
-                keys=self._names(shape.keys),
-                changes=self._pairs(rest, "{1} = excluded.{1}", ", "),
-            )
+        self._copy(connection, self._psycopg.sql.Identifier("streams_rows"), shape.columns, columns, indexes)
+        rest = [column for column in shape.columns if column not in shape.keys]
+        self._execute(
+            connection,
+            "INSERT INTO {table} ({names}) SELECT {names} FROM streams_rows ON CONFLICT ({keys}) DO "
+            + ("UPDATE SET {changes}" if rest else "NOTHING"),
+            table=self._table,
+            names=self._names(shape.columns),
+            keys=self._names(shape.keys),
+            changes=self._pairs(rest, "{1} = excluded.{1}", ", "),
+        )
 
     def _copy(
         self,
         cursor: "Cursor[Any]",
         table: "Composable",
         columns: Sequence[TableColumn],
-        values: Sequence[Sequence[Any]],
-        indexes: Sequence[int],
+        values: Columns,
+        indexes: Sequence[int] | None = None,
     ) -> None:
-        """Insert rows by COPY in the text format, which works for every column type with a text input."""
-        is_all = isinstance(indexes, range)
+        """Insert all rows, or some, by COPY in the text format, which works for every column type with a text input."""
         texts = [
-            _texts(column.type, column_values if is_all else [column_values[index] for index in indexes])
+            _texts(column.type, column_values if indexes is None else [column_values[index] for index in indexes])
             for column, column_values in zip(columns, values, strict=True)
         ]
-        if not indexes:
+        if not texts[0]:
             return
         data = "\n".join(map("\t".join, zip(*texts, strict=True)))
         query = self._psycopg.sql.SQL("COPY {} ({}) FROM STDIN").format(table, self._names(columns))

@@ -1,0 +1,135 @@
+"""The base of sinks into a table of a database, with the positions in another table.
+
+Of the other packages, this module imports only ``core``.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Literal, TypeAlias
+
+from streams.connect.buffered_sink import BufferedSink
+from streams.connect.errors import ConnectError
+from streams.connect.protocol import SinkBlock
+from streams.connect.table_columns import TableShape, lost_table, table_shape
+from streams.core.errors import ConfigError
+from streams.core.topic import Topic
+
+#: The values of the columns of a table, column by column.
+Columns: TypeAlias = Sequence[Sequence[Any]]
+
+
+class DatabaseSink(BufferedSink):
+    """Writes a topic to a table, one row per key or per record; rows and positions are in one transaction.
+
+    ``connection`` is whatever executes statements in a transaction of the database.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        positions_table: str,
+        *,
+        mode: Literal["upsert", "append"],
+        key: str | list[str],
+        timestamp: str,
+        create: bool,
+    ) -> None:
+        super().__init__()
+        if mode not in ("upsert", "append"):
+            raise ConfigError(f"{type(self).__name__}: mode is 'upsert' or 'append', not {mode!r}")
+        self._table_name = table
+        self._positions_name = positions_table
+        self._is_upsert = mode == "upsert"
+        self._key = key
+        self._timestamp = timestamp
+        self._creates = create
+        self._shape = TableShape((), (), (), None)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(table={self._table_name!r})"
+
+    def _opened(self, topic: Topic[Any, Any], partitions: Sequence[int]) -> Mapping[int, int]:
+        self._shape = table_shape(topic, self._key, self._timestamp)
+        if self._is_upsert and not self._shape.keys:
+            raise ConfigError(f"{self!r}: topic {topic.name!r} has no keys: declare key=, or give mode='append'")
+        with self._transaction() as connection:
+            positions = self._read_positions(connection)
+            if any(positions.values()) and not self._has_table(connection):
+                raise lost_table(self, self._connector, topic.name, self._positions_name)
+            if self._creates:
+                self._create_table(connection)
+            self._check_table(connection)
+        return positions
+
+    def _commit(self, blocks: Sequence[SinkBlock[Any, Any]], moves: Mapping[int, int]) -> None:
+        try:
+            with self._transaction() as connection:
+                for partition, next_offset in moves.items():
+                    if not self._move(connection, partition, self._stored[partition], next_offset):
+                        raise self._fenced(partition, "")
+                for block in blocks:
+                    self._write(connection, block)
+        except Exception as error:
+            reason = self._rejection(error)
+            if reason is None:
+                raise
+            raise ConnectError(f"{self!r}: {reason}") from error
+
+    def _write(self, connection: Any, block: SinkBlock[Any, Any]) -> None:
+        columns = self._values(block)
+        if not self._is_upsert:
+            self._insert(connection, columns)
+            return
+        remaining, deleted = self._shape.last_by_key(block, columns, repr(self))
+        if deleted:
+            self._delete(connection, columns, deleted)
+        if remaining:
+            self._upsert(connection, columns, remaining)
+
+    def _values(self, block: SinkBlock[Any, Any]) -> Columns:
+        return self._shape.rows(block)
+
+    @abstractmethod
+    def _transaction(self) -> AbstractContextManager[Any]:
+        """Return a transaction, connecting first if needed; its context is the connection."""
+
+    @abstractmethod
+    def _read_positions(self, connection: Any) -> dict[int, int]:
+        """Create the table of positions if it is missing, and return those of the connector in the topic."""
+
+    @abstractmethod
+    def _has_table(self, connection: Any) -> bool:
+        """Whether the table exists."""
+
+    @abstractmethod
+    def _create_table(self, connection: Any) -> None:
+        """Create the table if it is missing, with the columns that the types of the topic define."""
+
+    @abstractmethod
+    def _check_table(self, connection: Any) -> None:
+        """Check the columns and the key of the table.
+
+        Raises:
+            ConfigError: the table does not exist, or does not fit the topic.
+        """
+
+    @abstractmethod
+    def _move(self, connection: Any, partition: int, expected: int | None, to: int) -> bool:
+        """Change a stored position if it has the expected value, and return whether it had."""
+
+    @abstractmethod
+    def _insert(self, connection: Any, columns: Columns) -> None:
+        """Insert all rows."""
+
+    @abstractmethod
+    def _delete(self, connection: Any, columns: Columns, indexes: Sequence[int]) -> None:
+        """Delete the rows with the keys that the columns have at these indexes."""
+
+    @abstractmethod
+    def _upsert(self, connection: Any, columns: Columns, indexes: Sequence[int]) -> None:
+        """Insert the rows at these indexes, or update those with their keys."""
+
+    @abstractmethod
+    def _rejection(self, error: Exception) -> str | None:
+        """Return why the database rejects the rows, None if the error has another cause."""
