@@ -3,9 +3,8 @@
 ``kinds`` determines a file's kind, ``lines`` and ``formats`` split files into rows, ``forms`` converts keys and
 values from and to JSON, ``reader`` turns rows into records, and ``writer`` writes records to files.  ``listing``
 finds the files of folders and patterns, ``file_systems`` the file system of a URI, ``parts`` divides a file among
-several readers, ``lake`` recognizes folders with table formats, ``lake_tables`` creates such tables,
-``record_columns`` has the columns of records in tables, and ``ledger`` records which input files have been read by an
-application with a state directory.
+several readers, ``lake`` recognizes folders with table formats, ``record_columns`` has the columns of records in
+tables, and ``ledger`` records which input files have been read by an application with a state directory.
 Of the other packages, this package imports only ``core``.
 """
 
@@ -37,13 +36,6 @@ from streams.files.lake import FORMATS as FORMATS
 from streams.files.lake import LakeTable as LakeTable
 from streams.files.lake import table_around as table_around
 from streams.files.lake import table_below as table_below
-from streams.files.lake_tables import column_problems as column_problems
-from streams.files.lake_tables import created_delta as created_delta
-from streams.files.lake_tables import created_iceberg as created_iceberg
-from streams.files.lake_tables import explained_delta as explained_delta
-from streams.files.lake_tables import explained_iceberg as explained_iceberg
-from streams.files.lake_tables import iceberg_catalog as iceberg_catalog
-from streams.files.lake_tables import without_commit_retries as without_commit_retries
 from streams.files.ledger import Continued as Continued
 from streams.files.ledger import Ledger as Ledger
 from streams.files.listing import is_hidden as is_hidden
@@ -64,6 +56,9 @@ from streams.files.record_columns import file_schema as file_schema
 from streams.files.record_columns import folders_of as folders_of
 from streams.files.record_columns import headers_array as headers_array
 from streams.files.record_columns import headers_type as headers_type
+from streams.files.record_columns import partition_columns as partition_columns
+from streams.files.record_columns import wide_schema as wide_schema
+from streams.files.record_columns import wide_table as wide_table
 from streams.files.writer import FileOutput as FileOutput
 from streams.files.writer import OutputError as OutputError
 from streams.files.writer import open_output as open_output

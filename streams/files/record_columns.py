@@ -185,6 +185,36 @@ def file_schema(schema: Any, partition_by: Sequence[PartitionColumn]) -> Any:
     return pa.schema([part for part in schema if part.name not in in_names])
 
 
+def wide_schema(schema: Any, partition_by: Sequence[PartitionColumn]) -> Any:
+    """Return the Arrow schema of a partitioned table: the columns of its files, and then the partition columns."""
+    import pyarrow as pa
+
+    parts = [pa.field(column.name, column.type_in(schema)) for column in partition_by]
+    return pa.schema([*file_schema(schema, partition_by), *parts])
+
+
+def wide_table(rows: Any, partition_by: Sequence[PartitionColumn]) -> Any:
+    """Return a table of records with the columns of ``wide_schema``."""
+    schema = wide_schema(rows.schema, partition_by)
+    added = {column.name: column.array(rows) for column in partition_by}
+    arrays = [added[name] if name in added else rows[name] for name in schema.names]
+    return type(rows).from_arrays(arrays, schema=schema)
+
+
+def partition_columns(schema: Any, names: str | Sequence[str]) -> tuple[PartitionColumn, ...]:
+    """Return the columns by which an output with an Arrow schema is partitioned; an empty name means none.
+
+    Raises:
+        InputError: there is no such column, its type is not supported, or two have the same name.
+    """
+    listed = [names] if isinstance(names, str) else names
+    columns = tuple(PartitionColumn.of(name, schema) for name in listed if name)
+    column_names = [column.name for column in columns]
+    if len(set(column_names)) < len(column_names):
+        raise InputError(f"partition_by {', '.join(column_names)}: two columns have the same name")
+    return columns
+
+
 def folders_of(batch: Any, partition_by: Sequence[PartitionColumn], schema: Any) -> Iterator[tuple[str, Any]]:
     """Divide the rows of a batch by the folder that they belong to, such as ``day=2026-01-01/``; yield each part.
 

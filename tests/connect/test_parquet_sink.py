@@ -14,6 +14,7 @@ from streams.connect import ConnectError, ParquetManifest, ParquetSink, SinkBloc
 from streams.core.errors import ConfigError
 from streams.core.serdes.serdes import time_windowed
 from streams.core.topic import Topic
+from streams.lakes import ManifestLog
 from tests.connect.test_lake_sinks import DAY_MS, TOTALS, block, written
 from tests.s3 import s3_bucket
 
@@ -46,13 +47,19 @@ def test_each_record_is_a_row_in_the_folder_of_its_day_and_country(tmp_path):
     assert sum(pq.read_metadata(tmp_path / file.path).num_rows for file in manifest.files()) == 3
 
 
-def test_files_that_were_not_committed_are_in_no_manifest_and_deleted(tmp_path):
+def test_files_of_a_commit_that_failed_are_in_no_manifest_and_deleted(tmp_path, monkeypatch):
     sink = ParquetSink(tmp_path)
     sink.open("to-lake", TOTALS, [0])
     sink.write(block(TOTALS, 0, 1))
-    assert len(list(tmp_path.glob("*.parquet"))) == 1
-    assert ParquetManifest(tmp_path, "to-lake", "totals").files() == []
-    sink.abort()
+
+    def failing(*_):
+        assert len(list(tmp_path.glob("*.parquet"))) == 1
+        assert ParquetManifest(tmp_path, "to-lake", "totals").files() == []
+        raise OSError("no answer")
+
+    monkeypatch.setattr(ManifestLog, "_check", failing)
+    with pytest.raises(OSError, match="no answer"):
+        sink.commit()
 
     assert list(tmp_path.glob("*.parquet")) == []
     with pytest.raises(ConnectError, match="has no files"):
@@ -61,7 +68,7 @@ def test_files_that_were_not_committed_are_in_no_manifest_and_deleted(tmp_path):
 
 def test_a_sink_that_was_overtaken_is_fenced_whatever_the_number_of_entries(tmp_path, monkeypatch):
     """Entries are in folders of three here, so that the newest one is often in the next folder."""
-    monkeypatch.setattr("streams.connect.lakes.parquet_manifest._GROUP", 3)
+    monkeypatch.setattr("streams.lakes.manifest_log._GROUP", 3)
     first, second = ParquetSink(tmp_path), ParquetSink(tmp_path)
     for at in range(8):
         for sink in (first, second):
@@ -85,7 +92,7 @@ def test_workers_that_commit_at_once_make_no_record_twice(tmp_path, monkeypatch,
         sink.open("to-lake", TOTALS, [0])
         sink.write(block(TOTALS, 0, *range(size)))
     with monkeypatch.context() as patch:
-        patch.setattr("streams.connect.lakes.parquet_sink.check_positions", lambda *_: None)
+        patch.setattr(ManifestLog, "_check", lambda *_: None)
         first.commit()
         second.commit()
     at = max(sizes)

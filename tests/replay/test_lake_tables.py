@@ -212,8 +212,7 @@ def _sorted(table: Any) -> Any:
 
 
 def _die(patch: pytest.MonkeyPatch, phase: str) -> None:
-    from streams.replay.lake.delta import DeltaLog
-    from streams.replay.lake.iceberg import IcebergLog
+    from streams.lakes import DeltaLog, IcebergLog
 
     run = LocalExecutor.run
 
@@ -238,8 +237,7 @@ def _die(patch: pytest.MonkeyPatch, phase: str) -> None:
 @pytest.mark.slow
 def test_of_two_writes_at_the_same_time_one_fails(lake: Lake, history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second write begins and ends while the first one is about to commit the same slices."""
-    from streams.replay.lake.delta import DeltaLog
-    from streams.replay.lake.iceberg import IcebergLog
+    from streams.lakes import DeltaLog, IcebergLog
 
     target = lake.name("copies")
     with replayed(history) as one, replayed(history) as two:

@@ -110,9 +110,9 @@ def execute(options: argparse.Namespace) -> int:
     from streams.cli.topics import declared_output, declared_source, source_topics
     from streams.core.clock import SystemClock
     from streams.core.settings.config import StreamsConfig
-    from streams.files import open_output
+    from streams.files import open_output, partition_columns
     from streams.replay import LateRecordsError, replay
-    from streams.replay.run.commits import partition_columns
+    from streams.replay.calls.columns import output_schema
 
     script = Script.parse(options.script)
     settings = settings_of(options)
@@ -139,7 +139,7 @@ def execute(options: argparse.Namespace) -> int:
     for name, table in tables.items():
         declared_output(topology, name, config)
         # Checked again by the write, but hours of replay may lie before it.
-        partition_columns(topology, name, table.options["partition_by"])
+        partition_columns(output_schema(topology, name), table.options["partition_by"])
     clock = SystemClock()
     started_ms = clock.monotonic_ms()
     with shown(config.application_id) as show:
@@ -248,7 +248,7 @@ def _tables(options: argparse.Namespace, outputs: Mapping[str, str]) -> dict[str
     Raises:
         UsageError: an option for such outputs names another topic.
     """
-    from streams.replay.lake.log import LAKE_PREFIXES
+    from streams.lakes import LAKE_PREFIXES
 
     columns = dict(pairs(options.partition_by, "--partition-by", "TOPIC=COLUMN[,COLUMN]"))
     tables = {

@@ -3,6 +3,7 @@
 from typing import Any
 
 from streams.core.topic import Topic
+from streams.files import ArrowRecords
 from streams.topology import SinkNode, Topology
 
 
@@ -15,3 +16,8 @@ def output_topic(topology: Topology, name: str) -> Topic[Any, Any] | None:
         if isinstance(sink, SinkNode) and sink.topic == name:
             return Topic(name, key=sink.key_serde, value=sink.value_serde)
     return None
+
+
+def output_schema(topology: Topology, name: str) -> Any:
+    """Return the Arrow schema of an output topic as a table for a data lake."""
+    return ArrowRecords(output_topic(topology, name), as_table=True).schema

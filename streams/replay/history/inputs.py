@@ -18,10 +18,10 @@ from streams.core.errors import ConfigError, InputError
 from streams.core.nearest import suggestion
 from streams.core.topic import Topic
 from streams.files import Kind, LakeTable, is_hidden, is_local, kind_of, local_files, table_below
+from streams.lakes import LAKE_PREFIXES
 from streams.replay.calls.state import read_manifest
 from streams.replay.errors import ReplayError
 from streams.replay.history.since import Since
-from streams.replay.lake.log import LAKE_PREFIXES
 from streams.replay.storage.places import NoFileSystemError, Place
 from streams.topology import SourceNode, Topology, reader_of
 

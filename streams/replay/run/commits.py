@@ -14,14 +14,14 @@ from attrs import define, field, frozen
 
 from streams.core.blocks.records import TopicPartition
 from streams.core.errors import InputError
-from streams.files import ArrowRecords, PartitionColumn, column_problems, file_schema, is_hidden
-from streams.replay.calls.columns import output_topic
+from streams.files import PartitionColumn, file_schema, is_hidden
+from streams.lakes import column_problems
+from streams.replay.calls.columns import output_schema
 from streams.replay.calls.outputs import OutputPart, lanes_of, output_partitions
 from streams.replay.calls.state import Outputs, outputs_from_json, read_manifest
 from streams.replay.run.session import ReplaySession
 from streams.replay.run.writing import WriteReport, WriteWork
 from streams.replay.storage.places import Place
-from streams.topology import Topology
 
 #: The folder of commits.
 COMMITS = "_streams"
@@ -167,7 +167,7 @@ class FolderTarget:
 
         commits = self._target.child(COMMITS)
         found = self._target.files()
-        schema = ArrowRecords(output_topic(self._session.topology, self._topic), as_table=True).schema
+        schema = output_schema(self._session.topology, self._topic)
         names: set[str] = set()
         # The files of one replay have the same columns, so one of each is read.
         samples: dict[str, str] = {}
@@ -305,17 +305,3 @@ class FolderTarget:
                 found = json.loads(commits.child(file).read())
                 if deleted & found["files"].keys():
                     commits.child(file).delete()
-
-
-def partition_columns(topology: Topology, topic: str, given: str | Sequence[str]) -> tuple[PartitionColumn, ...]:
-    """Return the columns by which the output of a topic is partitioned.
-
-    Raises:
-        InputError: there is no such column, its type is not supported, or two have the same name.
-    """
-    schema = ArrowRecords(output_topic(topology, topic), as_table=True).schema
-    columns = tuple(PartitionColumn.of(name, schema) for name in ([given] if isinstance(given, str) else given))
-    names = [column.name for column in columns]
-    if len(set(names)) < len(names):
-        raise InputError(f"partition_by {', '.join(names)}: two columns have the same name")
-    return columns

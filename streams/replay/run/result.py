@@ -13,14 +13,15 @@ from streams.core.http.html import ROWS, table
 from streams.core.metrics import Dropped, Misplaced, Tally, dropped, dropped_by_node, misplaced
 from streams.core.settings.config import StreamsConfig
 from streams.core.topic import Topic, TopicLike, topic_name
-from streams.replay.calls.columns import output_topic
+from streams.files import partition_columns
+from streams.replay.calls.columns import output_schema, output_topic
 from streams.replay.calls.failures import explained_failure
 from streams.replay.calls.outputs import check_kept, counts, output_parts, output_topics, read_topic
 from streams.replay.calls.stores import open_contents, open_entries
 from streams.replay.calls.work import StoreRef
 from streams.replay.handover.snapshot import Snapshot
 from streams.replay.history.late_rows import LateRows
-from streams.replay.run.commits import FolderTarget, partition_columns
+from streams.replay.run.commits import FolderTarget
 from streams.replay.run.lake import LakeTarget, lake_log
 from streams.replay.run.local import LocalExecutor
 from streams.replay.run.repair import Repair
@@ -313,7 +314,7 @@ class ReplayResult:
         name = self.outputs.name_of(topic)
         if mode not in ("append", "overwrite"):
             raise InputError(f"mode {mode!r}: give 'append' or 'overwrite'")
-        columns = partition_columns(self.session.topology, name, partition_by)
+        columns = partition_columns(output_schema(self.session.topology, name), partition_by)
         kind, _, rest = os.fspath(target).partition(":")
         if kind == "table":
             if not hasattr(self._executor, "write_table"):

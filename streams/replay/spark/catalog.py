@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from streams.core.errors import InputError
-from streams.files import ArrowRecords, PartitionColumn, column_problems, file_schema
-from streams.replay.calls.columns import output_topic
+from streams.files import PartitionColumn, wide_schema
+from streams.lakes import column_problems
+from streams.replay.calls.columns import output_schema
 from streams.replay.run.commits import FolderTarget, Mode, Run
 from streams.replay.run.lake import LakeTarget, lake_log
 from streams.replay.run.session import ReplaySession
@@ -52,8 +53,8 @@ def write_table(
             f"table {name}: is partitioned by {', '.join(partitions) or 'nothing'}, "
             f"partition_by is {', '.join(given) or 'nothing'}; give the same columns"
         )
-    schema = ArrowRecords(output_topic(session.topology, topic), as_table=True).schema
-    problems = list(column_problems(arrow_schema(spark.table(name)), _columns_of(schema, columns)))
+    schema = output_schema(session.topology, topic)
+    problems = list(column_problems(arrow_schema(spark.table(name)), wide_schema(schema, columns)))
     if problems:
         raise InputError(f"table {name}: {', '.join(problems)}; write to another table, or change its columns")
     count = FolderTarget(session, topic, place, tuple(columns), mode, is_own=False).write(run)
@@ -66,20 +67,12 @@ def write_table(
 def _create(spark: Any, session: ReplaySession, topic: str, name: str, columns: Sequence[PartitionColumn]) -> None:
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    schema = ArrowRecords(output_topic(session.topology, topic), as_table=True).schema
-    declared = from_arrow_schema(_columns_of(schema, columns))
+    schema = output_schema(session.topology, topic)
+    declared = from_arrow_schema(wide_schema(schema, columns))
     writer = spark.createDataFrame([], declared).write.format("parquet")
     if columns:
         writer = writer.partitionBy(*(column.name for column in columns))
     writer.saveAsTable(name)
-
-
-def _columns_of(schema: Any, columns: Sequence[PartitionColumn]) -> Any:
-    """Return the Arrow schema of a table: the columns of its files, and the partition columns."""
-    import pyarrow as pa
-
-    parts = [pa.field(column.name, column.type_in(schema)) for column in columns]
-    return pa.schema([*file_schema(schema, columns), *parts])
 
 
 def _described(spark: Any, name: str) -> tuple[Place, list[str], str]:

@@ -1,0 +1,29 @@
+"""Tables of Delta Lake and Apache Iceberg, and folders of Parquet files, as logs of commits with positions.
+
+A commit has rows or files, and the positions of the one who writes them: of a connector the next offset of each
+partition, of a replay the digest of each slice.  So it can see what the table already has.
+Of the other packages, this package imports only ``core`` and ``files``.
+"""
+
+from streams.lakes.delta_log import DeltaLog as DeltaLog
+from streams.lakes.delta_log import delta_rows as delta_rows
+from streams.lakes.delta_log import delta_state as delta_state
+from streams.lakes.iceberg_log import IcebergLog as IcebergLog
+from streams.lakes.iceberg_log import iceberg_rows as iceberg_rows
+from streams.lakes.iceberg_log import iceberg_state as iceberg_state
+from streams.lakes.lake_log import LAKE_PREFIXES as LAKE_PREFIXES
+from streams.lakes.lake_log import Commit as Commit
+from streams.lakes.lake_log import DataFile as DataFile
+from streams.lakes.lake_log import LakeLog as LakeLog
+from streams.lakes.lake_log import LakeName as LakeName
+from streams.lakes.lake_log import LakePosition as LakePosition
+from streams.lakes.lake_log import LakeState as LakeState
+from streams.lakes.lake_log import LakeWriter as LakeWriter
+from streams.lakes.lake_log import PositionMovedError as PositionMovedError
+from streams.lakes.lake_log import TableLog as TableLog
+from streams.lakes.lake_log import column_problems as column_problems
+from streams.lakes.lake_log import partition_of as partition_of
+from streams.lakes.manifest_log import Entry as Entry
+from streams.lakes.manifest_log import Folder as Folder
+from streams.lakes.manifest_log import ManifestLog as ManifestLog
+from streams.lakes.manifest_log import manifest_folder as manifest_folder

@@ -1,0 +1,211 @@
+"""Tables of Delta Lake, read and written with the package ``deltalake``, which is imported on use.
+
+Of the other packages, this module imports only ``core`` and ``files``.
+"""
+
+import json
+import os
+from collections.abc import Collection, Sequence
+from typing import Any, Self
+from urllib.parse import unquote
+
+from attrs import define
+
+from streams.core.clock import SystemClock
+from streams.core.errors import InputError
+from streams.files import PartitionColumn, is_local, wide_schema, wide_table
+from streams.lakes.lake_log import (
+    Commit,
+    DataFile,
+    LakeName,
+    LakePosition,
+    LakeState,
+    LakeWriter,
+    Partition,
+    TableLog,
+    check_columns,
+    check_partitions,
+    explained,
+    needs_library,
+)
+
+#: Maximum number of operations that are read from the table history.
+_OPERATIONS = 1_000
+
+
+def _uri(name: LakeName) -> str:
+    return os.path.abspath(name.table.removeprefix("file://")) if is_local(name.table) else name.table
+
+
+def delta_state(name: LakeName) -> LakeState:
+    """Return the version of a table, its files, and the operations so far.
+
+    Raises:
+        ConfigError: ``deltalake`` is not installed.
+        InputError: there is no such table or version.
+    """
+    with explained(f"{name}: cannot be read as a Delta table", DeltaLog.errors()):
+        from deltalake import DeltaTable
+
+        table = DeltaTable(_uri(name))
+        at = name.version if name.version is not None else name.time
+        if at is not None:
+            table.load_as_version(at)
+    with explained(f"{name}: its log cannot be read", DeltaLog.errors()):
+        operations = [
+            (str(entry.get("version", "")), str(entry.get("operation", ""))) for entry in table.history(_OPERATIONS)
+        ]
+        actions = table.get_add_actions(flatten=True)
+        files = sorted(map(unquote, actions.column("path").to_pylist()))
+        counts = actions.column("num_records").to_pylist()
+        rows = None if None in counts else sum(counts)
+        return LakeState(str(table.version()), tuple(files), tuple(reversed(operations)), rows)
+
+
+def delta_rows(name: LakeName, state: LakeState, files: Sequence[str]) -> Any:
+    """Return the rows of some files of a table version as a ``pyarrow`` dataset, in the order of ``files``.
+
+    Raises:
+        InputError: the table has a feature that ``deltalake`` cannot read, such as deletion vectors.
+    """
+    with explained(f"{name}: cannot be read as a Delta table", DeltaLog.errors()):
+        from deltalake import DeltaTable
+        from pyarrow.dataset import FileSystemDataset, ParquetReadOptions
+
+        # Nanoseconds, the default for times that Spark writes as INT96, overflow before 1678 and after 2262.
+        options = ParquetReadOptions(coerce_int96_timestamp_unit="us")
+        table = DeltaTable(_uri(name), version=int(state.version))
+        whole = table.to_pyarrow_dataset(parquet_read_options=options)
+        fragments = {unquote(part.path).lstrip("/"): part for part in whole.get_fragments()}
+        chosen = [fragments[file.lstrip("/")] for file in files]
+        return FileSystemDataset(chosen, whole.schema, whole.format, whole.filesystem)
+
+
+@define(eq=False)
+class DeltaLog(TableLog):
+    """A Delta table; each position is an application transaction in its log."""
+
+    _table: Any
+    _columns: Sequence[PartitionColumn]
+    #: What the names of application transactions begin with.
+    _prefix: str
+
+    @classmethod
+    def opened(cls, name: LakeName, writer: LakeWriter, schema: Any, columns: Sequence[PartitionColumn]) -> Self:
+        """Open the table in a folder, and create it if there is none; ``schema`` is that of the rows.
+
+        Raises:
+            ConfigError: ``deltalake`` is not installed.
+            InputError: the table has other columns or partition columns, or cannot be written.
+        """
+        uri = _uri(name)
+        what = f"delta:{uri}"
+        names = [column.name for column in columns]
+        wide = wide_schema(schema, columns)
+        with explained(f"{what}: cannot be written as a Delta table", DeltaLog.errors()):
+            import pyarrow as pa
+            from deltalake import DeltaTable
+
+            if not DeltaTable.is_deltatable(uri):
+                DeltaTable.create(uri, wide, mode="ignore", partition_by=names)
+            table = DeltaTable(uri)
+            check_partitions(what, list(table.metadata().partition_columns), names)
+            check_columns(what, pa.schema(table.schema().to_arrow()), wide)
+        return cls(uri, False, table, columns, f"streams/{writer.name}/{writer.topic}")
+
+    def __str__(self) -> str:
+        return f"delta:{self.folder}"
+
+    def refresh(self) -> None:
+        """Read the newest version of the table."""
+        self._table.update_incremental()
+
+    def positions(self, keys: Collection[str]) -> dict[str, LakePosition]:
+        """Return the position of each key that has one in the version read last."""
+        positions = {}
+        for key in keys:
+            name = f"{self._prefix}/{key}"
+            number = self._table.transaction_version(name)
+            if number is not None:
+                positions[key] = LakePosition(number, self._table.transaction_version(f"{name}/rows"))
+        return positions
+
+    def files(self) -> list[DataFile]:
+        """Return the data files of the version read last."""
+        actions = self._table.get_add_actions(flatten=True)
+        names = [f"partition.{column.name}" for column in self._columns]
+        rows = zip(*(actions.column(name).to_pylist() for name in ("path", "num_records", *names)), strict=True)
+        return [DataFile(unquote(path), _texts(values), count or 0) for path, count, *values in rows]
+
+    def _write(self, commit: Commit) -> None:
+        import deltalake
+        from deltalake.exceptions import SchemaMismatchError
+
+        transactions = []
+        for key, position in commit.positions.items():
+            transactions.append(deltalake.Transaction(f"{self._prefix}/{key}", position.number))
+            if position.rows is not None:
+                transactions.append(deltalake.Transaction(f"{self._prefix}/{key}/rows", position.rows))
+        properties = deltalake.CommitProperties(custom_metadata=dict(commit.properties), app_transactions=transactions)
+        if not commit.rows:
+            names = [column.name for column in self._columns]
+            self._table.create_write_transaction(
+                self._actions(commit), "append", self._table.schema(), names, commit_properties=properties
+            )
+            self.refresh()
+            return
+        rows = wide_table(commit.all_rows(), self._columns)
+        try:
+            deltalake.write_deltalake(self._table, rows, mode="append", commit_properties=properties)
+        except SchemaMismatchError as error:
+            raise InputError(f"{self}: the columns of the table were changed: {error}") from error
+
+    def _actions(self, commit: Commit) -> list[Any]:
+        from deltalake.transaction import AddAction, RemoveAction
+
+        now_ms = SystemClock().now_ms()
+        names = [column.name for column in self._columns]
+        actions: list[Any] = []
+        for file in commit.added:
+            stats = json.dumps({"numRecords": file.rows})
+            values = dict(zip(names, file.partition, strict=True))
+            actions.append(AddAction(file.path, file.size_bytes, values, now_ms, True, stats))
+        for file in commit.removed:
+            values = dict(zip(names, file.partition, strict=True))
+            actions.append(RemoveAction(file.path, True, now_ms, None, values))
+        return actions
+
+    @staticmethod
+    def errors() -> tuple[type[Exception], ...]:
+        """Return the errors of the library, and those of storage.
+
+        Raises:
+            ConfigError: ``deltalake`` is not installed.
+        """
+        try:
+            from deltalake.exceptions import DeltaError
+        except ImportError as error:
+            raise needs_library("deltalake", error) from None
+        return (DeltaError, OSError)
+
+    @staticmethod
+    def conflicts() -> tuple[type[Exception], ...]:
+        """Return the errors of a commit that say that another writer was faster."""
+        from deltalake.exceptions import CommitFailedError
+
+        return (CommitFailedError,)
+
+    @staticmethod
+    def passing() -> tuple[type[Exception], ...]:
+        """Return the errors that may pass: of storage, and of conflicts."""
+        return (OSError, *DeltaLog.conflicts())
+
+
+def _texts(values: Sequence[Any]) -> Partition:
+    return tuple(_text(value) for value in values)
+
+
+def _text(value: Any) -> str | None:
+    if value is None:
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)

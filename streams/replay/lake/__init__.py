@@ -1,1 +1,0 @@
-"""Reading and writing of Delta Lake and Apache Iceberg tables with their Python libraries, without Spark."""
