@@ -39,7 +39,7 @@ from streams import (
 )
 from streams.clients import RebalanceListener
 from streams.group import GroupClient, GroupListener, LeaderElection, MemberNumber, TaskDistribution
-from streams.replay import archive_topic, publish, replay
+from streams.replay import Plan, archive_topic, publish, replay
 from streams.testing import TopologyTestDriver, simulate
 
 words = Topic("words", key=str, value=str)
@@ -299,7 +299,7 @@ DECLARED: dict[str, Give] = {
     "TaskDistribution on_assigned": lambda f: TaskDistribution(broker(), "g", ["a"], on_assigned=f),
     "TaskDistribution on_revoked": lambda f: TaskDistribution(broker(), "g", ["a"], on_revoked=f),
     "MemberNumber on_numbered": lambda f: MemberNumber(broker(), "g", on_numbered=f),
-    "replay progress": lambda f: replay(lambda builder: None, {}, executor="local", application_id="app", progress=f),
+    "replay progress": lambda f: Plan(progress=f),
     "publish on_progress": lambda f: publish("none", broker(), on_progress=f),
     "archive_topic on_progress": lambda f: archive_topic(broker(), "words", "none", on_progress=f),
 }

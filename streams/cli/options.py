@@ -5,9 +5,12 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from streams.cli.mistakes import UsageError
+
+if TYPE_CHECKING:
+    from streams.replay import Plan
 
 #: The subparsers of the program, to which each command adds its parser.
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -107,11 +110,15 @@ def add_times(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def history_of(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the arguments of ``add_history``, except inputs and application ID, as arguments of ``replay``."""
-    names = ("executor", "master", "partitions", "slices", "since", "until", "wall_clock", "final_flush")
-    order = options.order and options.order.replace("-", "_")
-    return {name: getattr(options, name) for name in names} | {"order": order}
+def plan_of(options: argparse.Namespace, **others: Any) -> "Plan":
+    """Return the plan of a replay: the arguments that are named as its fields, and ``others``."""
+    from attrs import fields
+
+    from streams.replay import Plan
+
+    values = {name: getattr(options, name, None) for name in [field.name for field in fields(Plan)]}
+    values["order"] = values["order"] and values["order"].replace("-", "_")
+    return Plan(**{name: value for name, value in {**values, **others}.items() if value is not None})
 
 
 def number_of(what: str, low: int, high: int | None = None) -> Callable[[str], int]:

@@ -4,93 +4,43 @@ import atexit
 import logging
 import os
 import tempfile
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import ExitStack
-from datetime import timedelta
-from typing import Any, Literal, Unpack
-
-from attrs import evolve
+from typing import Any, Unpack
 
 from streams.core.clock import SystemClock
-from streams.core.errors import ConfigError
-from streams.core.settings.settings import Settings
-from streams.core.topic import Topic, TopicLike, topic_name
-from streams.core.user_code import refuse_unawaited
 from streams.dsl import TopologySource
 from streams.replay.calls.failures import explained_failure
 from streams.replay.calls.progress import Listener, Reporter, title_of
-from streams.replay.calls.work import Options
 from streams.replay.errors import LateRecordsError
 from streams.replay.run.explaining import Explanation, explaining, needs_spark
 from streams.replay.run.local import LocalExecutor
+from streams.replay.run.request import Inputs, Keywords, Plan, Request
 from streams.replay.run.result import Outputs, ReplayResult, Stores
-from streams.replay.run.session import KEPT_STATES, ReplaySession, Request
+from streams.replay.run.session import ReplaySession
 from streams.replay.storage.places import Place
-from streams.runtime import USUAL_LIMIT, DropLimit
 
 logger = logging.getLogger(__name__)
 
 
 def replay(
     topology: TopologySource,
-    inputs: "Mapping[Topic[Any, Any], Any] | Mapping[str, Any] | Mapping[TopicLike, Any]",
-    *,
-    application_id: str | None = None,
-    executor: Literal["spark", "local"] = "spark",
-    spark: Any = None,
-    master: str | None = None,
-    conf: Mapping[str, str] | None = None,
-    partitions: int | None = None,
-    slices: str | int | timedelta | None = None,
-    since: Any = None,
-    until: Any = None,
-    order: Literal["event_time", "as_given"] | None = None,
-    directory: str | os.PathLike[str] | None = None,
-    keep: bool = False,
-    resume: bool = False,
-    repair: bool = False,
-    keep_states: int = KEPT_STATES,
-    state_from: str | os.PathLike[str] | None = None,
-    wall_clock: Literal["error", "skip", "append_time"] = "error",
-    final_flush: bool = False,
-    store: Literal["rocksdb", "in_memory"] | None = None,
-    processes: int | None = None,
-    max_dropped: str | int | None = None,
-    progress: Listener | None = None,
-    **settings: Unpack[Settings],
+    inputs: Inputs,
+    plan: Plan | None = None,
+    **keywords: Unpack[Keywords],
 ) -> ReplayResult:
     """Run a topology over history.  The result is the same as from a bounded live run, record for record.
 
     ``inputs`` maps each source topic to its history: a file, folder or pattern, several of them, an
     ``Archive``, a ``KafkaTopic``, or a table: a Spark DataFrame, "table:NAME" or "sql:SELECT ...".
-    ``partitions`` is the partition count of topics that do not declare one (default 1).
 
-    ``executor`` "spark" runs on the ``spark`` session, classic or Connect, or on a new one for ``master``
-    (default ``local[*]``) with the settings ``conf``; "local" runs in ``processes`` processes of this machine
-    (default: one per core).
-    ``slices`` divides history: a span of event time ("1d"), a number of slices (up to 1000), or a larger
-    number, which is the maximum number of records per slice.  ``since`` is the first event time of rows of
-    tables, which their source selects.  ``until`` is where the replay ends: a datetime,
-    epoch milliseconds, ISO 8601 text, or offsets by topic and partition.  ``directory`` keeps all files of the
-    replay, and ``resume`` continues from them.  Without ``directory`` the files are temporary: outputs can be read
-    until the result is closed, or, with ``keep``, until this process exits, which then also ends the replay's Spark
-    session.  ``state_from`` is a snapshot to continue from.
+    ``plan`` says how the replay runs; each of its fields is described there. The fields of everyday use are keywords,
+    too, and replace those of the plan: ``executor``, ``spark``, ``processes``, ``partitions``, ``slices``, ``until``,
+    ``order``, ``directory``, ``resume``, ``snapshot``, ``state_from``, ``wall_clock``, ``final_flush`` and
+    ``max_dropped``. All other keywords are settings of ``StreamsConfig``; ``application_id`` is by default the name of
+    the script of the topology.
 
-    Rows that are older than rows of earlier runs are late: ``late_rows`` of the result lists them.  ``repair``, with
-    ``resume``, sorts late rows into the history and computes the affected results again, so that the result equals that
-    of one replay over all rows.  A repair continues from one of the states of the last ``keep_states`` slices (a
-    resumed replay has one slice for each run, or the slices of ``slices``), or else from the start.
-
-    ``order`` is the order of records from files in each partition: "event_time" sorts them by (event time, row), and
-    "as_given" keeps the order of files and rows.  By default, the files of a folder are sorted, and others are not.
-    Archives and topics always keep the order of their offsets.
-
-    ``wall_clock`` selects how wall-clock time, which history does not have, is treated: "error" rejects any use
-    of wall-clock time, "skip" never fires wall-clock punctuations and ignores ``idle_close``, and "append_time"
-    advances the clock to the append times of the records.  ``final_flush`` closes open windows at the end.
-    ``settings`` are the settings of ``StreamsConfig``.
-    ``max_dropped`` limits how many late records one node may drop: a share of the records that its tasks read
-    ("1%") or a number; by default, a share of more than 1 % logs a warning.
+    Rows that are older than rows of earlier runs are late: ``late_rows`` of the result lists them.
 
     Raises:
         ReplayTaskError: user code failed or a record cannot be read; the error locates the record.
@@ -98,46 +48,20 @@ def replay(
         ReplayError: the replay cannot be planned, a file is missing or damaged, or the disk is full.
         TopologyError, ConfigError, InputError: an argument is invalid.
     """
-    refuse_unawaited(progress, "progress of a replay", error=ConfigError)
-    if repair and not resume:
-        raise ConfigError("repair continues the replay in a folder; give resume=True and its directory, too")
-    _check_number(keep_states, "keep_states")
-    limit = DropLimit.of(USUAL_LIMIT if max_dropped is None else max_dropped)
-    _check_executor(executor, processes=processes, spark=spark, master=master, conf=conf)
-    request = _request(
-        topology,
-        inputs,
-        {**settings, "application_id": application_id},
-        Options(wall_clock, final_flush),
-        store=store,
-        partitions=partitions,
-        slices=slices,
-        since=since,
-        until=until,
-        resume=resume,
-        state_from=None if state_from is None else Place(os.fspath(state_from)).absolute(),
-        order=order,
-        repair=repair,
-        keep_states=keep_states,
-    )
+    request = Request.of(topology, inputs, plan, keywords)
+    plan = request.plan
     with ExitStack() as stack:
-        session = ReplaySession(request, root := _folder(directory, stack))
-        runner: Any
-        if executor == "spark":
-            from streams.replay.spark.executor import SparkExecutor
-
-            runner = SparkExecutor.of(spark, master, root, with_ui=progress is not None, conf=conf)
-        else:
-            runner = _local(processes)
-        stack.callback(runner.close)
-        _run(session, runner, progress)
+        session = ReplaySession(request, _folder(plan, stack, discards=True))
+        runner = _executor(plan, session.root, stack)
+        _run(session, runner, plan.progress)
+        if plan.snapshot is not None:
+            session.snapshot().save(Place(os.fspath(plan.snapshot)))
         closing = stack.pop_all()
-        if keep:
+        if plan.keep:
             atexit.register(closing.close)
         outputs = Outputs(session, runner)
-        stores = Stores(session)
-        result = ReplayResult(session, outputs, stores, runner, _nothing if keep else closing.close)
-    _check_late(result, limit, is_given=max_dropped is not None)
+        result = ReplayResult(session, outputs, Stores(session), runner, _nothing if plan.keep else closing.close)
+    _check_late(result, plan)
     return result
 
 
@@ -156,22 +80,9 @@ def _run(session: ReplaySession, runner: Any, progress: Listener | None) -> None
 
 def explain(
     topology: TopologySource,
-    inputs: "Mapping[Topic[Any, Any], Any] | Mapping[str, Any] | Mapping[TopicLike, Any]",
-    *,
-    application_id: str | None = None,
-    executor: Literal["spark", "local"] = "spark",
-    spark: Any = None,
-    master: str | None = None,
-    conf: Mapping[str, str] | None = None,
-    partitions: int | None = None,
-    slices: str | int | timedelta | None = None,
-    since: Any = None,
-    order: Literal["event_time", "as_given"] | None = None,
-    directory: str | os.PathLike[str] | None = None,
-    resume: bool = False,
-    store: Literal["rocksdb", "in_memory"] | None = None,
-    processes: int | None = None,
-    **settings: Unpack[Settings],
+    inputs: Inputs,
+    plan: Plan | None = None,
+    **keywords: Unpack[Keywords],
 ) -> Explanation:
     """Return what ``replay`` with the same arguments would read, run and write, and possible problems.
 
@@ -185,127 +96,70 @@ def explain(
         TopologyError, ConfigError, InputError: an argument is invalid, or a sampled row is no valid record of its
             topic.
     """
-    _check_executor(executor, processes=processes, spark=spark, master=master, conf=conf)
-    request = _request(
-        topology,
-        inputs,
-        {**settings, "application_id": application_id},
-        Options(),
-        store=store,
-        partitions=partitions,
-        slices=slices,
-        since=since,
-        resume=resume,
-        order=order,
-    )
+    request = Request.of(topology, inputs, plan, keywords)
+    is_local = request.plan.executor == "local"
     with ExitStack() as stack:
-        root = _folder(directory, stack)
-        session = ReplaySession(request, root)
-        is_local = executor == "local"
-        runner: Any = _local(processes)
-        if not is_local and any(map(needs_spark, session.inputs.given.values())):
-            from streams.replay.spark.executor import SparkExecutor
-
-            runner = SparkExecutor.of(spark, master, root, conf=conf)
-        stack.callback(runner.close)
-        found: Explanation = drive(session, runner, steps=explaining(session, runner.processes if is_local else None))
-        return found
+        session = ReplaySession(request, _folder(request.plan, stack, discards=False))
+        runner: Any = LocalExecutor()
+        if is_local or any(map(needs_spark, session.inputs.given.values())):
+            runner = _executor(request.plan, session.root, stack)
+        steps = explaining(session, runner.processes if is_local else None)
+        explanation: Explanation = drive(session, runner, steps=steps)
+        return explanation
 
 
-def _request(
-    topology: TopologySource,
-    inputs: Mapping[Any, Any],
-    settings: Mapping[str, Any],
-    options: Options,
-    *,
-    store: str | None,
-    **given: Any,
-) -> Request:
-    """Check the arguments of a replay, and return them as a request with default application ID and store engine.
+def _executor(plan: Plan, root: Place, stack: ExitStack) -> Any:
+    """Return the executor of a plan, which ``stack`` closes."""
+    runner: Any
+    if plan.executor == "spark":
+        from streams.replay.spark.executor import SparkExecutor
 
-    Raises:
-        ConfigError: ``order`` or ``wall_clock`` is not one of the permitted texts, there would be no partitions, or
-            ``slices`` is neither a span of time nor a number.
-    """
-    if given["order"] not in ("event_time", "as_given", None):
-        raise ConfigError(f"order {given['order']!r}: give 'event_time' or 'as_given'")
-    if given["partitions"] is not None:
-        _check_number(given["partitions"], "partitions")
-    if options.wall_clock not in ("error", "skip", "append_time"):
-        raise ConfigError(f"wall_clock {options.wall_clock!r}: give 'error', 'skip' or 'append_time'")
-    named = {topic_name(topic, "an input of a replay"): value for topic, value in inputs.items()}
-    settings = {**settings, "application_id": settings["application_id"] or application_id_of(topology)}
-    if store is None:
-        store = "in_memory" if settings.get("default_store") == "in_memory" else "rocksdb"
-    return Request(
-        topology,
-        named,
-        settings=settings,
-        options=evolve(options, store_engine=store),
-        **given,
-    )
-
-
-def _check_executor(executor: str, **given: Any) -> None:
-    """Check the name of an executor, and that all arguments are its own: another one would be ignored.
-
-    Raises:
-        ConfigError: it is no executor, or an argument belongs to the other one.
-    """
-    if executor not in ("spark", "local"):
-        raise ConfigError(f"executor {executor!r}: give 'spark' or 'local'")
-    for name, value in given.items():
-        owner = "local" if name == "processes" else "spark"
-        if value is not None and owner != executor:
-            raise ConfigError(f"{name} is of executor={owner!r}, but executor={executor!r}: leave it out, or give that")
-
-
-def _check_number(given: object, what: str) -> None:
-    if type(given) is not int or given < 1:
-        raise ConfigError(f"{what} {given!r}: give a whole number from 1 on")
-
-
-def _local(processes: int | None) -> LocalExecutor:
-    """Return the executor with so many processes (default: one per core).
-
-    Raises:
-        ConfigError: there would be no process.
-    """
-    if processes is not None:
-        _check_number(processes, "processes")
-    return LocalExecutor(processes or os.cpu_count() or 1)
+        runner = SparkExecutor.of(plan.spark, plan.master, root, with_ui=plan.progress is not None, conf=plan.conf)
+    else:
+        runner = LocalExecutor(plan.processes or os.cpu_count() or 1)
+    stack.callback(runner.close)
+    return runner
 
 
 def _nothing() -> None:
     """Do nothing: the folder is deleted when the process exits."""
 
 
-def _folder(directory: str | os.PathLike[str] | None, stack: ExitStack) -> Place:
-    """Return the given folder of a replay, or a temporary folder that ``stack`` deletes."""
-    if directory is None:
-        folder = tempfile.TemporaryDirectory(prefix="streams-replay-")
-        stack.callback(folder.cleanup)
-        return Place(folder.name)
-    root = Place(os.fspath(directory)).absolute()
-    root.check_target()
-    return root
+def _folder(plan: Plan, stack: ExitStack, *, discards: bool) -> Place:
+    """Return the folder of a replay: as planned, in the folder of the snapshot, or temporary, deleted by ``stack``.
+
+    ``discards`` says whether the files of an earlier replay are deleted from the folder of the snapshot.
+    """
+    if plan.directory is not None:
+        root = Place(os.fspath(plan.directory)).absolute()
+        root.check_target()
+        return root
+    if plan.snapshot is not None:
+        root = Place(os.fspath(plan.snapshot)).absolute().child("work")
+        root.check_target()
+        if discards and not plan.resume:
+            root.delete()
+        return root
+    folder = tempfile.TemporaryDirectory(prefix="streams-replay-")
+    stack.callback(folder.cleanup)
+    return Place(folder.name)
 
 
-def _check_late(result: ReplayResult, limit: DropLimit, *, is_given: bool) -> None:
-    """Log late rows and misplaced keys, and compare the number of late records with ``limit``.
+def _check_late(result: ReplayResult, plan: Plan) -> None:
+    """Log late rows and misplaced keys, and compare the number of late records with the limit of the plan.
 
-    Without a given limit, only log an excess.
+    Without a limit in the plan, only log an excess.
 
     Raises:
-        LateRecordsError: more late records were dropped than ``limit`` allows.
+        LateRecordsError: more late records were dropped than ``max_dropped`` allows.
     """
-    for said in (*result.late_rows, *result.misplaced):
-        logger.warning("%s", said)
-    found = limit.exceeded(result.late)
-    if found and is_given:
-        listed = "; ".join(map(str, found))
-        raise LateRecordsError(f"more than max_dropped {limit.text}: {listed}", late=found, result=result)
-    for late in found:
+    for notice in (*result.late_rows, *result.misplaced):
+        logger.warning("%s", notice)
+    excess = plan.limit.exceeded(result.late)
+    if excess and plan.max_dropped is not None:
+        listed = "; ".join(map(str, excess))
+        raise LateRecordsError(f"more than max_dropped {plan.limit.text}: {listed}", late=excess, result=result)
+    for late in excess:
         logger.warning("%s", late)
 
 
@@ -337,14 +191,3 @@ def drive(
     except StopIteration as end:
         reporter.finish()
         return end.value
-
-
-def application_id_of(topology: Any) -> str:
-    """Return the default application ID of a topology: the name of the script that defines it."""
-    import inspect
-    from pathlib import Path
-
-    module = inspect.getmodule(topology)
-    file = getattr(module, "__file__", None)
-    name = "streams" if file is None else Path(file).stem
-    return "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in name).strip(".-")

@@ -41,7 +41,7 @@ class MicroBatches:
 
     def __attrs_post_init__(self) -> None:
         for name in ("directory", "resume", "spark", "state_from", "until"):
-            if name in self.options:
+            if name in self.options or getattr(self.options.get("plan"), name, None):
                 raise ConfigError(f"option {name!r} of a replay in micro-batches is set by the batches; leave it out")
 
     def __call__(self, frame: Any, batch_id: int) -> None:

@@ -25,7 +25,8 @@ from streams import StreamsBuilder, Topic
 from streams.replay.calls.work import StageWork
 from streams.replay.history.sorting import MergeWork
 from streams.replay.run.drive import run_work
-from streams.replay.run.session import ReplaySession, Request
+from streams.replay.run.request import Plan, Request
+from streams.replay.run.session import ReplaySession
 from streams.replay.storage.places import Place
 from streams.replay.storage.segments import ExtentReader
 from tests.bench.harness import machine
@@ -130,12 +131,17 @@ def write(kind: str, count: int, folder: Path, *, shuffled: bool) -> dict[str, A
     return {"lines": str(lines), "parquet": str(parquet), "table": table}
 
 
-def read(kind: str, given: Any, folder: Path, order: str) -> dict[str, float]:
+def read(kind: str, given: Any, folder: Path, order: Any) -> dict[str, float]:
     """Read an input, and return the CPU seconds of the calls that read rows, of those that merge, and of the driver.
 
     Also return those of a task that reads the partitions, as it reads those of an archive: from files to records.
     """
-    request = Request(partial(topology, TOPICS[kind]), {kind: given}, PARTITIONS, {"application_id": "b"}, order=order)
+    request = Request(
+        partial(topology, TOPICS[kind]),
+        {kind: given},
+        {"application_id": "b"},
+        Plan(partitions=PARTITIONS, order=order),
+    )
     spent = {"read": 0.0, "merge": 0.0}
     start = time.process_time()
     root = Place(str(folder / "replay"))

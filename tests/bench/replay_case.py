@@ -24,7 +24,8 @@ from msgspec import Struct
 from streams import JoinWindows, StreamsBuilder, TimeWindows, Topic, time_windowed
 from streams.replay import Archive, replay
 from streams.replay.run.drive import run_work
-from streams.replay.run.session import ReplaySession, Request
+from streams.replay.run.request import Request
+from streams.replay.run.session import ReplaySession
 from streams.replay.storage.places import Place
 from tests.bench.replay_baselines import pandas_count, sql_count, task_alone
 from tests.bench.replay_history import PARTITIONS, History

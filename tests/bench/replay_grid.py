@@ -24,7 +24,8 @@ from attrs import frozen
 
 from streams import JoinWindows, StreamsBuilder, TimeWindows, Topic, time_windowed
 from streams.replay.run.drive import run_work
-from streams.replay.run.session import ReplaySession, Request
+from streams.replay.run.request import Plan, Request
+from streams.replay.run.session import ReplaySession
 from streams.replay.storage.places import Place
 from tests.bench.harness import machine
 
@@ -99,7 +100,8 @@ def run_case(topology: str, rows: int, partitions: int, slices: int, folder: Pat
     write(folder / "orders.parquet", rows)
     settings = {"application_id": "grid"}
     inputs = {"orders": str(folder / "orders.parquet")}
-    request = Request(TOPOLOGIES[topology], inputs, partitions, settings, slices=slices if slices > 1 else None)
+    plan = Plan(partitions=partitions, slices=slices if slices > 1 else None)
+    request = Request(TOPOLOGIES[topology], inputs, settings, plan)
     session = ReplaySession(request, Place(str(folder / "replay")))
     calls: Counter[str] = Counter()
     spent: Counter[str] = Counter()

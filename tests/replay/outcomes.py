@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from attrs import field, frozen
 
@@ -19,12 +19,13 @@ from streams.bounded import BoundedRun, run_bounded
 from streams.core.blocks.records import Block, Headers, TopicPartition
 from streams.core.topic import Topic
 from streams.replay.api import drive as drive_session
-from streams.replay.calls.work import Options, StageReport
+from streams.replay.calls.work import StageReport
 from streams.replay.history.archive import ArchivedPartition, write_archive
 from streams.replay.history.inputs import declared_topic
 from streams.replay.run.local import LocalExecutor
+from streams.replay.run.request import Plan, Request
 from streams.replay.run.result import Outputs, ReplayResult, Stores
-from streams.replay.run.session import ReplaySession, Request
+from streams.replay.run.session import ReplaySession
 from streams.replay.storage.places import Place
 from streams.state import open_store
 from streams.topology.graph import Topology
@@ -270,32 +271,14 @@ def session_of(
     root: Path,
     *,
     partitions: int = 1,
-    slices: Any = None,
-    until: Any = None,
-    resume: bool = False,
-    state_from: Path | None = None,
-    final_flush: bool = False,
-    store: str = "in_memory",
-    wall_clock: str = "error",
-    **settings: Any,
+    store: Literal["rocksdb", "in_memory"] = "in_memory",
+    **keywords: Any,
 ) -> ReplaySession:
-    """Return a session to be driven, alone or packed with others."""
+    """Return a session to be driven, alone or packed with others; as from the arguments of ``replay``."""
     root.mkdir(parents=True, exist_ok=True)
-    settings.setdefault("application_id", APPLICATION)
-    return ReplaySession(
-        Request(
-            topology,
-            inputs,
-            partitions,
-            settings,
-            slices,
-            until,
-            resume,
-            None if state_from is None else Place(str(state_from)),
-            Options(wall_clock, final_flush, store),
-        ),
-        Place(str(root)),
-    )
+    keywords.setdefault("application_id", APPLICATION)
+    request = Request.of(topology, inputs, Plan(partitions=partitions, store=store), keywords)  # type: ignore[arg-type]
+    return ReplaySession(request, Place(str(root)))
 
 
 def result_of(session: ReplaySession) -> ReplayResult:

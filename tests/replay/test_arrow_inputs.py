@@ -16,7 +16,7 @@ import pytest
 
 from streams import StreamsBuilder, TimeWindows, Topic, time_windowed
 from streams.core.errors import InputError
-from streams.replay import ReplayError, replay
+from streams.replay import Plan, ReplayError, replay
 from tests.replay.table_cases import APPLICATION, PARTITIONS, live, orders, replayed, rows, table, topology
 
 WAYS: dict[str, Callable[[Any], Any]] = {
@@ -38,7 +38,7 @@ class Click(msgspec.Struct):
 
 
 def run(given: Any, **options: Any) -> Any:
-    options = {"application_id": APPLICATION, "partitions": PARTITIONS, "store": "in_memory"} | options
+    options = {"application_id": APPLICATION, "partitions": PARTITIONS, "plan": Plan(store="in_memory")} | options
     return replay(topology, {orders: given}, executor="local", **options)
 
 

@@ -15,7 +15,7 @@ from attrs import frozen
 
 from streams import StreamsBuilder, Topic
 from streams.core.errors import ConfigError, InputError
-from streams.replay import ReplayError, ReplayTaskError, explain, replay
+from streams.replay import Plan, ReplayError, ReplayTaskError, explain, replay
 
 
 @frozen
@@ -143,17 +143,17 @@ def test_unknown_executor_and_setting_are_refused(tmp_path):
 
 @pytest.mark.parametrize("entry", [replay, explain])
 @pytest.mark.parametrize(
-    ("executor", "given", "owner"),
+    ("executor", "name", "given", "owner"),
     [
-        ("spark", {"processes": 2}, "local"),
-        ("local", {"master": "local[2]"}, "spark"),
-        ("local", {"conf": {"spark.executor.memory": "1g"}}, "spark"),
-        ("local", {"spark": object()}, "spark"),
+        ("spark", "processes", {"processes": 2}, "local"),
+        ("local", "master", {"plan": Plan(master="local[2]")}, "spark"),
+        ("local", "conf", {"plan": Plan(conf={"spark.executor.memory": "1g"})}, "spark"),
+        ("local", "spark", {"spark": object()}, "spark"),
     ],
 )
-def test_arguments_of_the_other_executor_are_refused(tmp_path, entry, executor, given, owner):
+def test_arguments_of_the_other_executor_are_refused(tmp_path, entry, executor, name, given, owner):
     """They would be ignored: ``processes`` does not limit what Spark uses."""
-    path, name = write(tmp_path / "orders.jsonl", rows(5)), next(iter(given))
+    path = write(tmp_path / "orders.jsonl", rows(5))
     with pytest.raises(ConfigError, match=f"{name} is of executor='{owner}', but executor='{executor}'"):
         entry(topology, {orders: path}, executor=executor, **given)
 
@@ -224,7 +224,7 @@ def test_full_disk_is_named_and_harms_nothing(tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, limits[1]))
     try:
         with pytest.raises(ReplayError, match=r"cannot be written: .*make room or choose another place"):
-            run(topology, path, directory=tmp_path / "work", resume=True, slices=1, store="in_memory")
+            run(topology, path, directory=tmp_path / "work", resume=True, slices=1, plan=Plan(store="in_memory"))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from streams import StreamsBuilder, TimeWindows, Topic
-from streams.replay import replay
+from streams.replay import Plan, replay
 from streams.replay.calls import plan, stores
 from streams.replay.calls.state import read_manifest
 from streams.replay.calls.work import StoreRef
@@ -194,7 +194,7 @@ def test_repair_continues_from_a_state_of_changes(folder: Path, always: None) ->
     told(replay(counted, {clicks: folder / "in"}, **options))
     files.append(rows("late.jsonl", [3 * day + 5]))
 
-    with replay(counted, {clicks: folder / "in"}, repair=True, **options) as result:
+    with replay(counted, {clicks: folder / "in"}, plan=Plan(repair=True), **options) as result:
         assert result.repaired is not None
         assert result.repaired.slices_kept == 3
         assert changes_of(manifests(folder / "work")[2])

@@ -21,7 +21,7 @@ from streams import (
     Topic,
     time_windowed,
 )
-from streams.replay import ReplayError, replay
+from streams.replay import Plan, ReplayError, replay
 from streams.replay.run.local import LocalExecutor
 from tests.replay.outcomes import quick_folder
 
@@ -37,7 +37,7 @@ LOCAL: dict[str, Any] = {
     "processes": 1,
     "application_id": "app",
     "partitions": 2,
-    "store": "in_memory",
+    "plan": Plan(store="in_memory"),
 }
 
 
@@ -77,8 +77,14 @@ def told(result: Any) -> Any:
         )
 
 
-def daily(folder: Path, source: Any = topology, **options: Any) -> Any:
-    return replay(source, {rows: folder / "rows"}, directory=folder / "work", resume=True, **LOCAL, **options)
+def planned(**fields: Any) -> dict[str, Any]:
+    """What every replay here is given, and further fields of its plan."""
+    return {**LOCAL, "plan": Plan(store="in_memory", **fields)}
+
+
+def daily(folder: Path, source: Any = topology, *, repair: bool = False, keep_states: int = 7, **options: Any) -> Any:
+    where: dict[str, Any] = {"directory": folder / "work", "resume": True, **options}
+    return replay(source, {rows: folder / "rows"}, **planned(repair=repair, keep_states=keep_states), **where)
 
 
 def scratch(files: list[Path], source: Any = topology) -> Any:
@@ -249,7 +255,7 @@ def test_slices_that_were_joined_with_an_older_global_table_are_not_kept(folder:
     given = {rows: folder / "rows", names: folder / "names.records.jsonl"}
     told(replay(named, given, directory=folder / "work", resume=True, **LOCAL))
     files.append(write(folder, 0, [5 * HOUR]))
-    with replay(named, given, directory=folder / "work", resume=True, repair=True, **LOCAL) as result:
+    with replay(named, given, directory=folder / "work", resume=True, **planned(repair=True)) as result:
         assert result.repaired is not None
         assert "slices before were joined with global tables as they were then: names-" in result.repaired.because
         assert (
@@ -275,10 +281,10 @@ def test_rows_older_than_the_snapshot_a_replay_continues_are_told_and_cannot_be_
 
 def test_repair_needs_the_folder_of_earlier_runs(folder: Path):
     day_of(folder, 0, 1)
-    for wrong in ({"resume": False}, {"keep_states": 0}):
-        options: dict[str, Any] = {"resume": True, "repair": True, **wrong, **LOCAL}
-        with pytest.raises(ConfigError, match=r"repair|keep_states"):
-            replay(topology, {rows: folder / "rows"}, directory=folder / "work", **options)
+    with pytest.raises(ConfigError, match="repair"):
+        replay(topology, {rows: folder / "rows"}, directory=folder / "work", **planned(repair=True))
+    with pytest.raises(ConfigError, match="keep_states"):
+        Plan(keep_states=0)
 
 
 clicks = Topic("clicks", key=str, value=dict[str, int], timestamp=lambda row: row["at"], key_from=lambda row: "k1")
@@ -340,7 +346,8 @@ def test_repair_of_any_nights_gives_what_one_replay_gives(source: Any, nights: l
                 lines = [json.dumps({"n": number, "at": hour * HOUR}) for hour, number in found]
                 files[topic][-1].write_text("".join(f"{line}\n" for line in lines))
             given = {topic: folder / topic.name for topic in files}
-            options: dict[str, Any] = {"directory": folder / "work", "resume": True, **LOCAL}
-            result = replay(source, given, repair=is_repaired or night == len(nights) - 1, **options)
+            options: dict[str, Any] = {"directory": folder / "work", "resume": True}
+            repairs = is_repaired or night == len(nights) - 1
+            result = replay(source, given, **options, **planned(repair=repairs))
             found_last = told(result)
         assert found_last == told(replay(source, dict(files), order="event_time", **LOCAL))

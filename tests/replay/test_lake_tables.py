@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.utils.config import Config
 
 from streams.core.errors import InputError
-from streams.replay import ReplayError, explain, replay
+from streams.replay import Plan, ReplayError, explain, replay
 from streams.replay.run.local import LocalExecutor
 from tests.replay import table_cases
 from tests.replay import test_daily as daily_job
@@ -421,7 +421,7 @@ def test_since_selects_rows_at_the_source(lake: Lake, tmp_path: Path) -> None:
     inputs = {table_cases.orders: lake.name("orders")}
     since = rows[40]["at"]
     given: dict[str, Any] = {"executor": "local", "application_id": table_cases.APPLICATION, "partitions": 3}
-    with replay(table_cases.topology, inputs, since=since, **given) as result:
+    with replay(table_cases.topology, inputs, Plan(since=since), **given) as result:
         assert table_cases.replayed(result) == table_cases.live(rows[40:], tmp_path)
 
 
@@ -441,7 +441,8 @@ def test_since_needs_a_column_of_a_table(tmp_path: Path) -> None:
             builder.stream(topic).to(Topic("out", value=dict))
 
         given = {topic: given}
-        replay(topology, given, executor="local", application_id="a", since="2026-01-01", until=until).close()
+        plan = Plan(executor="local", since="2026-01-01", until=until)
+        replay(topology, given, plan, application_id="a").close()
 
     with pytest.raises(InputError, match="the event time of topic 'orders' is computed"):
         run(computed, pa.table({"at": [1]}))

@@ -12,7 +12,7 @@ import pytest
 from streams import Admin, EmbeddedBroker, Producer, SessionWindows, StreamsBuilder, Topic
 from streams.core.blocks.records import TopicPartition
 from streams.protocol.request import Request, Response
-from streams.replay import ReplayError, Snapshot, SnapshotError, publish, replay
+from streams.replay import Plan, ReplayError, Snapshot, SnapshotError, publish, replay
 from streams.replay.handover.publish import publish_group
 from tests import programs
 
@@ -208,7 +208,7 @@ def late(folder: Path) -> tuple[Snapshot, Snapshot, dict[str, list[Any]]]:
     in_order(rows, 40)
     first, _ = saved(folder, rows, "first")
     (rows / "late.records.jsonl").write_text('{"key": "k1", "value": 10, "timestamp": 5003}\n')
-    second, outputs = saved(folder, rows, "second", repair=True)
+    second, outputs = saved(folder, rows, "second", plan=Plan(repair=True))
     return first, second, outputs
 
 

@@ -20,7 +20,7 @@ from streams.replay.run.chain import run_chain
 from streams.replay.run.drive import run_stage, run_work
 from streams.replay.run.local import LocalExecutor
 from streams.replay.run.pruning import files_of
-from streams.replay.run.session import KEPT_STATES
+from streams.replay.run.request import KEPT_STATES
 from streams.replay.storage.places import Place
 from tests.replay.corpus import PARTITIONS, Subject, written_subjects
 from tests.replay.outcomes import (

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streams import StreamsBuilder, Topic
-from streams.replay import ReplayError, ReplayProgress, ReplayResult, replay
+from streams.replay import Plan, ReplayError, ReplayProgress, ReplayResult, replay
 from streams.replay.spark.tables import task_frame
 from tests.replay.spark_cases import APPLICATION, PARTITIONS, Rows, live, orders, per_item, replayed, write_orders
 from tests.replay.spark_cases import topology as both
@@ -49,7 +49,7 @@ def one_pass(any_spark: Any, history: Path, told: list[ReplayProgress]) -> Itera
             spark=any_spark,
             partitions=PARTITIONS,
             application_id=APPLICATION,
-            progress=told.append,
+            plan=Plan(progress=told.append),
         )
     with result:
         yield result
@@ -108,7 +108,7 @@ def test_replay_in_ten_slices_equals_the_live_run(spark: Any, history: Path, exp
         partitions=PARTITIONS,
         application_id=APPLICATION,
         slices=10,
-        store="in_memory",
+        plan=Plan(store="in_memory"),
     ) as result:
         assert result.slices == 10
         assert replayed(result) == expected
@@ -158,7 +158,7 @@ def test_settings_of_the_users_session_stay_during_a_replay(spark: Any, tmp_path
     def look(progress: ReplayProgress) -> None:
         seen.append(dict(spark.conf.getAll) == before)
 
-    with replay(_lengths, {words: tmp_path / "words.txt"}, spark=spark, progress=look):
+    with replay(_lengths, {words: tmp_path / "words.txt"}, spark=spark, plan=Plan(progress=look)):
         pass
 
     assert seen
@@ -200,9 +200,9 @@ def test_outputs_of_a_closed_replay_on_spark_say_how_to_keep_them(spark: Any, tm
         frame = result.outputs[lengths]
         assert frame.count() == 2
 
-    with pytest.raises(ReplayError, match="keep=True or a directory"):
+    with pytest.raises(ReplayError, match="or a directory"):
         result.outputs[lengths]
-    with pytest.raises(Exception, match="keep=True or a directory"):
+    with pytest.raises(Exception, match="or a directory"):
         frame.collect()
     with replay(_lengths, {words: tmp_path / "words.txt"}, spark=spark, directory=tmp_path / "kept") as result:
         frame = result.outputs[lengths]

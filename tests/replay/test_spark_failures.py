@@ -10,7 +10,7 @@ import pytest
 
 from streams import StreamsBuilder, Topic
 from streams.core.blocks.records import TaskId
-from streams.replay import ReplayError, ReplayTaskError, replay
+from streams.replay import Plan, ReplayError, ReplayTaskError, replay
 from streams.replay.calls.application import Application
 from streams.replay.calls.failures import TaskFailure, packed, unpacked
 from streams.replay.calls.work import StageWork, TaskWork
@@ -125,7 +125,7 @@ def test_interrupted_replay_ends_its_job(any_spark: Any, tmp_path: Path) -> None
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        replay(topology, {numbers: tmp_path / "numbers.txt"}, spark=any_spark, progress=interrupt)
+        replay(topology, {numbers: tmp_path / "numbers.txt"}, spark=any_spark, plan=Plan(progress=interrupt))
 
     (tmp_path / "numbers.txt").write_text("4\n")
     with replay(_inverse, {numbers: tmp_path / "numbers.txt"}, spark=any_spark) as result:

@@ -32,12 +32,12 @@ def run_program(program: str, *arguments: str | Path, folder: Path) -> list[Any]
 
 _REPLAY = """
 import json, sys
-from streams.replay import replay
+from streams.replay import Plan, replay
 from tests.replay.spark_cases import APPLICATION, PARTITIONS, orders, per_item, replayed, topology
 
 def tell(**where):
     given = dict(partitions=PARTITIONS, application_id=APPLICATION)
-    with replay(topology, {orders: sys.argv[1]}, **given, **where) as result:
+    with replay(topology, {orders: sys.argv[1]}, Plan(**where), **given) as result:
         rows, dropped = replayed(result)
         found = {topic: [[repr(part) for part in row] for row in lines] for topic, lines in rows.items()}
         print(json.dumps([found, dropped, result.outputs[per_item].count()]))

@@ -8,12 +8,12 @@ import pytest
 
 from streams import StreamsBuilder, Topic
 from streams.core.errors import InputError
-from streams.replay import ReplayError, Table, replay
+from streams.replay import Plan, ReplayError, Table, replay
 from tests.replay.table_cases import APPLICATION, PARTITIONS, hours, live, orders, replayed, rows, table, topology
 
 
 def run(given: Any, spark: Any, **options: Any) -> Any:
-    options = {"application_id": APPLICATION, "partitions": PARTITIONS, "store": "in_memory"} | options
+    options = {"application_id": APPLICATION, "partitions": PARTITIONS, "plan": Plan(store="in_memory")} | options
     return replay(topology, {orders: given}, spark=spark, **options)
 
 
@@ -45,7 +45,7 @@ def test_outputs_of_a_replay_are_records_for_another(spark: Any) -> None:
     def doubling(builder: StreamsBuilder) -> None:
         builder.stream(hours).map_values(lambda count: count * 2).to(again)
 
-    options: dict[str, Any] = {"application_id": APPLICATION, "partitions": PARTITIONS, "store": "in_memory"}
+    options: dict[str, Any] = {"application_id": APPLICATION, "partitions": PARTITIONS, "plan": Plan(store="in_memory")}
     with run(spark.createDataFrame(table(rows(100))), spark) as first:
         given = first.outputs[hours]
         with replay(doubling, {hours: given}, spark=spark, **options) as second:

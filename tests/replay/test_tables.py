@@ -157,7 +157,7 @@ def test_outputs_of_a_closed_replay_say_how_to_keep_them(history: Path) -> None:
         pass
 
     for read in (lambda: result.outputs[days], lambda: result.stores["daily"]["x"], lambda: result.rows(days)):
-        with pytest.raises(ReplayError, match="keep=True or a directory"):
+        with pytest.raises(ReplayError, match="or a directory"):
             read()
 
 
@@ -165,9 +165,10 @@ def test_outputs_of_a_closed_replay_say_how_to_keep_them(history: Path) -> None:
 def test_kept_outputs_can_be_read_after_the_block_and_are_deleted_at_exit(history: Path) -> None:
     program = f"""
 from pathlib import Path
+from streams.replay import Plan
 from tests.replay.test_tables import days, replayed
 if __name__ == "__main__":
-    with replayed(Path({str(history)!r}), keep=True) as result:
+    with replayed(Path({str(history)!r}), plan=Plan(keep=True)) as result:
         pass
     print(result.outputs[days].num_rows, result.session.root)
 """

@@ -5,11 +5,14 @@ from datetime import timedelta
 
 import polars
 import pytest
+from attrs import fields
 
 from streams import StreamsBuilder, Topic
 from streams.cli import main
 from streams.core.errors import ConfigError, InputError
-from streams.replay import ReplayError, Snapshot, replay
+from streams.core.settings.settings import Settings
+from streams.replay import Plan, ReplayError, Snapshot, replay
+from streams.replay.run.request import Keywords
 from streams.replay.storage.places import Place
 
 words = Topic("words", key=str, value=dict, timestamp=lambda row: row["at"], key_from=lambda row: row["word"])
@@ -144,10 +147,36 @@ def test_offsets_end_the_partitions_that_are_given(folder):
 
 @pytest.mark.parametrize("name", ["partitions", "processes", "keep_states"])
 @pytest.mark.parametrize("number", [0, -1, True, "2"])
-def test_numbers_of_options_are_whole_and_from_1_on(folder, name, number):
+def test_numbers_of_options_are_whole_and_from_1_on(name, number):
     """With -1 partitions, no record was read, without an error; with 0 processes there was one for each core."""
     with pytest.raises(ConfigError, match=f"{name} {number!r}: give a whole number from 1 on"):
-        replay(topology, {words: folder / "words"}, executor="local", **{name: number})
+        Plan(**{name: number})
+
+
+def test_fields_that_only_a_plan_has_are_refused_as_keywords_with_the_plan_that_has_them(folder):
+    with pytest.raises(ConfigError, match=r"since is a field of the plan: give plan=Plan\(since=\.\.\.\)"):
+        replay(topology, {words: folder / "words"}, since=0)
+
+
+def test_keywords_are_those_of_the_plan_and_replace_them(folder):
+    plan = Plan(executor="local", partitions=3, slices=2)
+    with replay(topology, {words: folder / "words"}, plan, partitions=2) as result:
+        assert (result.session.request.plan.partitions, result.slices) == (2, 2)
+    names = Keywords.__annotations__.keys() - Settings.__annotations__.keys() - {"application_id"}
+    assert names < {field.name for field in fields(Plan)}
+
+
+def test_snapshot_of_a_plan_is_saved_with_the_files_of_the_replay_in_it(folder):
+    """A replay that is not resumed begins with an empty folder."""
+    plan = Plan(executor="local", partitions=2, slices=2, snapshot=folder / "snapshot")
+    for _ in range(2):
+        with replay(topology, {words: folder / "words"}, plan) as result:
+            assert result.slices_skipped == 0
+    with replay(topology, {words: folder / "words"}, plan, resume=True) as result:
+        assert result.slices_skipped == 2
+    assert Snapshot.open(Place(str(folder / "snapshot"))).inputs
+    with pytest.raises(ConfigError, match="snapshot and final_flush exclude each other"):
+        replay(topology, {words: folder / "words"}, plan, final_flush=True)
 
 
 @pytest.mark.parametrize("slices", [timedelta(0), 1.5, True, "0", "-3", b"2"])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, field, frozen
 
 from streams.cli.mistakes import UsageError, report
-from streams.cli.options import Commands, add_common, add_repeatable, add_run, number_of, pairs, settings_of
+from streams.cli.options import Commands, add_common, add_repeatable, add_run, number_of, pairs, plan_of, settings_of
 
 if TYPE_CHECKING:
     from streams.cli.scripts import Script
@@ -238,11 +238,7 @@ class _Development:
             result = replay(
                 definition,
                 self._samples(topology, config, Path(folder)),
-                executor="local",
-                partitions=self.options.partitions,
-                order="as_given",
-                wall_clock=self.options.wall_clock,
-                final_flush=self.options.final_flush,
+                plan_of(self.options, executor="local", order="as_given"),
                 **settings,
             )
             return Version.of(stack.enter_context(result))

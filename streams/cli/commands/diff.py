@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from streams.cli.mistakes import UsageError
-from streams.cli.options import Commands, add_history, add_settings, history_of, number_of, pairs, settings_of
+from streams.cli.options import Commands, add_history, add_settings, number_of, pairs, plan_of, settings_of
 
 if TYPE_CHECKING:
     from streams.cli.scripts import Script
@@ -168,7 +168,6 @@ class _Side:
             return replay(
                 self.definition,
                 own,
-                progress=show and (lambda progress: show(state_of(progress))),
-                **history_of(self.options),
+                evolve(plan_of(self.options), progress=show and (lambda progress: show(state_of(progress)))),
                 **self.settings,
             )

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from streams.cli.late import add_limit, limit_of, say_drops, status_of
 from streams.cli.mistakes import UsageError
@@ -18,14 +18,15 @@ from streams.cli.options import (
     add_common,
     add_history,
     add_repeatable,
-    history_of,
     number_of,
     pairs,
+    plan_of,
     settings_of,
 )
 
 if TYPE_CHECKING:
-    from streams.replay import ReplayProgress, ReplayResult
+    from streams.replay import Plan, ReplayProgress, ReplayResult
+    from streams.runtime import DropLimit
 
 _EXAMPLES = """examples:
   streams replay shop.py --input 'orders=history/*.jsonl.gz' --output totals=totals.parquet
@@ -111,7 +112,7 @@ def execute(options: argparse.Namespace) -> int:
     from streams.core.clock import SystemClock
     from streams.core.settings.config import StreamsConfig
     from streams.files import open_output, partition_columns
-    from streams.replay import LateRecordsError, replay
+    from streams.replay import LateRecordsError, explain, replay
     from streams.replay.calls.columns import output_schema
 
     script = Script.parse(options.script)
@@ -129,8 +130,11 @@ def execute(options: argparse.Namespace) -> int:
     for name in sorted(source_topics(topology) - inputs.keys()):
         print(f"streams: topic {name!r} has no --input: it gets no records", file=sys.stderr)
     tables = _tables(options, outputs)
+    plan = _plan(options, config.application_id, limit)
     if options.explain:
-        return _explain(definition, inputs, settings, options)
+        explanation = explain(definition, inputs, plan, **settings)
+        print(json.dumps(explanation.to_json(), indent=2) if options.json else explanation)
+        return 0
     writers = {
         name: open_output(declared_output(topology, name, config), path)
         for name, path in outputs.items()
@@ -144,30 +148,16 @@ def execute(options: argparse.Namespace) -> int:
     started_ms = clock.monotonic_ms()
     with shown(config.application_id) as show:
         try:
-            result = replay(
-                definition,
-                inputs,
-                directory=_folder(options, config.application_id),
-                resume=options.resume,
-                repair=options.repair,
-                **({"keep_states": options.keep_states} if options.keep_states else {}),
-                state_from=options.state_from,
-                max_dropped=limit.text,
-                progress=show and (lambda progress: show(state_of(progress))),
-                conf=_conf(options) or None,
-                **history_of(options),
-                **settings,
-            )
+            plan = evolve(plan, progress=show and (lambda progress: show(state_of(progress))))
+            result = replay(definition, inputs, plan, **settings)
         except LateRecordsError as error:
-            result = error.result  # The snapshot is complete; only the exit status differs.
+            result = error.result  # It is complete; only the exit status differs.
         except KeyboardInterrupt:
             print(f"streams: {_resume_hint(options)}", file=sys.stderr)
             raise
     with result:
         written = {name: writer.write(result.read(name)) for name, writer in writers.items()}
         written |= {name: result.write(name, table.target, **table.options) for name, table in tables.items()}
-        if options.snapshot:
-            result.save(options.snapshot)
         _report(result, options)
         _summarize(result, outputs, written, options.snapshot, clock.monotonic_ms() - started_ms)
         return status_of(result.late, limit)
@@ -181,19 +171,10 @@ def _check(options: argparse.Namespace) -> None:
     """
     if not options.input:
         raise UsageError("a replay needs --input TOPIC=PATH: the history of at least one topic")
-    if options.snapshot and options.final_flush:
-        raise UsageError(
-            "--snapshot and --final-flush exclude each other: windows that were flushed at the end cannot continue live"
-        )
-    if options.repair and not options.resume:
-        raise UsageError("--repair continues the replay of earlier runs; give --resume, too")
     if options.repair and options.explain:
         raise UsageError("--explain makes no plan of a repair; leave --repair out")
     if options.json and not options.explain:
         raise UsageError("--json needs --explain")
-    for option in ("master", "conf", "archives"):
-        if getattr(options, option) and options.executor != "spark":
-            raise UsageError(f"--{option} is Spark's: give --executor spark too")
 
 
 def _report(result: "ReplayResult", options: argparse.Namespace) -> None:
@@ -206,20 +187,12 @@ def _report(result: "ReplayResult", options: argparse.Namespace) -> None:
         print(f"streams: {_repair_text()}", file=sys.stderr)
 
 
-def _explain(
-    definition: Any, inputs: Mapping[str, str], settings: Mapping[str, Any], options: argparse.Namespace
-) -> int:
-    """Print the explanation of the replay, without running it."""
-    from streams.replay import explain
-
-    names = ("executor", "master", "partitions", "slices", "since", "order")
-    choices = {name: value for name, value in history_of(options).items() if name in names}
-    directory = options.directory or (options.snapshot and Path(options.snapshot) / "work")
-    conf = _conf(options) or None
-    place = {"directory": directory, "resume": options.resume}
-    explanation = explain(definition, inputs, conf=conf, **place, **choices, **settings)
-    print(json.dumps(explanation.to_json(), indent=2) if options.json else explanation)
-    return 0
+def _plan(options: argparse.Namespace, application_id: str, limit: "DropLimit") -> "Plan":
+    """Return the plan of the replay; a resumed one finds the results of the run before in a folder of its name."""
+    directory = options.directory
+    if options.resume and not options.snapshot:
+        directory = directory or Path(".streams") / "replay" / application_id
+    return plan_of(options, conf=_conf(options) or None, directory=directory, max_dropped=limit.text)
 
 
 def _conf(options: argparse.Namespace) -> dict[str, str]:
@@ -269,18 +242,6 @@ def _tables(options: argparse.Namespace, outputs: Mapping[str, str]) -> dict[str
     return tables
 
 
-def _folder(options: argparse.Namespace, application_id: str) -> str | None:
-    """Return the working folder, in which a resumed run finds the results of the earlier run."""
-    if options.directory:
-        return str(options.directory)
-    if options.snapshot:
-        folder = Path(options.snapshot) / "work"
-        if folder.exists() and not options.resume:
-            _discard(folder)
-        return str(folder)
-    return str(Path(".streams") / "replay" / application_id) if options.resume else None
-
-
 def _resume_hint(options: argparse.Namespace) -> str:
     """Return the message to print after an interrupt: whether and how the replay can be resumed."""
     if not (options.directory or options.snapshot or options.resume):
@@ -293,13 +254,6 @@ def _repair_text() -> str:
     """Return the message after late rows: the command that computes the affected results again."""
     arguments = [*sys.argv[1:], *(["--resume"] if "--resume" not in sys.argv else []), "--repair"]
     return f"to compute again what late rows change: {shlex.join(['streams', *arguments])}"
-
-
-def _discard(folder: Path) -> None:
-    """Delete only the working files of an earlier replay into the same snapshot folder."""
-    import shutil
-
-    shutil.rmtree(folder)
 
 
 def state_of(progress: "ReplayProgress") -> str:

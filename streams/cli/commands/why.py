@@ -7,7 +7,17 @@ import sys
 from pathlib import Path
 
 from streams.cli.mistakes import UsageError
-from streams.cli.options import Commands, add_common, add_repeatable, add_run, add_times, number_of, pairs, settings_of
+from streams.cli.options import (
+    Commands,
+    add_common,
+    add_repeatable,
+    add_run,
+    add_times,
+    number_of,
+    pairs,
+    plan_of,
+    settings_of,
+)
 
 #: Exit status if there is no such output.
 MISSING = 1
@@ -76,10 +86,7 @@ def execute(options: argparse.Namespace) -> int:
         node=options.node,
         at=options.at,
         limit=options.limit,
-        partitions=options.partitions,
-        until=options.until,
-        wall_clock=options.wall_clock,
-        final_flush=options.final_flush,
+        plan=plan_of(options),
         **settings,
     )
     text = json.dumps(story.as_json(), indent=2) if options.json else story.text

@@ -43,7 +43,7 @@ def check_kept(root: Place) -> None:
     if root.is_local and not root.exists():
         raise ReplayError(
             f"{root}: the files of the replay were deleted when its result was closed; read outputs within the `with` "
-            "block, or give replay() keep=True or a directory"
+            "block, or give replay() plan=Plan(keep=True) or a directory"
         )
 
 

@@ -147,7 +147,7 @@ def explaining(session: ReplaySession, processes: int | None) -> Generator[list[
         StreamsError: the replay cannot be planned.
     """
     yield from look_at_tables(session.inputs.given, session.topology)
-    if session.request.resume:
+    if session.request.plan.resume:
         session.inputs.load()
     application = session.application()
     plan = application.plan(VirtualClock(NO_TIMESTAMP))
@@ -161,7 +161,7 @@ def explaining(session: ReplaySession, processes: int | None) -> Generator[list[
         if isinstance(given, Files | Table)
     }
     rows = _topic_rows(replay, inputs)
-    slices = _slices(session.request.slices, inputs)
+    slices = _slices(session.request.plan.slices, inputs)
     calls_of_slice = sum(map(replay.most_calls, range(len(replay.stages))))
     calls = {
         "read inputs": sum(given.calls for given in inputs.values()),

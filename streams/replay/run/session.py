@@ -6,18 +6,18 @@ is skipped.  Only the final pass, which processes the records that the slices de
 history has grown, so that several runs have the same results as a single run over all history.
 """
 
+import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from datetime import timedelta
 from typing import Any
 
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 
 from streams.core.blocks.records import NO_TIMESTAMP, TaskId, TopicPartition
 from streams.core.clock import VirtualClock
 from streams.core.metrics import Tally
 from streams.core.settings.config import StreamsConfig
-from streams.dsl import TopologySource, build_topology
+from streams.dsl import build_topology
 from streams.replay.calls.application import Application, fingerprint, source_digest
 from streams.replay.calls.outputs import check_kept
 from streams.replay.calls.plan import BegunPass, Pass, ReplayPlan
@@ -30,7 +30,7 @@ from streams.replay.calls.state import (
     read_manifest,
     write_manifest,
 )
-from streams.replay.calls.work import ChainReport, Options, StageReport, Steps
+from streams.replay.calls.work import ChainReport, StageReport, Steps
 from streams.replay.errors import ReplayError
 from streams.replay.handover.snapshot import Snapshot
 from streams.replay.history.archive import read_archive
@@ -41,42 +41,12 @@ from streams.replay.history.tables import since_given
 from streams.replay.run.pruning import Pruning, files_of
 from streams.replay.run.reading import Histories
 from streams.replay.run.repair import Repair, cut_of, is_valid, processed_up_to_ms, touched_tasks, untouched
+from streams.replay.run.request import Request
 from streams.replay.storage.extents import Extents
 from streams.replay.storage.places import Place
 from streams.replay.times import time_ms, time_text
 from streams.runtime import ApplicationPlan, log_unmatched_patterns
 from streams.topology import Topology, sub_topologies
-
-#: Default number of slices whose states are kept: those of a week of daily runs.
-KEPT_STATES = 7
-
-
-def _slicing(given: Slicing | str | int | timedelta | None) -> Slicing | None:
-    return None if given is None else Slicing.of(given)
-
-
-@frozen
-class Request:
-    """The arguments of a replay."""
-
-    topology: TopologySource = field(repr=False)
-    inputs: Mapping[str, Any]
-    partitions: int | None = None
-    settings: Mapping[str, Any] = field(factory=dict)
-    #: As Slicing; an option ``slices`` is converted.
-    slices: Slicing | None = field(default=None, converter=_slicing)
-    until: Any = None
-    resume: bool = False
-    state_from: Place | None = None
-    options: Options = field(factory=Options)
-    #: Order of records from files: "event_time", "as_given", or None for the default of each input.
-    order: str | None = None
-    #: Whether late rows are sorted into the history, and the affected results are computed again.
-    repair: bool = False
-    #: Number of slices whose states are kept, from which a repair can continue.
-    keep_states: int = KEPT_STATES
-    #: The first event time of rows of tables, None for all.
-    since: Any = None
 
 
 @define(eq=False)
@@ -116,23 +86,24 @@ class ReplaySession:
 
     def __attrs_post_init__(self) -> None:
         request = self.request
+        plan = request.plan
         self.config = StreamsConfig.of(**request.settings)
         self.topology = build_topology(request.topology, self.config)
         given = {name: input_of(value) for name, value in request.inputs.items()}
-        if request.since is not None:
-            since_ms = time_ms(request.since, "since")
-            check_span(since_ms, request.until)
+        if plan.since is not None:
+            since_ms = time_ms(plan.since, "since")
+            check_span(since_ms, plan.until)
             given = {
                 name: since_given(value, declared_topic(self.topology, name), since_ms) for name, value in given.items()
             }
-        self.inputs = Histories(self.root, self.topology, self.config, given, request.order)
-        if request.state_from is not None:
-            self._parent = Snapshot.open(request.state_from)
+        self.inputs = Histories(self.root, self.topology, self.config, given, plan.order)
+        if plan.state_from is not None:
+            self._parent = Snapshot.open(Place(os.fspath(plan.state_from)).absolute())
             self._parent.check_files()
             self._parent.check_topology(self.topology, self.config)
             self.inputs.parent = self._parent
         # A replay that is not resumed daily keeps its last state only.
-        self._pruning = Pruning(self.root, max(1, request.keep_states) if request.resume else 1)
+        self._pruning = Pruning(self.root, plan.keep_states if plan.resume else 1)
 
     @property
     def slices_done(self) -> int:
@@ -176,7 +147,7 @@ class ReplaySession:
         yield from self.inputs.read(application)
         plan = application.plan(VirtualClock(NO_TIMESTAMP))
         log_unmatched_patterns(plan, application.partitions)
-        if self.request.repair:
+        if self.request.plan.repair:
             yield from self._repair(plan)
         sources = self._sources(plan)
         rows = frozenset(topic for topic, given in self.inputs.given.items() if isinstance(given, Files | Table))
@@ -259,7 +230,7 @@ class ReplaySession:
         found = read_manifest(self.root.child(step.folder))
         if found is None or not is_valid(step.number, found, self.inputs.repairs):
             return False
-        if found["is_flushed"] != self.request.options.final_flush or found["cut"] != _cut_json(step):
+        if found["is_flushed"] != self.request.plan.final_flush or found["cut"] != _cut_json(step):
             return False
         self._take(found)
         return True
@@ -292,13 +263,13 @@ class ReplaySession:
                 "cut": _cut_json(step),
                 "state": state.to_json(),
                 "outputs": outputs_to_json(outputs),
-                "is_flushed": step.is_last and self.request.options.final_flush,
+                "is_flushed": step.is_last and self.request.plan.final_flush,
                 "repairs": len(self.inputs.repairs),
             },
         )
         self.state = state
         self._take_outputs(outputs)
-        self.is_flushed = step.is_last and self.request.options.final_flush
+        self.is_flushed = step.is_last and self.request.plan.final_flush
         if not step.is_end:
             self.numbers.append(step.number)
 
@@ -311,7 +282,7 @@ class ReplaySession:
             ReplayError: the folder belongs to another replay, or to a replay of another topology.
         """
         known = read_manifest(self.root)
-        if known is not None and not self.request.resume:
+        if known is not None and not self.request.plan.resume:
             raise ReplayError(
                 f"{self.root}: has a replay of {known['application_id']!r} already; resume it, or choose another folder"
             )
@@ -321,7 +292,7 @@ class ReplaySession:
             "application_id": self.config.application_id,
             "topology": fingerprint(self.topology),
             "code": source_digest(self.request.topology),
-            "partitions": self.request.partitions,
+            "partitions": self.request.plan.partitions,
             "settings": self._settings(),
             "parent": None if self._parent is None else self._parent.id,
             "of_files": {topic: isinstance(given, Files | Table) for topic, given in self.inputs.given.items()},
@@ -353,7 +324,7 @@ class ReplaySession:
     def _settings(self) -> dict[str, str]:
         """Return the settings that affect the results, as text; functions are represented by their names."""
         given = {name: getattr(value, "__qualname__", str(value)) for name, value in self.request.settings.items()}
-        return {**dict(sorted(given.items())), "wall_clock": self.request.options.wall_clock}
+        return {**dict(sorted(given.items())), "wall_clock": self.request.plan.wall_clock}
 
     def _start_new(self, own: dict[str, Any]) -> None:
         if self._parent is not None:
@@ -424,7 +395,7 @@ class ReplaySession:
         void = manifests[kept:]
         yield from self.inputs.sort_late_rows()
         # Without a kept state, the wall clock would begin at another time.
-        has_clock = kept > 0 or self.request.options.wall_clock != "append_time"
+        has_clock = kept > 0 or self.request.plan.wall_clock != "append_time"
         is_part = bool(void) and len(touched) < len(plan.groups) and has_clock and _can_continue(plan, manifests)
         if is_part:
             state = self._first_state()
@@ -500,10 +471,10 @@ class ReplaySession:
                 own = given.partitions if history is None else history.partitions
             if fixed is not None and own is not None and fixed != own:
                 raise ReplayError(f"topic {name!r} has {own} partitions in its history, but is declared with {fixed}")
-            counts[name] = own or fixed or self.request.partitions or 1
+            counts[name] = own or fixed or self.request.plan.partitions or 1
         if self._parent is not None:
             self._parent.check_partitions(counts)
-        return Application.of(self.request.topology, self.request.settings, counts, self.request.partitions or 1)
+        return Application.of(self.request.topology, self.request.settings, counts, self.request.plan.partitions or 1)
 
     def _external_topics(self) -> list[str]:
         names: dict[str, None] = {}
@@ -517,17 +488,17 @@ class ReplaySession:
         start: dict[TopicPartition, int] = {}
         for positions in self.state.positions.values():
             start |= positions
-        request = self.request
+        plan = self.request.plan
         limit: Cut | None = None
-        if request.until is not None:
+        if plan.until is not None:
             counts = {topic: history.partitions for topic, history in self.inputs.histories.items()}
-            limit = cut_until(sources, request.until, counts, self.root)
-        if request.slices is None and not self.slices_done and not request.resume:
+            limit = cut_until(sources, plan.until, counts, self.root)
+        if plan.slices is None and not self.slices_done and not plan.resume:
             return [Pass("all", 0, limit or {}, True)]  # Otherwise the state is one that later history can continue.
         done = self._last_cut()
         rest = {partition: offset for partition, offset in start.items() if partition in sources} | done
         if any(extents and extents[-1].last >= rest.get(partition, 0) for partition, extents in sources.items()):
-            found = cuts(sources, rest, request.slices or Slicing(), self.root)
+            found = cuts(sources, rest, plan.slices or Slicing(), self.root)
         else:
             found = []
         if limit is not None:
