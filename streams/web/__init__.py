@@ -6,11 +6,12 @@
 from streams.core.errors import ConfigError
 
 try:
+    import httpx  # noqa: F401
     import starlette  # noqa: F401
     import uvicorn  # noqa: F401
 except ImportError as error:
     raise ConfigError(
-        f"an HTTP server needs Starlette and uvicorn ({error}); install them with: pip install 'streams[web]'"
+        f"an HTTP server needs Starlette, uvicorn and httpx ({error}); install them with: pip install 'streams[web]'"
     ) from None
 
 from streams.web.application import Served, app

@@ -60,12 +60,8 @@ class Desk:
         request: StoreRequest,
         partitions: Collection[int] | None = None,
         partitioner: KeyPartitioner | None = None,
-        *,
-        is_forwarded: bool = False,
     ) -> StateQueryResult[Any]:
         """Query the partitions of a request, and return their results.
-
-        A request that another instance has forwarded queries only this one.
 
         Raises:
             InvalidStateStoreError: there is no assignment yet, or the store has no such partition.
@@ -81,24 +77,9 @@ class Desk:
         if request.bound.offsets:
             request, answers = await run_in_threadpool(with_own_bound, instance, request, tasks)
         if answers is None:
-            ask = self.answer_here(request, tasks) if is_forwarded else self._ask_owners(request, places, tasks)
-            answers = await ask
+            answers = await self._ask_owners(request, places, tasks)
         results = {task.partition: answers[task] for task in tasks}
         return StateQueryResult(results, request.query, request.spec)
-
-    def owner_of(self, request: StoreRequest, partitions: Collection[int] | None = None) -> str:
-        """Return the endpoint of the instance that has all that a request needs; "" if it is this one, or not known.
-
-        Raises:
-            InvalidStateStoreError: there is no assignment yet, or the store has no such partition.
-        """
-        if request.spec.name in self._instance.topology.global_stores or request.stale_ms is not None:
-            return ""
-        places, tasks = targets(self._instance, request, partitions)
-        if len(tasks) != 1 or self._is_here(tasks[0]):
-            return ""
-        active = places.owner_of(tasks[0], self._instance.home.process_id).active
-        return "" if active is None or active.is_local else active.application_server
 
     @staticmethod
     def lacks_types(spec: StoreSpec) -> bool:
@@ -194,9 +175,9 @@ class Desk:
             text = "its thread has ended; retry later"
         return {task: request.failed(task.partition, FailureReason.NOT_ACTIVE, text) for task in tasks}
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close the connections to other instances."""
-        self.peers.close()
+        await self.peers.close()
 
 
 async def _together(asking: Sequence[Coroutine[Any, Any, T]]) -> list[T]:

@@ -9,7 +9,7 @@ import msgspec
 from attrs import evolve, field, frozen
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from streams.core.errors import InvalidStateStoreError, UnknownStateStoreError
 from streams.core.serdes.serdes import BYTES, STRING
@@ -48,8 +48,6 @@ from streams.web.answers import Refused, answer
 from streams.web.arguments import Arguments, cursor_of, rank_of, segments_of
 from streams.web.changes import DROPPED, MAX_FOLLOWERS, Follower, event_stream, no_room
 from streams.web.desk import Desk
-from streams.web.front import FORWARDED
-from streams.web.relay import Relay, can_relay, failure_of, forwarded_by
 from streams.web.texts import json_of, key_of, settled
 from streams.web.wire import WireError, read_request, write_results
 
@@ -93,7 +91,7 @@ class StoresEndpoint:
             raise _refused(error) from None
         await response(scope, receive, send)
 
-    async def _respond(self, scope: Scope, receive: Receive) -> ASGIApp:
+    async def _respond(self, scope: Scope, receive: Receive) -> Response:
         segments = segments_of(scope)
         if segments == [b"query"]:
             return await self._forwarded(scope, receive)
@@ -108,7 +106,7 @@ class StoresEndpoint:
                 arguments.check()
                 return answer(200, self._one(unquote(name)))
             case [b"stores", name, b"keys" | b"windows" | b"sessions" | b"versions" as what, key]:
-                return await self._of_key(scope, unquote(name), what, unquote_to_bytes(key), arguments)
+                return await self._of_key(unquote(name), what, unquote_to_bytes(key), arguments)
             case [b"stores", name, b"range"]:
                 return await self._range(unquote(name), arguments, _wants_arrow(scope, arguments))
             case [b"stores", name, b"changes"]:
@@ -148,15 +146,13 @@ class StoresEndpoint:
         stale_ms = arguments.number("stale_ms", 0) if "stale_ms" in arguments.given else None
         return request_of(self._instance, name, query, bound, stale_ms)
 
-    async def _ask(
-        self, request: StoreRequest, partitions: Collection[int] | None = None, *, is_forwarded: bool = False
-    ) -> StateQueryResult[Any]:
+    async def _ask(self, request: StoreRequest, partitions: Collection[int] | None = None) -> StateQueryResult[Any]:
         """Query the partitions of a request, or only the given ones.
 
         Raises:
             Refused: the query of a partition failed.
         """
-        found = await self._desk.ask(request, partitions, is_forwarded=is_forwarded)
+        found = await self._desk.ask(request, partitions)
         for result in found.partitions.values():
             if result.failure is not None:
                 raise Refused(
@@ -174,25 +170,7 @@ class StoresEndpoint:
             await self._desk.learn_types(self._request(name, CountQuery(), arguments))
         return key_of(spec.key_serde, raw, arguments.given.get("key_format"))
 
-    async def _relayed(self, scope: Scope, request: StoreRequest, partitions: Collection[int] | None) -> ASGIApp | None:
-        """Return the response that the owner of a key sends to the client, or None if this instance must query it.
-
-        Raises:
-            Refused: the owner has not answered.
-        """
-        endpoint = self._desk.owner_of(request, partitions) if can_relay(scope) else ""
-        if not endpoint:
-            return None
-        peers = self._desk.peers
-        failure = failure_of(scope)
-        if failure:
-            peers.forget(endpoint)
-            text = f"store {request.spec.name!r}: the instance at {endpoint} {failure}"
-            raise Refused(503, FailureReason.NOT_PRESENT.name, text, position="")
-        place = await peers.place_of(endpoint)
-        return None if place is None else Relay(endpoint, place, self._instance.config.application_id, peers.token)
-
-    async def _of_key(self, scope: Scope, name: str, what: bytes, raw: bytes, arguments: Arguments) -> ASGIApp:
+    async def _of_key(self, name: str, what: bytes, raw: bytes, arguments: Arguments) -> Response:
         spec = spec_of(self._instance, name)
         _check_path(spec, what.decode())
         as_of = ("as_of",) if spec.kind.has_versions else ()
@@ -201,20 +179,7 @@ class StoresEndpoint:
         request = self._request(name, _key_query(spec, what, key, arguments), arguments)
         if what != b"keys":
             request = evolve(request, page=Page(arguments.number("limit", PAGE_ENTRIES, MAX_PAGE_ENTRIES, minimum=1)))
-        partitions = arguments.partitions()
-        sender = forwarded_by(scope)
-        if sender is None:
-            relayed = await self._relayed(scope, request, partitions)
-            return relayed or _told(request, key, what, await self._ask(request, partitions))
-        own = self._instance.config.application_id
-        if sender != own:
-            raise Refused(421, "OTHER_APPLICATION", f"this is an instance of {own!r}, not of {sender[:80]!r}")
-        try:
-            response = _told(request, key, what, await self._ask(request, partitions, is_forwarded=True))
-        except Refused as refusal:
-            response = refusal.response()
-        response.raw_headers.append((FORWARDED, own.encode()))
-        return response
+        return _told(request, key, what, await self._ask(request, arguments.partitions()))
 
     async def _range(self, name: str, arguments: Arguments, is_arrow: bool) -> Response:
         spec = spec_of(self._instance, name)

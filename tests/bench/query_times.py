@@ -4,9 +4,8 @@ One application counts orders in one process, and is asked for random keys over 
 processes records that come at a rate, and then as many as it can.  A time counts from when the query was due, so a late
 answer also counts for the queries that it delays.  Broker and queries have processes of their own: three on two cores.
 
-The variants take turns: ``process`` serves as on Linux, with the HTTP process; ``thread`` serves in a thread of the
-application, as elsewhere; ``thread-1`` does so with a switch interval of the interpreter of 1 ms instead of 5 ms.  With
-other work on the machine the times say nothing: a line begins with the load.
+The variants take turns: the switch interval of the interpreter while a server runs, in milliseconds; 5 is the
+interpreter's own.  With other work on the machine the times say nothing: a line begins with the load.
 """
 
 import argparse
@@ -18,13 +17,12 @@ import subprocess
 import sys
 import threading
 import time
-from types import SimpleNamespace
 from typing import Any
 
 from streams import Admin, EmbeddedBroker, Producer
 from streams.clients.tcp import TcpCluster
 from streams.protocol.messages import TopicSpec
-from streams.web import server
+from streams.web import switching
 from tests import waiting
 from tests.bench.harness import machine
 from tests.bench.queries import KEYS, PARTITIONS, Instance, orders, run_instance
@@ -100,14 +98,9 @@ def measure(instance: Instance, servers: str, options: argparse.Namespace, per_s
     return dict(figures)
 
 
-def run_variant(servers: str, variant: str) -> None:
-    """Run the application with a server of a variant."""
-    kind, _, interval_ms = variant.partition("-")
-    if kind == "thread":
-        # The server starts the HTTP process on Linux only.
-        server.sys = SimpleNamespace(platform="other")  # type: ignore[attr-defined]
-    if interval_ms:
-        sys.setswitchinterval(float(interval_ms) / 1000)
+def run_variant(servers: str, interval_ms: str) -> None:
+    """Run the application with a switch interval."""
+    switching.SWITCH_S = float(interval_ms) / 1000  # type: ignore[misc]
     run_instance(servers)
 
 
@@ -124,7 +117,7 @@ def measure_both(options: argparse.Namespace, variant: str) -> None:
                 load = os.getloadavg()[0]
                 figures = measure(instance, servers, options, per_s)
                 what = "all that it can" if per_s is None else f"{per_s:,} records/s"
-                print(f"load {load:.0f}, {variant}, {what}: {json.dumps(figures)}", flush=True)
+                print(f"load {load:.0f}, {variant} ms, {what}: {json.dumps(figures)}", flush=True)
         finally:
             instance.close()
 
@@ -137,7 +130,7 @@ def main() -> None:
     parser.add_argument("--records-per-s", type=int, default=10_000)
     parser.add_argument("--records", type=int, default=2_000_000, help="more than are processed in that time")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--variants", nargs="+", default=["process", "thread", "thread-1"])
+    parser.add_argument("--variants", nargs="+", default=["0.3", "5"])
     parser.add_argument("--instance", help=argparse.SUPPRESS)
     parser.add_argument("--variant", help=argparse.SUPPRESS)
     parser.add_argument("--ask", help=argparse.SUPPRESS)

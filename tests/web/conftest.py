@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from streams import EmbeddedBroker, Producer, State, Streams, StreamsBuilder, Topic
-from streams.web import letters, link, peers, questions, status
+from streams.web import letters, peers, questions, status
 from tests import waiting
 
 #: Settings with which a test does not wait.
@@ -44,7 +44,7 @@ def processed(*instances: Streams) -> int:
 
 @pytest.fixture(autouse=True, scope="module")
 def patient() -> Iterator[None]:
-    """Other instances and topics are asked, and the HTTP process is waited for, however slow the machine is.
+    """Other instances and topics are asked, however slow the machine is.
 
     For a module, so that it begins before the applications that the tests of one share, and ends after them.
     """
@@ -56,7 +56,6 @@ def patient() -> Iterator[None]:
             (letters, "READ_S"),
             (letters, "REDRIVE_S"),
             (questions, "_TURN_S"),
-            (link, "_END_S"),
         ):
             patch.setattr(module, name, 3_600)
         yield

@@ -2,6 +2,10 @@
 
 import asyncio
 import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -10,7 +14,12 @@ from starlette.routing import Mount
 
 from streams import ConfigError, EmbeddedBroker, Streams
 from streams.web import app as app_of
+from streams.web.switching import SWITCH_S
+from tests.waiting import WATCHDOG_S
 from tests.web.conftest import FAST, counting, running, send, until, words
+
+KEY = b"GET /stores/kept/keys/%b HTTP/1.1\r\nhost: localhost\r\n\r\n"
+LIVE = b"GET /live HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
 def app(broker: EmbeddedBroker, **settings: object) -> Streams:
@@ -115,3 +124,138 @@ def test_the_application_can_be_mounted_in_another_one(broker):
                 assert (await client.post("/anything")).status_code == 401
 
         asyncio.run(ask())
+
+
+# --- the switch interval ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def usual_s() -> Iterator[float]:
+    interval_s = sys.getswitchinterval()
+    yield interval_s
+    sys.setswitchinterval(interval_s)
+
+
+def test_the_interpreter_switches_quickly_while_a_server_runs(broker, usual_s):
+    streams = app(broker)
+    first, second = streams.serve(), streams.serve()
+    assert sys.getswitchinterval() == pytest.approx(SWITCH_S)
+    for _ in range(2):
+        first.close()
+        assert sys.getswitchinterval() == pytest.approx(SWITCH_S)
+    second.close()
+    assert sys.getswitchinterval() == pytest.approx(usual_s)
+
+
+def test_a_shorter_interval_of_the_program_is_left_alone(broker, usual_s):
+    own_s = 0.000_1
+    sys.setswitchinterval(own_s)
+    with app(broker).serve():
+        assert sys.getswitchinterval() == pytest.approx(own_s, abs=0.000_005)
+    assert sys.getswitchinterval() == pytest.approx(own_s, abs=0.000_005)
+
+
+# --- forms of HTTP ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[tuple[str, int]]:
+    """The address of an application that has counted."""
+    with EmbeddedBroker() as broker, running(broker) as streams, streams.serve() as server:
+        send(broker, words, [("a", "1"), ("b", "1"), ("b", "2")])
+        until(lambda: (streams.store("kept").get("a"), streams.store("kept").get("b")) == ((1, 0), (2, 2)))
+        parts = urlsplit(server.url)
+        assert parts.hostname is not None
+        assert parts.port is not None
+        yield parts.hostname, parts.port
+
+
+@contextmanager
+def connected(address: tuple[str, int]) -> Iterator[socket.socket]:
+    with socket.create_connection(address, timeout=WATCHDOG_S) as raw:
+        yield raw
+
+
+def responses(raw: socket.socket, count: int) -> list[tuple[int, bytes]]:
+    """Read so many responses from a connection: status and body."""
+    answers: list[tuple[int, bytes]] = []
+    with raw.makefile("rb") as stream:
+        for _ in range(count):
+            status = int(stream.readline().split()[1])
+            length = 0
+            while (line := stream.readline()) != b"\r\n":
+                name, _, value = line.lower().partition(b":")
+                length = int(value) if name == b"content-length" else length
+            answers.append((status, stream.read(length)))
+    return answers
+
+
+def test_requests_of_all_kinds_on_one_connection_are_answered_in_their_order(address):
+    with connected(address) as raw:
+        raw.sendall(KEY % b"a" + KEY % b"none" + KEY % b"b" + LIVE + KEY % b"a")
+        answers = responses(raw, 5)
+    assert [status for status, _ in answers] == [200, 404, 200, 200, 200]
+    assert b'"value":1' in answers[0][1]
+    assert b'"value":2' in answers[2][1]
+    assert b'"ok":true' in answers[3][1]
+    assert answers[4] == answers[0]
+
+
+def test_a_request_that_arrives_in_pieces_is_answered(address):
+    with connected(address) as raw:
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(2):
+            for byte in KEY % b"a":
+                raw.sendall(bytes([byte]))
+            assert responses(raw, 1)[0][0] == 200
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"GET /stores/kept/keys/a HTTP/1.0\r\nhost: localhost\r\n\r\n",
+        b"GET /stores/kept/keys/a HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
+        b"GET /stores/kept/keys/a HTTP/1.1\r\nHost:localhost\r\nContent-Length: 0\r\n\r\n",
+        b"GET /stores/kept/keys/a HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"GET /stores/kept/keys/a HTTP/1.1\r\nhost: localhost\r\nupgrade: h2c\r\nconnection: upgrade\r\n\r\n",
+        b"GET /stores/kept/keys/a HTTP/1.1\r\nhost: localhost\r\nlong: " + b"x" * 20_000 + b"\r\n\r\n",
+    ],
+)
+def test_a_query_in_any_form_of_http_is_answered(address, request_):
+    with connected(address) as raw:
+        raw.sendall(request_)
+        ((status, body),) = responses(raw, 1)
+    assert status == 200
+    assert b'"value":1' in body
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET /stores/kept/keys/a HTTP/1.1\r\nhost: evil.example\r\n\r\n", 421),
+        (b"GET /stores/kept/keys/a HTTP/1.1\r\nhost: localhost\r\norigin: http://evil.example\r\n\r\n", 403),
+        (b"GET /stores/kept/keys/a HTTP/1.1\r\nhost: localhost\r\nhost: localhost\r\n\r\n", 400),
+        (b"GET /stores/kept/keys/a HTTP/1.1\r\n\r\n", 400),
+        (b"GET /stores/kept/keys/a\x00 HTTP/1.1\r\nhost: localhost\r\n\r\n", 400),
+        (b"GET /stores/kept/keys/a HTTP/1.1\r\nhost: localhost\r\n folded\r\n\r\n", 421),
+        (b"POST /query HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3\r\n\r\nabc", 400),
+        (b"POST /query HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2000000\r\n\r\nabc", 413),
+        (b"DELETE /stores/kept/keys/a HTTP/1.1\r\nhost: localhost\r\n\r\n", 403),
+    ],
+)
+def test_a_request_that_is_not_allowed_is_refused(address, request_, status):
+    with connected(address) as raw:
+        raw.sendall(request_)
+        assert int(raw.recv(1_000).split()[1]) == status
+
+
+def test_a_server_that_closes_closes_idle_connections_and_the_address_is_free(broker):
+    with app(broker) as streams:
+        server = streams.serve()
+        netloc = urlsplit(server.url).netloc
+        with socket.create_connection(netloc.split(":"), timeout=WATCHDOG_S) as idle:
+            idle.sendall(LIVE)
+            assert responses(idle, 1)[0][0] == 200
+            server.close()
+            assert idle.recv(100) == b""
+        streams.serve(netloc).close()
