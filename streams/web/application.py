@@ -91,9 +91,9 @@ def _checked(check: Callable[..., Finding], *numbers: str) -> Callable[[Request]
     """
 
     async def handle(request: Request) -> Response:
-        given = {name: _number(request, name) for name in numbers if name in request.query_params}
-        holds, found = check(**given)
-        return answer(200 if holds else 503, {"ok": holds} | found)
+        limits = {name: _number(request, name) for name in numbers if name in request.query_params}
+        holds, details = check(**limits)
+        return answer(200 if holds else 503, {"ok": holds} | details)
 
     return handle  # type: ignore[return-value]
 
@@ -118,11 +118,11 @@ def _status(status: Status) -> Callable[[Request], Response]:
     async def handle(request: Request) -> Response:
         arguments = Arguments.of(request.scope)
         arguments.check("scope", "since", "graph")
-        scope = arguments.given.get("scope", "instance")
+        scope = arguments.text_by_name.get("scope", "instance")
         since_ms = arguments.number("since", 0)
         if scope not in ("instance", "group"):
             raise Refused(400, "BAD_REQUEST", f"scope={scope[:20]} is neither instance nor group")
-        graph_id = arguments.given.get("graph", "")
+        graph_id = arguments.text_by_name.get("graph", "")
         return answer(
             200,
             await status.of_group(since_ms, graph_id) if scope == "group" else status.of_instance(since_ms, graph_id),

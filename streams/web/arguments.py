@@ -28,7 +28,7 @@ def segments_of(scope: Scope) -> list[bytes]:
 class Arguments:
     """The arguments of a query string, decoded as Latin-1: each character is one byte."""
 
-    given: Mapping[str, str]
+    text_by_name: Mapping[str, str]
 
     @classmethod
     def of(cls, scope: Scope) -> "Arguments":
@@ -39,19 +39,19 @@ class Arguments:
         """
         # Each byte is a character, since keys may have any bytes.
         pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True, encoding="latin-1")
-        given = dict(pairs)
-        if len(given) < len(pairs):
+        text_by_name = dict(pairs)
+        if len(text_by_name) < len(pairs):
             raise Refused(400, "BAD_REQUEST", "an argument is given twice")
-        return cls(given)
+        return cls(text_by_name)
 
-    def check(self, *known: str) -> None:
-        """Check that the query string has no other arguments than ``known`` and those that every path accepts.
+    def check(self, *names: str) -> None:
+        """Check that the query string has no other arguments than ``names`` and those that every path accepts.
 
         Raises:
             Refused: an argument is unknown.
         """
-        if strange := sorted(self.given.keys() - {*known, "position", "stale_ms", "key_format"}):
-            raise Refused(400, "BAD_REQUEST", f"{strange[0][:40]!r} is no argument here; there are {', '.join(known)}")
+        if strange := sorted(self.text_by_name.keys() - {*names, "position", "stale_ms", "key_format"}):
+            raise Refused(400, "BAD_REQUEST", f"{strange[0][:40]!r} is no argument here; there are {', '.join(names)}")
 
     def number(self, name: str, default: int, maximum: int = MAX_TIME, *, minimum: int = 0) -> int:
         """Return an argument as a whole number from ``minimum`` to ``maximum``.
@@ -59,7 +59,7 @@ class Arguments:
         Raises:
             Refused: the argument is not a number, or the number is too small or too large.
         """
-        text = self.given.get(name)
+        text = self.text_by_name.get(name)
         if text is None:
             return default
         if not (text.isascii() and text.isdigit() and len(text) < 20 and minimum <= int(text) <= maximum):
@@ -72,7 +72,7 @@ class Arguments:
         Raises:
             Refused: it is not a number.
         """
-        return [self.number("partition", 0, 1 << 31)] if "partition" in self.given else None
+        return [self.number("partition", 0, 1 << 31)] if "partition" in self.text_by_name else None
 
     def time(self, name: str, default: int) -> int:
         """Return an argument as a time in epoch milliseconds.
@@ -82,7 +82,7 @@ class Arguments:
         Raises:
             Refused: the argument is neither.
         """
-        text = self.given.get(name, "")
+        text = self.text_by_name.get(name, "")
         if not text or (text.isascii() and text.isdigit()):
             return self.number(name, default)
         try:
@@ -98,15 +98,15 @@ class Arguments:
         Raises:
             Refused: the value is not a boolean.
         """
-        text = self.given.get(name, "false").lower()
+        text = self.text_by_name.get(name, "false").lower()
         if text not in ("", "1", "true", "0", "false"):
             raise Refused(400, "BAD_REQUEST", f"{name}={text[:20]} is neither true nor false")
         return text in ("", "1", "true")
 
     def key(self, name: str, serde: Serde[Any]) -> Any:
         """Return an argument as a store key, or None if it is not given."""
-        text = self.given.get(name)
-        return None if text is None else key_of(serde, text.encode("latin-1"), self.given.get("key_format"))
+        text = self.text_by_name.get(name)
+        return None if text is None else key_of(serde, text.encode("latin-1"), self.text_by_name.get("key_format"))
 
 
 def cursor_of(rank: Rank) -> str:

@@ -63,18 +63,18 @@ class Follower:
     def _read(self) -> None:
         try:
             while not self._changes.is_closed and self._instance.life.is_up:
-                found = self._changes.poll()
+                changes = self._changes.poll()
                 if self._key is not None:
-                    found = [change for change in found if change.entry.key == self._key]
-                if found and not self._loop.is_closed():
-                    self._loop.call_soon_threadsafe(self._put, found)
+                    changes = [change for change in changes if change.entry.key == self._key]
+                if changes and not self._loop.is_closed():
+                    self._loop.call_soon_threadsafe(self._put, changes)
         finally:
             self._changes.release()
             if not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._end)
 
-    def _put(self, found: list[StoreChange]) -> None:
-        for change in found:
+    def _put(self, changes: list[StoreChange]) -> None:
+        for change in changes:
             if self._queue.full():
                 self._is_slow = True
                 self._changes.close()

@@ -69,8 +69,8 @@ class Desk:
         instance = self._instance
         name = request.spec.name
         if name in instance.topology.global_stores:
-            found = ask_global(instance, request)
-            return StateQueryResult({found.partition: found}, request.query, request.spec)
+            result = ask_global(instance, request)
+            return StateQueryResult({result.partition: result}, request.query, request.spec)
         await self.learn_types(request)
         places, tasks = targets(instance, request, partitions, partitioner)
         answers: Answers | None = None
@@ -112,11 +112,11 @@ class Desk:
         if request.stale_ms is None and all(self._is_here(task) for task in tasks):
             return await self.answer_here(request, tasks)
         own = self._instance.home.process_id
-        known = {task: places.owner_of(task, own) for task in tasks}
-        here = {task for task in known if self._is_here(task)}
+        owners = {task: places.owner_of(task, own) for task in tasks}
+        here = {task for task in owners if self._is_here(task)}
         by_place: dict[str, list[TaskId]] = {}
         answers: Answers = {}
-        for task, owner in known.items():
+        for task, owner in owners.items():
             if task in here or (owner.active is not None and owner.active.is_local):
                 by_place.setdefault("", []).append(task)
             elif owner.active is not None:
@@ -127,12 +127,14 @@ class Desk:
         for part in await _together([self._ask_place(request, place, own) for place, own in by_place.items()]):
             answers |= part
         if request.stale_ms is not None:
-            await self._ask_copies(request, known, answers)
+            await self._ask_copies(request, owners, answers)
         return answers
 
-    async def _ask_copies(self, request: StoreRequest, known: dict[TaskId, KeyQueryMetadata], answers: Answers) -> None:
+    async def _ask_copies(
+        self, request: StoreRequest, owners: dict[TaskId, KeyQueryMetadata], answers: Answers
+    ) -> None:
         """Query the standby tasks of each task whose query failed, one after the other until one succeeds."""
-        for task, owner in known.items():
+        for task, owner in owners.items():
             for number in range(len(owner.standbys)):
                 if answers[task].is_success:
                     break

@@ -53,10 +53,10 @@ class Flows:
             flow.came = self._counted(name)
             flow.went = max(0, flow.came - self._dropped(name))
             return
-        given = [self.nodes[parent].went if self._is_copied(parent) else None for parent in node.parents]
-        known = [went for went in given if went is not None]
-        if known and len(known) == len(given):
-            flow.came = sum(known)
+        of_parents = [self.nodes[parent].went if self._is_copied(parent) else None for parent in node.parents]
+        counts = [went for went in of_parents if went is not None]
+        if counts and len(counts) == len(of_parents):
+            flow.came = sum(counts)
             if is_one_to_one(node):
                 flow.went = max(0, flow.came - self._dropped(name))
 

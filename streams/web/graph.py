@@ -48,7 +48,7 @@ class Graph:
     boxes: list[Box] = field(factory=list)
     edges: dict[tuple[int, int], None] = field(factory=dict)
     uses: dict[tuple[int, int], None] = field(factory=dict)
-    _known: dict[tuple[str, str, int], Box] = field(factory=dict)
+    _box_by_key: dict[tuple[str, str, int], Box] = field(factory=dict)
 
     @classmethod
     def of(cls, description: TopologyDescription) -> "Graph":
@@ -86,11 +86,11 @@ class Graph:
 
     def _box(self, kind: str, name: str, block: int) -> Box:
         key = kind if kind in ("topic", "store") else "node", name, block
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = Box(len(self.boxes), kind, name, block)
-            self.boxes.append(found)
-        return found
+        box = self._box_by_key.get(key)
+        if box is None:
+            box = self._box_by_key[key] = Box(len(self.boxes), kind, name, block)
+            self.boxes.append(box)
+        return box
 
     def _connect(self, start: Box, end: Box) -> None:
         self.edges[start.number, end.number] = None
@@ -158,11 +158,11 @@ class Graph:
         for sweep in range(_SWEEPS):
             for rank in sorted(ranks, reverse=bool(sweep % 2)):
                 boxes = ranks[rank]
-                wanted = {box.number: self._middle(box, own, near) for box in boxes}
-                boxes.sort(key=lambda box: (wanted[box.number], box.number))
+                middles = {box.number: self._middle(box, own, near) for box in boxes}
+                boxes.sort(key=lambda box: (middles[box.number], box.number))
                 # Place each box at the mean lane of its neighbours, but at least one lane after the previous box.
                 for box in boxes:
-                    box.lane = wanted[box.number]
+                    box.lane = middles[box.number]
                 for before, box in pairwise(boxes):
                     box.lane = max(box.lane, before.lane + 1)
         first = min(box.lane for box in members)

@@ -80,9 +80,9 @@ class Guard:
             nonlocal is_started
             if message["type"] == "http.response.start":
                 is_started = True
-                given = message.get("headers", ())
-                is_data = any(kind in given for kind in _DATA_TYPES)
-                message["headers"] = [*given, *(_HEADERS if is_data else _PAGE_HEADERS)]
+                sent_headers = message.get("headers", ())
+                is_data = any(kind in sent_headers for kind in _DATA_TYPES)
+                message["headers"] = [*sent_headers, *(_HEADERS if is_data else _PAGE_HEADERS)]
             await send(message)
 
         try:
@@ -138,8 +138,8 @@ class Guard:
             raise Refused(
                 403, "NO_TOKEN", "this server has no token, and changes nothing without one; give it one with token="
             )
-        kind, _, given = headers.get(b"authorization", b"").partition(b" ")
-        if kind.lower() != b"bearer" or not hmac.compare_digest(given.strip(), self._token.encode()):
+        kind, _, token = headers.get(b"authorization", b"").partition(b" ")
+        if kind.lower() != b"bearer" or not hmac.compare_digest(token.strip(), self._token.encode()):
             raise Refused(401, "UNAUTHORIZED", "give the token of this server: Authorization: Bearer TOKEN")
 
 
@@ -164,12 +164,12 @@ def _headers(scope: Scope) -> dict[bytes, bytes]:
     Raises:
         Refused: a header that access depends on is given twice.
     """
-    found: dict[bytes, bytes] = {}
+    headers: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
-        if name in found and name in (b"host", b"origin", b"authorization", b"content-length"):
+        if name in headers and name in (b"host", b"origin", b"authorization", b"content-length"):
             raise Refused(400, "BAD_REQUEST", f"the header {name.decode('latin-1')} is given twice")
-        found[name] = value
-    return found
+        headers[name] = value
+    return headers
 
 
 def _bounded(receive: Receive) -> Receive:

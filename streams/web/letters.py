@@ -127,10 +127,10 @@ class LettersEndpoint:
         Arguments.of(request.scope).check()
         partition, offset = _place(request.path_params["place"])
 
-        def found(is_over: IsOver) -> Letter | None:
+        def letter_at(is_over: IsOver) -> Letter | None:
             return self._letters().letter(partition, offset, is_over)
 
-        letter = await self._read(request, found, READ_S)
+        letter = await self._read(request, letter_at, READ_S)
         if letter is None:
             raise Refused(404, "NO_SUCH_LETTER", f"the topic {self._topic!r} has no letter {partition}:{offset}")
         return answer(200, self._content(letter))
@@ -231,8 +231,8 @@ class LettersEndpoint:
             place: Redriven(max(span.start, span.stop - MAX_LETTERS // len(offsets))) for place, span in offsets.items()
         }
         groups: dict[tuple[str, str, str], _Group] = {}
-        found = letters.letters(starts, is_ended)
-        while chunk := list(islice(found, _CHUNK)):
+        every_letter = letters.letters(starts, is_ended)
+        while chunk := list(islice(every_letter, _CHUNK)):
             for group, of in grouped(chunk).items():
                 row = groups.setdefault(group, _Group(of[0]))
                 row.letters += len(of)
@@ -304,10 +304,10 @@ def _place(text: str) -> tuple[int, int]:
     Raises:
         Refused: the text has another form.
     """
-    found = re.fullmatch(r"([0-9]{1,9}):([0-9]{1,18})", text)
-    if found is None:
+    place = re.fullmatch(r"([0-9]{1,9}):([0-9]{1,18})", text)
+    if place is None:
         raise Refused(400, "BAD_REQUEST", f"{text[:40]!r} is no place of a letter: give PARTITION:OFFSET")
-    return int(found[1]), int(found[2])
+    return int(place[1]), int(place[2])
 
 
 def _decoded(serde: Serde[Any] | None, data: bytes | None) -> str:

@@ -25,7 +25,7 @@ def merged(documents: Sequence[Document]) -> Document:
         tasks += [[row[0], row[1] + len(threads), *row[2:]] for row in document["tasks"]["rows"]]
         threads += document["threads"]["rows"]
     failures = sorted(
-        (found for document in documents for found in document["failures"]), key=lambda found: -found["at_ms"]
+        (failure for document in documents for failure in document["failures"]), key=lambda failure: -failure["at_ms"]
     )
     examples = {(node, reason): text for document in documents for node, reason, text in document["drop_examples"]}
     return first | {
@@ -38,7 +38,7 @@ def merged(documents: Sequence[Document]) -> Document:
         "subs": _subs([document["subs"] for document in same]),
         "tasks": first["tasks"] | {"rows": sorted(tasks, key=lambda row: [int(part) for part in row[0].split("_")])},
         "threads": first["threads"] | {"rows": threads},
-        "restoring": [found for document in documents for found in document["restoring"]],
+        "restoring": [row for document in documents for row in document["restoring"]],
         "totals": {name: round(sum(document["totals"][name] for document in documents), 1) for name in first["totals"]},
         "failures": failures[:_FAILURES],
         "drop_examples": [[*place, text] for place, text in examples.items()],
@@ -47,8 +47,8 @@ def merged(documents: Sequence[Document]) -> Document:
 
 
 def _added(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return round(sum(known), 1) if known else None
+    numbers = [value for value in values if value is not None]
+    return round(sum(numbers), 1) if numbers else None
 
 
 def _added_rows(parts: Iterable[Mapping[str, Sequence[float | None]]]) -> dict[str, list[float | None]]:
@@ -56,29 +56,29 @@ def _added_rows(parts: Iterable[Mapping[str, Sequence[float | None]]]) -> dict[s
     for part in parts:
         for name, row in part.items():
             rows.setdefault(name, []).append(row)
-    return {name: [_added(column) for column in zip(*found, strict=True)] for name, found in rows.items()}
+    return {name: [_added(column) for column in zip(*of_node, strict=True)] for name, of_node in rows.items()}
 
 
 def _drops(parts: Iterable[Mapping[str, Iterable[tuple[str, int]]]]) -> dict[str, list[tuple[str, int]]]:
     counts: dict[str, dict[str, int]] = {}
     for part in parts:
-        for node, found in part.items():
-            for reason, count in found:
+        for node, reasons in part.items():
+            for reason, count in reasons:
                 of_node = counts.setdefault(node, {})
                 of_node[reason] = of_node.get(reason, 0) + count
-    return {node: sorted(found.items()) for node, found in counts.items()}
+    return {node: sorted(reasons.items()) for node, reasons in counts.items()}
 
 
 def _subs(parts: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
     result: dict[str, dict[str, Any]] = {}
     for sub in dict.fromkeys(sub for part in parts for sub in part):
-        found = [part[sub] for part in parts if sub in part]
-        times = [one["ns"] for one in found if one["ns"] is not None]
+        of_sub = [part[sub] for part in parts if sub in part]
+        times = [one["ns"] for one in of_sub if one["ns"] is not None]
         result[sub] = {
-            "tasks": sum(one["tasks"] for one in found),
-            "busy": round(sum(one["busy"] for one in found) / len(parts), 3),
+            "tasks": sum(one["tasks"] for one in of_sub),
+            "busy": round(sum(one["busy"] for one in of_sub) / len(parts), 3),
             "ns": sum(times) // len(times) if times else None,
-            "waiting": sum(one["waiting"] for one in found),
+            "waiting": sum(one["waiting"] for one in of_sub),
         }
     return result
 
@@ -89,14 +89,14 @@ def _history(parts: Sequence[Sequence[Sequence[float]]]) -> list[list[float]]:
     for rows in parts:
         for row in rows:
             by_time.setdefault(int(row[0]) // SAMPLE_MS, []).append(row)
-    kept = sorted(by_time)[-KEPT_SAMPLES:]
+    times = sorted(by_time)[-KEPT_SAMPLES:]
     # Some instances may not have sampled the last interval yet.
-    if len(kept) > 1 and len(by_time[kept[-1]]) < len(by_time[kept[-2]]):
-        kept.pop()
+    if len(times) > 1 and len(by_time[times[-1]]) < len(by_time[times[-2]]):
+        times.pop()
     ways = list(HISTORY.values())
     return [
         [_combined(way, column) for way, column in zip(ways, zip(*by_time[at], strict=True), strict=True)]
-        for at in kept
+        for at in times
     ]
 
 

@@ -31,10 +31,10 @@ def page_routes() -> list[Route]:
         return Response(content, 401 if _lacks_token(request) else 200, headers, kind)
 
     async def part(request: Request) -> Response:
-        found = contents.get(request.path_params["name"])
-        if found is None:
+        file = contents.get(request.path_params["name"])
+        if file is None:
             raise Refused(404, "NO_SUCH_PATH", "the page has no such file")
-        return Response(found[0], media_type=found[1])
+        return Response(file[0], media_type=file[1])
 
     return [Route("/", index), Route("/page/{name}", part)]
 

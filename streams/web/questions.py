@@ -133,10 +133,10 @@ class WhyEndpoint:
         try:
             if not endpoint:
                 raise PeerError("it serves no HTTP; give each instance Streams.serve or --http")
-            status, found = await self._peers.send("POST", endpoint, WHY_PATH, body, seconds + 2 * _TURN_S)
+            status, answer_body = await self._peers.send("POST", endpoint, WHY_PATH, body, seconds + 2 * _TURN_S)
             if status != 200:
-                raise PeerError(f"it has answered with status {status}: {found[:300].decode(errors='replace')}")
-            return StoryPart.decode(found)
+                raise PeerError(f"it has answered with status {status}: {answer_body[:300].decode(errors='replace')}")
+            return StoryPart.decode(answer_body)
         except (PeerError, msgspec.DecodeError) as error:
             return _left_out(other, str(error))
 

@@ -60,8 +60,8 @@ class Totals:
     def of(cls, instance: Instance) -> "Totals":
         """Return the current totals."""
         metrics = instance.metrics
-        made = cls(instance.environment.clock.monotonic_ms())
-        counts = made.counts
+        totals = cls(instance.environment.clock.monotonic_ms())
+        counts = totals.counts
         for spec, place, sensor in metrics.sensors():
             word = _COUNTS.get(spec) or _TIMES.get(spec)
             if word is None:
@@ -77,11 +77,11 @@ class Totals:
             counts[word, key] = counts.get((word, key), 0) + int(amount)
             if word == "busy" and isinstance(sensor, Amounts):
                 counts["timed", key] = counts.get(("timed", key), 0) + sensor.count
-        return made
+        return totals
 
     def of_word(self, word: str) -> Iterator[tuple[Any, int]]:
         """Yield the counts of one kind (``word``) as (place, count) pairs; a place is, for example, a task."""
-        return ((place, count) for (found, place), count in self.counts.items() if found == word)
+        return ((place, count) for (counted_word, place), count in self.counts.items() if counted_word == word)
 
 
 @frozen

@@ -56,14 +56,14 @@ class Status:
     async def of_group(self, since_ms: int, graph_id: str) -> dict[str, Any]:
         """Return the merged status of all instances; an instance that does not respond is listed with an error."""
         own = self.of_instance(since_ms, graph_id)
-        others = [found for found in own["instances"] if not found["is_local"]]
-        answers = await asyncio.gather(*(self._ask(found["endpoint"], since_ms) for found in others))
+        others = [row for row in own["instances"] if not row["is_local"]]
+        answers = await asyncio.gather(*(self._ask(row["endpoint"], since_ms) for row in others))
         documents = [own]
-        for found, answer in zip(others, answers, strict=True):
+        for row, answer in zip(others, answers, strict=True):
             if isinstance(answer, str):
-                found["error"] = answer
+                row["error"] = answer
             else:
-                found["state"] = answer["state"]
+                row["state"] = answer["state"]
                 documents.append(answer)
         return merged(documents)
 
@@ -108,7 +108,7 @@ class Status:
                 "in_rate": rates.total("task"),
                 "out_rate": rates.total("produced"),
             },
-            "failures": [_failure(found) for found in metrics.failures.all()],
+            "failures": [_failure(failure) for failure in metrics.failures.all()],
             "drop_examples": [[node, reason, text] for (node, reason), text in metrics.examples().items()],
             "settings": list(_settings(instance)),
             "history": {"interval_ms": SAMPLE_MS, "columns": list(HISTORY), "rows": self.samples.since(since_ms)},
@@ -192,26 +192,26 @@ class Status:
         per_second = flows(rates.rate)
         return {
             "nodes": shown(counts.nodes, per_second.nodes),
-            "drops": {node: sorted(found) for node, found in drops.items()},
+            "drops": {node: sorted(counts_by_reason) for node, counts_by_reason in drops.items()},
             "edges": [self._along(per_second, rates, *edge) for edge in self._graph.edges],
         }
 
     def _along(self, flows: Flows, rates: Rates, start: int, end: int) -> float | None:
         one = self._graph.boxes[start]
         other = self._graph.boxes[end]
-        found: float | None
+        rate: float | None
         if one.kind == "topic":
             if other.kind == "store":
                 return None
             of_topic = [rates.rate("consumed", (other.name, name)) for name in self._names(one.name)]
             node = flows.nodes[other.name]
             # A pattern stands for all topics of its source.
-            found = sum(of_topic) if any(of_topic) or len(self._topics_of(end)) > 1 else node.came
+            rate = sum(of_topic) if any(of_topic) or len(self._topics_of(end)) > 1 else node.came
         elif other.kind == "topic":
-            found = flows.nodes[one.name].came
+            rate = flows.nodes[one.name].came
         else:
-            found = flows.along(one.name, other.name)
-        return None if found is None else round(found, 1)
+            rate = flows.along(one.name, other.name)
+        return None if rate is None else round(rate, 1)
 
     def _topics_of(self, number: int) -> list[int]:
         return [start for start, end in self._graph.edges if end == number]
@@ -223,16 +223,16 @@ class Status:
         """Return the instances of the consumer group by process ID, as its leader published them; this one first."""
         instance = self._instance
         own = instance.home.process_id
-        found = {own: _member(instance.client_name, instance.endpoint, own) | {"is_local": True}}
-        found[own]["state"] = instance.state.name
+        members = {own: _member(instance.client_name, instance.endpoint, own) | {"is_local": True}}
+        members[own]["state"] = instance.state.name
         directive = directive_of(instance)
         for place in directive.places if directive is not None else ():
             client = place.client_id.rpartition("-thread-")[0]
-            row = found.setdefault(place.process_id, _member(client, place.application_server, place.process_id))
+            row = members.setdefault(place.process_id, _member(client, place.application_server, place.process_id))
             row["threads"] += 1
             row["tasks"] += len(place.active)
             row["standbys"] += len(place.standby)
-        return found
+        return members
 
     # --- other instances ------------------------------------------------------------------
 
@@ -257,9 +257,9 @@ class Status:
 
 def _subs(rates: Rates, threads: Sequence[StreamThread]) -> dict[str, dict[str, Any]]:
     """Return the active tasks, share of thread time, ns per record, and waiting tasks of each sub-topology."""
-    found: dict[int, list[int]] = {}
+    rows: dict[int, list[int]] = {}
     for thread, task_id, task in tasks_of(threads):
-        row = found.setdefault(task_id.sub_topology, [0, 0, 0, 0])
+        row = rows.setdefault(task_id.sub_topology, [0, 0, 0, 0])
         spent = rates.change("busy", task_id)
         timed = rates.change("timed", task_id)
         row[:] = [row[0] + 1, row[1] + spent, row[2] + timed, row[3] + (_wait(threads[thread], task) is not None)]
@@ -270,7 +270,7 @@ def _subs(rates: Rates, threads: Sequence[StreamThread]) -> dict[str, dict[str, 
             "ns": spent // timed if timed else None,
             "waiting": waiting,
         }
-        for sub, (tasks, spent, timed, waiting) in sorted(found.items())
+        for sub, (tasks, spent, timed, waiting) in sorted(rows.items())
     }
 
 
@@ -292,16 +292,16 @@ def _member(client: str, endpoint: str, process_id: str) -> dict[str, Any]:
     }
 
 
-def _failure(found: Failure) -> dict[str, Any]:
+def _failure(failure: Failure) -> dict[str, Any]:
     return {
-        "at_ms": found.at_ms,
-        "error": found.error,
-        "message": found.message,
-        "place": found.place,
-        "node": found.node,
-        "task": None if found.task is None else str(found.task),
-        "is_fatal": found.is_fatal,
-        "count": found.count,
+        "at_ms": failure.at_ms,
+        "error": failure.error,
+        "message": failure.message,
+        "place": failure.place,
+        "node": failure.node,
+        "task": None if failure.task is None else str(failure.task),
+        "is_fatal": failure.is_fatal,
+        "count": failure.count,
     }
 
 

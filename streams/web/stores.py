@@ -114,8 +114,8 @@ class StoresEndpoint:
             case [b"stores", name, b"count"]:
                 arguments.check()
                 request = self._request(unquote(name), CountQuery(), arguments)
-                found = await self._ask(request)
-                return answer(200, {"store": request.spec.name, "count": found.value, "is_approximate": True})
+                result = await self._ask(request)
+                return answer(200, {"store": request.spec.name, "count": result.value, "is_approximate": True})
         raise Refused(404, "NO_SUCH_PATH", _PATHS)
 
     # --- descriptions ---------------------------------------------------------------------
@@ -130,20 +130,20 @@ class StoresEndpoint:
         spec = spec_of(self._instance, name)
         own = self._instance.home.process_id
         places = places_of(self._instance, spec)
-        found = [] if places is None else [_placed(str(task), places.owner_of(task, own)) for task in places.tasks]
+        partitions = [] if places is None else [_placed(str(task), places.owner_of(task, own)) for task in places.tasks]
         inputs = [] if places is None else sorted(places.inputs)
         is_global = name in self._instance.topology.global_stores
-        return _described(spec) | {"is_global": is_global, "inputs": inputs, "partitions": found}
+        return _described(spec) | {"is_global": is_global, "inputs": inputs, "partitions": partitions}
 
     # --- queries --------------------------------------------------------------------------
 
     def _request(self, name: str, query: StoreQuery[Any], arguments: Arguments) -> StoreRequest:
-        text = arguments.given.get("position")
+        text = arguments.text_by_name.get("position")
         try:
             bound = None if text is None else Position.parse(text)
         except ValueError as error:
             raise Refused(400, "BAD_POSITION", str(error)) from None
-        stale_ms = arguments.number("stale_ms", 0) if "stale_ms" in arguments.given else None
+        stale_ms = arguments.number("stale_ms", 0) if "stale_ms" in arguments.text_by_name else None
         return request_of(self._instance, name, query, bound, stale_ms)
 
     async def _ask(self, request: StoreRequest, partitions: Collection[int] | None = None) -> StateQueryResult[Any]:
@@ -152,8 +152,8 @@ class StoresEndpoint:
         Raises:
             Refused: the query of a partition failed.
         """
-        found = await self._desk.ask(request, partitions)
-        for result in found.partitions.values():
+        results = await self._desk.ask(request, partitions)
+        for result in results.partitions.values():
             if result.failure is not None:
                 raise Refused(
                     _STATUS.get(result.failure, 503),
@@ -161,14 +161,14 @@ class StoresEndpoint:
                     result.message,
                     position=result.position.text(),
                 )
-        return found
+        return results
 
     async def _key(self, name: str, raw: bytes, arguments: Arguments) -> Any:
         """Return the key in a path; an undeclared key type is requested from other instances."""
         spec = spec_of(self._instance, name)
         if self._desk.lacks_types(spec):
             await self._desk.learn_types(self._request(name, CountQuery(), arguments))
-        return key_of(spec.key_serde, raw, arguments.given.get("key_format"))
+        return key_of(spec.key_serde, raw, arguments.text_by_name.get("key_format"))
 
     async def _of_key(self, name: str, what: bytes, raw: bytes, arguments: Arguments) -> Response:
         spec = spec_of(self._instance, name)
@@ -192,9 +192,9 @@ class StoresEndpoint:
         times = arguments.time("from_time", 0), arguments.time("to_time", MAX_TIME)
         reverse = arguments.flag("reverse")
         limit = arguments.number("limit", PAGE_ENTRIES, MAX_PAGE_ENTRIES, minimum=1)
-        after = rank_of(arguments.given.get("after"))
+        after = rank_of(arguments.text_by_name.get("after"))
         query: StoreQuery[Any]
-        if "prefix" in arguments.given:
+        if "prefix" in arguments.text_by_name:
             if reverse or low is not None or high is not None or spec.kind.family is not Family.KEYS:
                 raise Refused(400, "BAD_REQUEST", "prefix is for key-value stores, without from, to and reverse")
             query = PrefixQuery(_prefix(spec, arguments))
@@ -208,12 +208,12 @@ class StoresEndpoint:
             bounds = (low, at) if reverse and at is not None else (low if at is None else at, high)
             query = TimestampedRangeQuery(*bounds, reverse)
         request = evolve(self._request(name, query, arguments), page=Page(limit, after))
-        found = await self._ask(request, arguments.partitions())
-        entries = merged_entries(found.partitions.values(), query, spec)
-        has_more = len(entries) > limit or any(result.has_more for result in found.partitions.values())
+        results = await self._ask(request, arguments.partitions())
+        entries = merged_entries(results.partitions.values(), query, spec)
+        has_more = len(entries) > limit or any(result.has_more for result in results.partitions.values())
         entries = entries[:limit]
         following = cursor_of(ranker(spec)(entries[-1])) if entries and has_more else None
-        position = found.position.text()
+        position = results.position.text()
         if is_arrow:
             headers = {"streams-position": position} | ({"streams-next": following} if following else {})
             return Response(arrow_stream(table_of(spec, entries)), 200, headers, ARROW_STREAM)
@@ -270,7 +270,7 @@ def _key_query(spec: StoreSpec, what: bytes, key: Any, arguments: Arguments) -> 
         times = arguments.time("from", 0), arguments.time("to", MAX_TIME)
         return _TIME_QUERIES[what](key, *times, arguments.flag("reverse"))
     if spec.kind.has_versions:
-        return VersionedKeyQuery(key, arguments.time("as_of", 0) if "as_of" in arguments.given else None)
+        return VersionedKeyQuery(key, arguments.time("as_of", 0) if "as_of" in arguments.text_by_name else None)
     return TimestampedKeyQuery(key)
 
 
@@ -280,16 +280,16 @@ def _told(request: StoreRequest, key: Any, what: bytes, result: StateQueryResult
     Raises:
         Refused: the store has no such key.
     """
-    found = result.only
+    only = result.only
     spec = request.spec
-    shown = {"store": spec.name, "key": json_of(spec.key_serde, key), "partition": found.partition}
-    shown |= {"position": found.position.text()} | ({} if found.stale_ms is None else {"stale_ms": found.stale_ms})
+    shown = {"store": spec.name, "key": json_of(spec.key_serde, key), "partition": only.partition}
+    shown |= {"position": only.position.text()} | ({} if only.stale_ms is None else {"stale_ms": only.stale_ms})
     if what != b"keys":
-        entries = [_shown(spec, entry) for entry in found.entries]
-        return answer(200, shown | {"entries": entries, "has_more": found.has_more})
-    if not found.entries:
+        entries = [_shown(spec, entry) for entry in only.entries]
+        return answer(200, shown | {"entries": entries, "has_more": only.has_more})
+    if not only.entries:
         raise Refused(404, "NO_SUCH_KEY", f"store {spec.name!r} has no such key", **shown)
-    return answer(200, shown | _shown(spec, found.entries[0]))
+    return answer(200, shown | _shown(spec, only.entries[0]))
 
 
 def _refused(error: InvalidStateStoreError) -> Refused:
@@ -357,17 +357,17 @@ def _check_path(spec: StoreSpec, what: str) -> None:
 
 
 def _wants_arrow(scope: Scope, arguments: Arguments) -> bool:
-    wanted = arguments.given.get("format")
-    if wanted not in (None, "json", "arrow"):
-        raise Refused(400, "BAD_REQUEST", f"format={wanted[:20]} is neither json nor arrow")
+    name = arguments.text_by_name.get("format")
+    if name not in (None, "json", "arrow"):
+        raise Refused(400, "BAD_REQUEST", f"format={name[:20]} is neither json nor arrow")
     accepted = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
-    return wanted == "arrow" or (wanted is None and ARROW_STREAM in accepted)
+    return name == "arrow" or (name is None and ARROW_STREAM in accepted)
 
 
 def _prefix(spec: StoreSpec, arguments: Arguments) -> bytes:
     """Return the argument ``prefix`` as bytes: text and bytes as given, other keys serialized by their serde."""
-    text = arguments.given["prefix"].encode("latin-1")
-    key_format = arguments.given.get("key_format")
+    text = arguments.text_by_name["prefix"].encode("latin-1")
+    key_format = arguments.text_by_name.get("key_format")
     serde = settled(spec.key_serde)
     if serde in (STRING, BYTES) or key_format in ("hex", "base64"):
         return key_of(BYTES, text, key_format) or b""

@@ -122,14 +122,14 @@ def write_results(request: StoreRequest, answers: Answers) -> bytes:
     results = [
         _Result(
             (task.sub_topology, task.partition),
-            _offsets(found.position),
-            [(key(entry.key), value(entry.value), *entry[2:]) for entry in found.entries],
-            found.has_more,
-            found.failure and found.failure.name,
-            found.message,
-            found.stale_ms,
+            _offsets(result.position),
+            [(key(entry.key), value(entry.value), *entry[2:]) for entry in result.entries],
+            result.has_more,
+            result.failure and result.failure.name,
+            result.message,
+            result.stale_ms,
         )
-        for task, found in answers.items()
+        for task, result in answers.items()
     ]
     return _write(_Response(results, _type_of(spec.key_serde), _type_of(spec.value_serde)))
 
@@ -146,7 +146,7 @@ def read_results(request: StoreRequest, data: bytes) -> Answers:
     try:
         read = _read_response(data)
         _take_over(spec, read)
-        return {TaskId(*found.task): _result(request, found) for found in read.results}
+        return {TaskId(*result.task): _result(request, result) for result in read.results}
     except (msgspec.MsgspecError, KeyError, TypeError, SerializationError) as error:
         raise WireError(f"this is no answer of this version of streams ({type(error).__name__}: {error})") from None
 
