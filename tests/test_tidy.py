@@ -60,12 +60,8 @@ EMPTY_STEMS = set(
 )
 #: Modules that import each other: the fluent classes return each other, the others are to be taken apart.
 CIRCLES = {
-    "streams.broker": {"administration", "operations", "service"},
-    "streams.broker.tcp": {"connection", "listener"},
     "streams.dsl": {"branched", "cogrouped", "grouped", "grouped_table", "stream", "table", "windowed"},
-    "streams.registry": {"protobuf_files", "schema"},
     "streams.runtime.tasks": {"context", "task"},
-    "streams.topology": {"copartitioning", "describe", "graph", "reach", "subtopologies", "svg"},
 }
 #: Packages whose folders are still to be divided, or whose modules still to be named apart.
 UNDIVIDED = ("streams/protocol/", "streams/replay/")

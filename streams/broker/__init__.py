@@ -3,6 +3,7 @@
 from streams.broker.assignable import AssignableTopics as AssignableTopics
 from streams.broker.embedded import EmbeddedBroker as EmbeddedBroker
 from streams.broker.fetch_sessions import FetchSessions as FetchSessions
+from streams.broker.handlers import HANDLERS as HANDLERS
 from streams.broker.logs.array import ArrayStorage as ArrayStorage
 from streams.broker.logs.config import BrokerConfig as BrokerConfig
 from streams.broker.logs.expiry import TTL_HEADER as TTL_HEADER

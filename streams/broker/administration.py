@@ -5,13 +5,14 @@ Each handler receives the broker, the request and the monotonic time in millisec
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final
 
 from attrs import frozen
 
 from streams.broker.logs.config import TOPIC_SETTINGS, BrokerConfig, parse_config
 from streams.broker.reads import LEADER_EPOCH
 from streams.broker.refusals import error_of
+from streams.broker.service import Broker, Handler
 from streams.core.blocks.records import TopicPartition
 from streams.core.errors import BrokerError, ConfigError
 from streams.core.settings.setting import INT_MAX, Setting, kafka_table, texts_of
@@ -51,9 +52,6 @@ from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import ListGroups, ListGroupsResponse
 from streams.protocol.request import Response
 
-if TYPE_CHECKING:
-    from streams.broker.service import Broker
-
 _TYPES: Final[Mapping[str, ConfigType]] = {
     "bool": ConfigType.BOOLEAN,
     "choice": ConfigType.STRING,
@@ -66,14 +64,12 @@ _SOURCES: Final[Mapping[int, ConfigSource]] = {
     ResourceType.TOPIC: ConfigSource.TOPIC,
     ResourceType.GROUP: ConfigSource.GROUP,
 }
-#: Handles one kind of request and returns its response.
-Handler: TypeAlias = "Callable[[Broker, Any, int], Response]"
 
 
 # --- the cluster --------------------------------------------------------------------------
 
 
-def _describe_cluster(machine: "Broker", request: DescribeCluster, now_ms: int) -> DescribeClusterResponse:
+def _describe_cluster(machine: Broker, request: DescribeCluster, now_ms: int) -> DescribeClusterResponse:
     node_id = machine.config.node_id
     return DescribeClusterResponse(ErrorCode.NONE, "", node_id, (DescribedBroker(node_id, rack=machine.config.rack),))
 
@@ -81,7 +77,7 @@ def _describe_cluster(machine: "Broker", request: DescribeCluster, now_ms: int) 
 # --- settings -----------------------------------------------------------------------------
 
 
-def _describe_configs(machine: "Broker", request: DescribeConfigs, now_ms: int) -> DescribeConfigsResponse:
+def _describe_configs(machine: Broker, request: DescribeConfigs, now_ms: int) -> DescribeConfigsResponse:
     # Each resource once, even if the request repeats it: a response row is a thousand times as long as its request.
     distinct = {(asked.resource_type, asked.resource_name): asked for asked in request.resources}.values()
     return DescribeConfigsResponse(
@@ -89,7 +85,7 @@ def _describe_configs(machine: "Broker", request: DescribeConfigs, now_ms: int) 
     )
 
 
-def _described(machine: "Broker", asked: ConfigResource, *, includes_synonyms: bool) -> DescribedResource:
+def _described(machine: Broker, asked: ConfigResource, *, includes_synonyms: bool) -> DescribedResource:
     kind = asked.resource_type
     name = asked.resource_name
     try:
@@ -109,7 +105,7 @@ def _described(machine: "Broker", asked: ConfigResource, *, includes_synonyms: b
 
 
 def _settings(
-    machine: "Broker", kind: int, name: str
+    machine: Broker, kind: int, name: str
 ) -> tuple[Mapping[str, str], Mapping[str, str], Mapping[str, Setting]]:
     """Return the effective settings of a resource, those of them that were set explicitly, and what they are."""
     if kind == ResourceType.TOPIC:
@@ -155,7 +151,7 @@ class _Resource:
     alter: Callable[[str, Mapping[str, str], int], None]
 
 
-def _resource(machine: "Broker", kind: int, name: str) -> _Resource:
+def _resource(machine: Broker, kind: int, name: str) -> _Resource:
     if kind == ResourceType.TOPIC:
         return _Resource(f"topic {name!r}", *_settings(machine, kind, name), parse_config, machine.alter_topic)
     if kind == ResourceType.GROUP:
@@ -167,7 +163,7 @@ def _resource(machine: "Broker", kind: int, name: str) -> _Resource:
     )
 
 
-def _alter_configs(machine: "Broker", request: AlterConfigs, now_ms: int) -> AlterConfigsResponse:
+def _alter_configs(machine: Broker, request: AlterConfigs, now_ms: int) -> AlterConfigsResponse:
     def changed(resource: _Resource, asked: ReplacedConfigs) -> dict[str, str]:
         # Settings that are fixed at creation are kept, whether the request names them or not.
         fixed = {name: value for name, value in resource.own.items() if resource.table[name].is_fixed}
@@ -177,7 +173,7 @@ def _alter_configs(machine: "Broker", request: AlterConfigs, now_ms: int) -> Alt
 
 
 def _incremental_alter_configs(
-    machine: "Broker", request: IncrementalAlterConfigs, now_ms: int
+    machine: Broker, request: IncrementalAlterConfigs, now_ms: int
 ) -> IncrementalAlterConfigsResponse:
     def changed(resource: _Resource, asked: Any) -> dict[str, str]:
         texts = dict(resource.own)
@@ -217,7 +213,7 @@ def _change(texts: dict[str, str], resource: _Resource, change: ConfigChange) ->
 
 
 def _altered(
-    machine: "Broker",
+    machine: Broker,
     now_ms: int,
     request: AlterConfigs | IncrementalAlterConfigs,
     changed: Callable[[_Resource, Any], dict[str, str]],
@@ -245,7 +241,7 @@ def _altered(
     return tuple(results)
 
 
-def _list_config_resources(machine: "Broker", request: ListConfigResources, now_ms: int) -> ListConfigResourcesResponse:
+def _list_config_resources(machine: Broker, request: ListConfigResources, now_ms: int) -> ListConfigResourcesResponse:
     node = (str(machine.config.node_id),)
     names: dict[int, Callable[[], Sequence[str]]] = {
         ResourceType.TOPIC: lambda: tuple(machine.topics.by_name),
@@ -261,7 +257,7 @@ def _list_config_resources(machine: "Broker", request: ListConfigResources, now_
     return ListConfigResourcesResponse(ErrorCode.NONE, listed)
 
 
-def _groups(machine: "Broker", now_ms: int) -> list[str]:
+def _groups(machine: Broker, now_ms: int) -> list[str]:
     responses: list[Response] = []
     machine.handle(ListGroups(), now_ms, responses.append)
     (response,) = responses
@@ -274,18 +270,18 @@ def _groups(machine: "Broker", now_ms: int) -> list[str]:
 # --- offsets ------------------------------------------------------------------------------
 
 
-def _delete_offsets(machine: "Broker", request: OffsetDelete, now_ms: int) -> OffsetDeleteResponse:
+def _delete_offsets(machine: Broker, request: OffsetDelete, now_ms: int) -> OffsetDeleteResponse:
     return OffsetDeleteResponse(*machine.groups.delete_offsets(request.group_id, request.partitions, now_ms))
 
 
 def _offsets_for_leader_epochs(
-    machine: "Broker", request: OffsetForLeaderEpoch, now_ms: int
+    machine: Broker, request: OffsetForLeaderEpoch, now_ms: int
 ) -> OffsetForLeaderEpochResponse:
     ends = {partition: _end_of_epoch(machine, partition, asked) for partition, asked in request.partitions.items()}
     return OffsetForLeaderEpochResponse(ends)
 
 
-def _end_of_epoch(machine: "Broker", partition: TopicPartition, asked: AskedEpoch) -> EpochEnd:
+def _end_of_epoch(machine: Broker, partition: TopicPartition, asked: AskedEpoch) -> EpochEnd:
     log = machine.topics.logs.get(partition)
     if log is None:
         return EpochEnd(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -26,6 +26,7 @@ from streams.broker.assignable import AssignableTopics
 from streams.broker.directory import cluster_id, directory_of, locked, login_secret
 from streams.broker.driver import Driver, LocalConnection
 from streams.broker.fetch_sessions import FetchSessions
+from streams.broker.handlers import HANDLERS
 from streams.broker.logs.config import PARTITIONER, RECORD_TTL, BrokerConfig, BrokerOptions
 from streams.broker.logs.serialization import Serialization
 from streams.broker.service import Broker
@@ -114,7 +115,7 @@ class EmbeddedBroker:
         )
         rng = rng or Random()
         coordinator = Coordinator(group_config or CoordinatorConfig(), rng, AssignableTopics(topics))
-        self._machine = Broker(topics, coordinator, self._config, fetch_sessions=FetchSessions(rng))
+        self._machine = Broker(topics, coordinator, self._config, handlers=HANDLERS, fetch_sessions=FetchSessions(rng))
         self._lock_descriptor = None if directory is None else locked(directory)
         self._driver = self._loaded(SystemClock() if clock is None else clock)
         self._clock = self._driver.clock

@@ -6,9 +6,9 @@ monotonic time in milliseconds.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from streams.broker.administration import Handler
+from streams.broker.service import Broker, Handler
 from streams.broker.transaction_log import TransactionMetadata, TransactionState
 from streams.core.blocks.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode
@@ -48,9 +48,6 @@ from streams.protocol.operations_messages import (
     WrittenMarker,
 )
 
-if TYPE_CHECKING:
-    from streams.broker.service import Broker
-
 #: The log directory name that an in-memory broker reports.
 _IN_MEMORY: Final = "memory"
 #: The epoch of the only coordinator.
@@ -62,7 +59,7 @@ _STATES: Final = frozenset(state.value for state in TransactionState)
 # --- partitions ---------------------------------------------------------------------------
 
 
-def _describe_log_dirs(machine: "Broker", request: DescribeLogDirs, now_ms: int) -> DescribeLogDirsResponse:
+def _describe_log_dirs(machine: Broker, request: DescribeLogDirs, now_ms: int) -> DescribeLogDirsResponse:
     """Return the sizes of partitions in bytes; sizes of in-memory blocks that are not encoded are estimates."""
     logs = machine.topics.logs
     asked: Iterable[TopicPartition] = logs if request.partitions is None else request.partitions
@@ -76,7 +73,7 @@ def _describe_log_dirs(machine: "Broker", request: DescribeLogDirs, now_ms: int)
     return DescribeLogDirsResponse((LogDir(ErrorCode.NONE, log_dir, sizes),))
 
 
-def _elect_leaders(machine: "Broker", request: ElectLeaders, now_ms: int) -> ElectLeadersResponse:
+def _elect_leaders(machine: Broker, request: ElectLeaders, now_ms: int) -> ElectLeadersResponse:
     def result(partition: TopicPartition) -> ErrorWithMessage:
         is_there = partition in machine.topics.logs
         return ErrorWithMessage(ErrorCode.ELECTION_NOT_NEEDED if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -85,7 +82,7 @@ def _elect_leaders(machine: "Broker", request: ElectLeaders, now_ms: int) -> Ele
 
 
 def _alter_reassignments(
-    machine: "Broker", request: AlterPartitionReassignments, now_ms: int
+    machine: Broker, request: AlterPartitionReassignments, now_ms: int
 ) -> AlterPartitionReassignmentsResponse:
     node_id = machine.config.node_id
 
@@ -106,7 +103,7 @@ def _alter_reassignments(
 
 
 def _list_reassignments(
-    machine: "Broker", request: ListPartitionReassignments, now_ms: int
+    machine: Broker, request: ListPartitionReassignments, now_ms: int
 ) -> ListPartitionReassignmentsResponse:
     return ListPartitionReassignmentsResponse()
 
@@ -114,7 +111,7 @@ def _list_reassignments(
 # --- producers and transactions -----------------------------------------------------------
 
 
-def _write_markers(machine: "Broker", request: WriteTxnMarkers, now_ms: int) -> WriteTxnMarkersResponse:
+def _write_markers(machine: Broker, request: WriteTxnMarkers, now_ms: int) -> WriteTxnMarkersResponse:
     written = []
     for marker in request.markers:
         producer_id = marker.producer_id
@@ -128,7 +125,7 @@ def _write_markers(machine: "Broker", request: WriteTxnMarkers, now_ms: int) -> 
     return WriteTxnMarkersResponse(tuple(written))
 
 
-def _describe_producers(machine: "Broker", request: DescribeProducers, now_ms: int) -> DescribeProducersResponse:
+def _describe_producers(machine: Broker, request: DescribeProducers, now_ms: int) -> DescribeProducersResponse:
     def described(partition: TopicPartition) -> PartitionProducers:
         log = machine.topics.logs.get(partition)
         if log is None:
@@ -149,9 +146,7 @@ def _describe_producers(machine: "Broker", request: DescribeProducers, now_ms: i
     return DescribeProducersResponse({partition: described(partition) for partition in request.partitions})
 
 
-def _describe_transactions(
-    machine: "Broker", request: DescribeTransactions, now_ms: int
-) -> DescribeTransactionsResponse:
+def _describe_transactions(machine: Broker, request: DescribeTransactions, now_ms: int) -> DescribeTransactionsResponse:
     distinct = dict.fromkeys(request.transactional_ids)
     return DescribeTransactionsResponse(tuple(_transaction(one, machine.transactions.known(one)) for one in distinct))
 
@@ -171,7 +166,7 @@ def _transaction(transactional_id: str, transaction: TransactionMetadata | None)
     )
 
 
-def _list_transactions(machine: "Broker", request: ListTransactions, now_ms: int) -> ListTransactionsResponse:
+def _list_transactions(machine: Broker, request: ListTransactions, now_ms: int) -> ListTransactionsResponse:
     states = set(request.state_filters)
     producers = set(request.producer_id_filters)
     duration_ms = request.duration_filter
@@ -195,21 +190,21 @@ def _list_transactions(machine: "Broker", request: ListTransactions, now_ms: int
 # --- access control and quotas ------------------------------------------------------------
 
 
-def _describe_acls(machine: "Broker", request: DescribeAcls, now_ms: int) -> DescribeAclsResponse:
+def _describe_acls(machine: Broker, request: DescribeAcls, now_ms: int) -> DescribeAclsResponse:
     return DescribeAclsResponse(ErrorCode.SECURITY_DISABLED, _NO_ACCESS_CONTROL)
 
 
-def _create_acls(machine: "Broker", request: CreateAcls, now_ms: int) -> CreateAclsResponse:
+def _create_acls(machine: Broker, request: CreateAcls, now_ms: int) -> CreateAclsResponse:
     refused = ErrorWithMessage(ErrorCode.SECURITY_DISABLED, _NO_ACCESS_CONTROL)
     return CreateAclsResponse([refused] * len(request.creations))
 
 
-def _delete_acls(machine: "Broker", request: DeleteAcls, now_ms: int) -> DeleteAclsResponse:
+def _delete_acls(machine: Broker, request: DeleteAcls, now_ms: int) -> DeleteAclsResponse:
     refused = DeletedAcls(ErrorCode.SECURITY_DISABLED, _NO_ACCESS_CONTROL)
     return DeleteAclsResponse([refused] * len(request.filters))
 
 
-def _describe_quotas(machine: "Broker", request: DescribeClientQuotas, now_ms: int) -> DescribeClientQuotasResponse:
+def _describe_quotas(machine: Broker, request: DescribeClientQuotas, now_ms: int) -> DescribeClientQuotasResponse:
     return DescribeClientQuotasResponse(ErrorCode.NONE)
 
 

@@ -12,11 +12,10 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
-from typing import get_args
+from typing import Any, TypeAlias, get_args
 
 from attrs import define, evolve, field
 
-from streams.broker import administration, operations
 from streams.broker.catalogue import Catalogue, refuse_internal
 from streams.broker.features import served
 from streams.broker.fetch_sessions import FetchSessions
@@ -79,15 +78,21 @@ _OFFSETS_PARTITION = TopicPartition(OFFSETS_TOPIC, 0)
 _TRANSACTIONS_PARTITION = TopicPartition(TRANSACTIONS_TOPIC, 0)
 _TRANSACTION_REQUESTS = (InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn)
 _LOAD_RECORDS = 50_000
+#: Answers one kind of request at once, at a monotonic time in milliseconds.
+Handler: TypeAlias = "Callable[[Broker, Any, int], Response]"
 
 
 @define(eq=False)
 class Broker:
-    """The state machine of a broker: topics, logs, waiting fetches, groups and transactions."""
+    """The state machine of a broker: topics, logs, waiting fetches, groups and transactions.
+
+    ``handlers`` answer the requests that need no more than a function; ``streams.broker.HANDLERS`` has all of them.
+    """
 
     topics: Topics
     coordinator: Coordinator
     config: BrokerConfig = field(factory=BrokerConfig)
+    handlers: Mapping[type, Handler] = field(kw_only=True)
     transactions: TransactionCoordinator = field(
         factory=lambda: TransactionCoordinator(lambda _: _OFFSETS_PARTITION), kw_only=True
     )
@@ -123,7 +128,7 @@ class Broker:
         handlers[ApiVersions] = lambda request, now_ms, answer: answer(self.served())
         handlers |= dict.fromkeys(_GROUP_REQUESTS, self.groups.handle)
         handlers |= dict.fromkeys(_TRANSACTION_REQUESTS, self._transaction)
-        for kind, handler in {**administration.HANDLERS, **operations.HANDLERS}.items():
+        for kind, handler in self.handlers.items():
             handlers[kind] = partial(self._answer_now, handler)
         self._handlers = handlers
 
@@ -209,7 +214,7 @@ class Broker:
                 return
         self.handle(request, now_ms, answer)
 
-    def _answer_now(self, handler: administration.Handler, request: Request, now_ms: int, answer: Answer) -> None:
+    def _answer_now(self, handler: Handler, request: Request, now_ms: int, answer: Answer) -> None:
         answer(handler(self, request, now_ms))
 
     @property

@@ -60,7 +60,7 @@ def protobuf_file(schema: Schema, referenced: Mapping[str, Schema]) -> Any:
     """
     from streams.registry import protobuf_files
 
-    return protobuf_files.parsed(schema, referenced)
+    return protobuf_files.parsed(schema.text, {name: other.text for name, other in referenced.items()})
 
 
 def _avro(whole: Whole) -> avro_types.AvroType:

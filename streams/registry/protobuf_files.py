@@ -23,7 +23,6 @@ from google.protobuf.message import DecodeError
 
 from streams.registry.errors import invalid_schema
 from streams.registry.protobuf_text import parse
-from streams.registry.schema import Schema
 
 #: Files that every file may import, by name.
 _WELL_KNOWN = {
@@ -80,8 +79,8 @@ def serialized(text: str) -> str:
     return base64.standard_b64encode(file_of(text).SerializeToString()).decode()
 
 
-def parsed(schema: Schema, referenced: Mapping[str, Schema]) -> FileDescriptor:
-    """Return the file of a schema with all type names resolved; ``referenced`` are the files that it imports, by name.
+def parsed(text: str, referenced: Mapping[str, str]) -> FileDescriptor:
+    """Return the file of a schema with all type names resolved; ``referenced`` are the schemas of its imports, by name.
 
     Raises:
         RegistryError: an import or a type is missing.
@@ -89,8 +88,8 @@ def parsed(schema: Schema, referenced: Mapping[str, Schema]) -> FileDescriptor:
     pool = DescriptorPool()
     try:
         for name, other in referenced.items():
-            _add(pool, name, other.text)
-        _add(pool, ROOT, schema.text)
+            _add(pool, name, other)
+        _add(pool, ROOT, text)
         file: FileDescriptor = pool.FindFileByName(ROOT)
     except (TypeError, KeyError) as error:
         raise invalid_schema(error) from error

@@ -24,13 +24,14 @@ from streams.core.blocks.records import Headers
 from streams.core.errors import ProcessingError
 from streams.core.wrapping import ProcessorWrapper, wrapped
 from streams.topology.bindings import Binding, Capture, Forward, Named
-from streams.topology.graph import ProcessorNode, SinkNode, Topology
+from streams.topology.graph import ProcessorNode, SinkNode
 from streams.topology.operator import NodeContext, Process
 from streams.topology.processors import ProcessorOperator
 from streams.topology.program_writer import NodeShape, ProgramShape, ProgramWriter, SinkHost, sink_names
 from streams.topology.shared_headers import LiveHeaders, live_headers
 from streams.topology.stateless import SideOutput
 from streams.topology.subtopologies import SubTopology
+from streams.topology.topology import Topology
 
 
 class ProgramHost(SinkHost, Protocol):

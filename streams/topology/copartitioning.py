@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from attrs import frozen
 
-from streams.topology.graph import ProcessorNode, SourceNode, Topology
+from streams.topology.graph import NodeGraph, ProcessorNode, SourceNode
 from streams.topology.processors import ProcessorOperator
 
 
@@ -20,7 +20,7 @@ class Copartition:
     sources: frozenset[str]
     stores: tuple[str, ...]
 
-    def topics(self, topology: Topology, existing: Iterable[str]) -> list[str]:
+    def topics(self, topology: NodeGraph, existing: Iterable[str]) -> list[str]:
         """Return the topics that the sources read; patterns are matched against the ``existing`` topics."""
         result: list[str] = []
         for source in sorted(self.sources):
@@ -31,7 +31,7 @@ class Copartition:
         return result
 
 
-def copartitions(topology: Topology) -> list[Copartition]:
+def copartitions(topology: NodeGraph) -> list[Copartition]:
     """Return the co-partitioned sources of a topology; each source is in at most one element.
 
     A source alone is an element too: it may read several topics.
@@ -48,7 +48,7 @@ def copartitions(topology: Topology) -> list[Copartition]:
     return result
 
 
-def divided_keys(topology: Topology, counts: Mapping[str, int], groups: Mapping[str, int]) -> dict[str, int]:
+def divided_keys(topology: NodeGraph, counts: Mapping[str, int], groups: Mapping[str, int]) -> dict[str, int]:
     """Return the number of partition groups among which keys are divided, by topic that leads to a store.
 
     It is the partition count that the topics had when the application began with them; ``groups`` has the numbers of
@@ -62,7 +62,7 @@ def divided_keys(topology: Topology, counts: Mapping[str, int], groups: Mapping[
     return result
 
 
-def joined_sources(topology: Topology) -> list[frozenset[str]]:
+def joined_sources(topology: NodeGraph) -> list[frozenset[str]]:
     """Return the groups of sources that are joined or cogrouped, which is what Kafka Streams itself requires to match.
 
     Several nodes use a store of such an operator.  Processors of the user do not count.
@@ -81,7 +81,7 @@ def joined_sources(topology: Topology) -> list[frozenset[str]]:
     return list(result)
 
 
-def _upstream(topology: Topology, nodes: Iterable[str]) -> frozenset[str]:
+def _upstream(topology: NodeGraph, nodes: Iterable[str]) -> frozenset[str]:
     """Return the sources from which records reach at least one of the nodes."""
     sources = set()
     seen = set()

@@ -10,47 +10,11 @@ from typing import Any
 
 from attrs import frozen
 
-from streams.topology.graph import Node, SinkNode, SourceNode, Topology
+from streams.topology.descriptions import GlobalStoreDescription, NodeDescription, SubTopologyDescription
+from streams.topology.graph import Node, NodeGraph, SinkNode, SourceNode
 from streams.topology.reach import behind_caches
 from streams.topology.subtopologies import SubTopology, sub_topologies
-
-
-@frozen
-class NodeDescription:
-    """The description of one node: its kind, edges, topics and stores."""
-
-    type: str
-    name: str
-    predecessors: tuple[str, ...]
-    successors: tuple[str, ...]
-    topics: tuple[str, ...] = ()
-    pattern: str | None = None
-    topic: str | None = None
-    stores: tuple[str, ...] = ()
-    #: Names and milliseconds, such as ``idle_close`` of a source, ``ttl`` of a store, ``within`` of an operator.
-    periods: tuple[tuple[str, int], ...] = ()
-    #: Other limits and choices by name, such as ``concurrency`` of async calls, ``size`` of count windows in records;
-    #: and ``behind_cache``, the stores whose record cache makes the results depend on commits.
-    options: tuple[tuple[str, int | str], ...] = ()
-
-
-@frozen
-class SubTopologyDescription:
-    """The description of one sub-topology, with its nodes in the order in which they were added."""
-
-    id: int
-    nodes: tuple[NodeDescription, ...]
-
-
-@frozen
-class GlobalStoreDescription:
-    """The description of a global store, with its source and processor."""
-
-    id: int
-    source: str
-    topics: tuple[str, ...]
-    processor: str
-    stores: tuple[str, ...]
+from streams.topology.svg import to_svg
 
 
 @frozen
@@ -126,9 +90,7 @@ class TopologyDescription:
 
     def to_svg(self) -> str:
         """Return a drawing of the topology as an SVG document."""
-        from streams.topology.svg import to_svg
-
-        return to_svg(self)
+        return to_svg(self.sub_topologies, self.global_stores)
 
     def _repr_svg_(self) -> str:
         return self.to_svg()
@@ -139,7 +101,7 @@ class TopologyDescription:
 
 
 def describe(
-    topology: Topology, *, has_cache: bool = False, steps: Mapping[str, str | None] = MappingProxyType({})
+    topology: NodeGraph, *, has_cache: bool = False, steps: Mapping[str, str | None] = MappingProxyType({})
 ) -> TopologyDescription:
     """Describe a topology's sub-topologies, internal topics, stores and global stores.
 
@@ -164,7 +126,7 @@ def describe(
     )
 
 
-def _sub(topology: Topology, sub: SubTopology, behind: Mapping[str, tuple[str, ...]]) -> SubTopologyDescription:
+def _sub(topology: NodeGraph, sub: SubTopology, behind: Mapping[str, tuple[str, ...]]) -> SubTopologyDescription:
     nodes = (_node(topology, topology.nodes[name], behind.get(name, ())) for name in sub.nodes)
     return SubTopologyDescription(sub.id, tuple(nodes))
 
@@ -174,7 +136,7 @@ def _global(sub: SubTopology) -> GlobalStoreDescription:
     return GlobalStoreDescription(sub.id, source, tuple(sorted(sub.source_topics)), processor, sub.stores)
 
 
-def _node(topology: Topology, node: Node, caches: tuple[str, ...]) -> NodeDescription:
+def _node(topology: NodeGraph, node: Node, caches: tuple[str, ...]) -> NodeDescription:
     after = tuple(sorted(set(topology.children[node.name])))
     periods = tuple(periods_of(topology, node).items())
     if isinstance(node, SourceNode):
@@ -189,7 +151,7 @@ def _node(topology: Topology, node: Node, caches: tuple[str, ...]) -> NodeDescri
     return NodeDescription("processor", node.name, before, after, stores=stores, periods=periods, options=options)
 
 
-def periods_of(topology: Topology, node: Node) -> dict[str, int]:
+def periods_of(topology: NodeGraph, node: Node) -> dict[str, int]:
     """Return the periods that a node declares, in milliseconds by name.
 
     For a source, this is ``idle_close`` (0: never) or the ``patience`` of its repartition topic, if it overrides the

@@ -6,7 +6,7 @@ node is checked when it is added; ``validate`` checks the graph as a whole.
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Self
 
 from attrs import Factory, define, frozen
 
@@ -121,7 +121,7 @@ class GlobalStore:
 
 
 @define(repr=False)
-class Topology:
+class NodeGraph:
     """A graph of sources, processors, sinks and state stores.
 
     Node names are unique. Nodes are in the order in which they were added, which determines the numbers of the
@@ -142,15 +142,6 @@ class Topology:
     #: Declarations of the topics that were given as ``Topic`` objects, by topic name.
     topics: dict[str, Topic[Any, Any]] = Factory(dict)
 
-    def __repr__(self) -> str:
-        return f"<Topology: {len(self.order)} nodes, {len(self.stores) + len(self.global_stores)} stores>"
-
-    def _repr_svg_(self) -> str:
-        """Return the drawing that a notebook shows."""
-        from streams.topology.describe import describe
-
-        return describe(self).to_svg()
-
     def add_source(
         self,
         name: str,
@@ -159,7 +150,7 @@ class Topology:
         value: Any = NOT_GIVEN,
         timestamp: Extractor | ExtractorName | None = None,
         offset_reset: OffsetReset | None = None,
-    ) -> "Topology":
+    ) -> Self:
         """Add a source that reads topics; serdes come from ``Topic`` objects, or from ``key`` and ``value``.
 
         Raises:
@@ -208,9 +199,7 @@ class Topology:
         )
         return self
 
-    def add_processor(
-        self, name: str, processor: ProcessorSupplier, *parents: str, stores: Iterable[str] = ()
-    ) -> "Topology":
+    def add_processor(self, name: str, processor: ProcessorSupplier, *parents: str, stores: Iterable[str] = ()) -> Self:
         """Add a processor, given as a class or a factory function, downstream of its parents."""
         operator = ProcessorOperator(processor)
         self.add_node(ProcessorNode(name, operator, parents))
@@ -226,7 +215,7 @@ class Topology:
         key: Any = NOT_GIVEN,
         value: Any = NOT_GIVEN,
         partitioner: Partitioner | None = None,
-    ) -> "Topology":
+    ) -> Self:
         """Add a sink that writes the records of its parents to a topic, or to the topic that a function returns."""
         declared = topic if isinstance(topic, Topic) else None
         if not isinstance(topic, Topic) and not callable(topic):
@@ -253,7 +242,7 @@ class Topology:
         )
         return self
 
-    def add_state_store(self, store: "StoreSpec | StoreBuilder[Any]", *processors: str) -> "Topology":
+    def add_state_store(self, store: "StoreSpec | StoreBuilder[Any]", *processors: str) -> Self:
         """Add a store and connect it to processors.
 
         Raises:
@@ -283,7 +272,7 @@ class Topology:
                 )
             self.add_state_store(builder, processor)
 
-    def connect(self, processor: str, *stores: str) -> "Topology":
+    def connect(self, processor: str, *stores: str) -> Self:
         """Connect a processor to stores, given by name, so that it can access them."""
         for store in stores:
             if processor not in self.nodes:
@@ -297,7 +286,7 @@ class Topology:
                 users.append(processor)
         return self
 
-    def add_global_store(self, store: GlobalStore) -> "Topology":
+    def add_global_store(self, store: GlobalStore) -> Self:
         """Add a global store, with its source and processor."""
         name = store.spec.name
         if name in self.stores or name in self.global_stores:

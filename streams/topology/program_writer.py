@@ -14,12 +14,13 @@ from attrs import define, field, frozen
 
 from streams.core.blocks.records import Headers
 from streams.topology.bindings import Binding, Forward, Inlined
-from streams.topology.graph import ProcessorNode, SinkNode, Topology
+from streams.topology.graph import ProcessorNode, SinkNode
 from streams.topology.inliner import Inliner, is_simple, name_of
 from streams.topology.operator import Process
 from streams.topology.processors import ProcessorOperator
 from streams.topology.shared_headers import LiveHeaders, changes_headers, shares_headers
 from streams.topology.stateless import STATELESS, Branch, PassThrough, SideOutput
+from streams.topology.topology import Topology
 
 #: Python allows twenty nested blocks in a function; deeper parts become separate functions.
 _MAX_DEPTH = 14

@@ -5,11 +5,11 @@ The module imports only ``topology``.
 
 from collections.abc import Iterable, Mapping
 
-from streams.topology.graph import Node, ProcessorNode, SinkNode, SourceNode, Topology
+from streams.topology.graph import Node, NodeGraph, ProcessorNode, SinkNode, SourceNode
 from streams.topology.processors import ProcessorOperator
 
 
-def reached(topology: Topology, names: Iterable[str], *, up: bool) -> list[str]:
+def reached(topology: NodeGraph, names: Iterable[str], *, up: bool) -> list[str]:
     """Return all nodes upstream or downstream of the given nodes, including through topics of the topology."""
     starts = list(names)
     writers: dict[str, list[str]] = {}
@@ -44,14 +44,14 @@ def is_one_to_one(node: Node) -> bool:
     return isinstance(node, ProcessorNode) and getattr(node.operator, "is_one_to_one", False)
 
 
-def holds_back(topology: Topology, node: Node) -> bool:
+def holds_back(topology: NodeGraph, node: Node) -> bool:
     """Return whether all output of a node goes through the record cache, if the application has one."""
     operator = node.operator if isinstance(node, ProcessorNode) else None
     spec = topology.stores.get(getattr(operator, "store", None) or "")
     return spec is not None and spec.is_cacheable and not getattr(operator, "emit_on_close", False)
 
 
-def behind_caches(topology: Topology) -> Mapping[str, tuple[str, ...]]:
+def behind_caches(topology: NodeGraph) -> Mapping[str, tuple[str, ...]]:
     """Return the nodes whose results depend on commits if the application has a record cache, each with the stores.
 
     Downstream of a cached store, only the last update of a key and commit arrives.  Nodes that forward each record
@@ -69,7 +69,7 @@ def behind_caches(topology: Topology) -> Mapping[str, tuple[str, ...]]:
     return {name: tuple(dict.fromkeys(stores[name])) for name in topology.nodes if name in stores}
 
 
-def _affected(topology: Topology, cached: str) -> Iterable[str]:
+def _affected(topology: NodeGraph, cached: str) -> Iterable[str]:
     """Return the nodes downstream of a node, and of those that read what such nodes store."""
     behind = dict.fromkeys(reached(topology, [cached], up=False))
     while True:
@@ -81,7 +81,7 @@ def _affected(topology: Topology, cached: str) -> Iterable[str]:
         behind |= dict.fromkeys([*readers, *reached(topology, readers, up=False)])
 
 
-def _written(topology: Topology, node: Node) -> Iterable[str]:
+def _written(topology: NodeGraph, node: Node) -> Iterable[str]:
     """Return the stores that a node may write."""
     if not isinstance(node, ProcessorNode):
         return ()

@@ -11,11 +11,12 @@ nodes share: *live* headers.
 
 from attrs import frozen
 
-from streams.topology.graph import Node, ProcessorNode, SourceNode, Topology
+from streams.topology.graph import Node, ProcessorNode, SourceNode
 from streams.topology.processors import ProcessorOperator
 from streams.topology.reach import holds_back
 from streams.topology.stateless import Branch, PassThrough
 from streams.topology.subtopologies import SubTopology
+from streams.topology.topology import Topology
 
 #: Operators that forward the record they receive. All other operators create a new record with its own headers,
 #: including filters, peeks and value mappers: in Kafka Streams these are fixed-key processors, whose context

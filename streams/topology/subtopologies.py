@@ -15,7 +15,7 @@ from streams.core.blocks.records import TaskId, TopicPartition
 from streams.core.errors import TopologyError
 from streams.core.topic import is_generated
 from streams.topology.copartitioning import Copartition, copartitions
-from streams.topology.graph import ProcessorNode, SinkNode, SourceNode, Topology, reader_of
+from streams.topology.graph import NodeGraph, ProcessorNode, SinkNode, SourceNode, reader_of
 from streams.topology.operator import StoreNaming
 
 
@@ -35,7 +35,7 @@ class SubTopology:
     is_global: bool = False
 
 
-def sub_topologies(topology: Topology, topics: Iterable[str] = ()) -> list[SubTopology]:
+def sub_topologies(topology: NodeGraph, topics: Iterable[str] = ()) -> list[SubTopology]:
     """Split the graph into sub-topologies; patterns are matched against the existing ``topics``.
 
     Raises:
@@ -67,7 +67,7 @@ def sub_topologies(topology: Topology, topics: Iterable[str] = ()) -> list[SubTo
     return sorted(result, key=lambda sub: sub.id)
 
 
-def _matched(topology: Topology, existing: Iterable[str]) -> dict[str, list[str]]:
+def _matched(topology: NodeGraph, existing: Iterable[str]) -> dict[str, list[str]]:
     """Return the existing topics that patterns match, in the order of their names, by the names of the sources."""
     patterns = [source for source in topology.sources() if source.pattern is not None]
     matched: dict[str, list[str]] = defaultdict(list)
@@ -78,7 +78,7 @@ def _matched(topology: Topology, existing: Iterable[str]) -> dict[str, list[str]
     return matched
 
 
-def _sub_topology(topology: Topology, sub_id: int, names: list[str], matched: Mapping[str, list[str]]) -> SubTopology:
+def _sub_topology(topology: NodeGraph, sub_id: int, names: list[str], matched: Mapping[str, list[str]]) -> SubTopology:
     sources: dict[str, None] = {}
     sinks: dict[str, None] = {}
     for name in names:
@@ -92,7 +92,7 @@ def _sub_topology(topology: Topology, sub_id: int, names: list[str], matched: Ma
     return SubTopology(sub_id, tuple(names), tuple(sources), tuple(sinks), stores)
 
 
-def _numbering(topology: Topology, groups: "_Groups") -> dict[str, int]:
+def _numbering(topology: NodeGraph, groups: "_Groups") -> dict[str, int]:
     """Number the groups of connected nodes by their first nodes, in the order in which nodes were added."""
     ids: dict[str, int] = {}
     for name in topology.order:
@@ -118,7 +118,7 @@ class _Groups:
         self._parent[self.root(one)] = self.root(two)
 
 
-def validate(topology: Topology) -> None:
+def validate(topology: NodeGraph) -> None:
     """Check the processor graph as a whole.
 
     Raises:
@@ -133,7 +133,7 @@ def validate(topology: Topology) -> None:
             )
 
 
-def refuse_generated_names(topology: Topology) -> None:
+def refuse_generated_names(topology: NodeGraph) -> None:
     """Check that all stores and repartition topics have names that the user gave (KIP-1111).
 
     Raises:
@@ -153,7 +153,7 @@ def refuse_generated_names(topology: Topology) -> None:
         )
 
 
-def unmatched_patterns(topology: Topology, topics: Iterable[str]) -> list[SourceNode]:
+def unmatched_patterns(topology: NodeGraph, topics: Iterable[str]) -> list[SourceNode]:
     """Return the sources whose patterns do not match any topic yet."""
     patterns = [source for source in topology.sources() if source.pattern is not None]
     names = list(topics)
@@ -161,7 +161,7 @@ def unmatched_patterns(topology: Topology, topics: Iterable[str]) -> list[Source
 
 
 def resolve_partitions(
-    topology: Topology,
+    topology: NodeGraph,
     subs: Iterable[SubTopology],
     external: Mapping[str, int],
     *,
@@ -221,7 +221,7 @@ def resolve_partitions(
 
 
 def _resolve_waiting(
-    topology: Topology,
+    topology: NodeGraph,
     joint: Iterable[Copartition],
     counts: dict[str, int],
     external: Mapping[str, int],
@@ -249,7 +249,7 @@ def _resolve_waiting(
 
 
 def _copartition(
-    topology: Topology, joint: Iterable[Copartition], counts: dict[str, int], group_counts: Mapping[str, int]
+    topology: NodeGraph, joint: Iterable[Copartition], counts: dict[str, int], group_counts: Mapping[str, int]
 ) -> None:
     """Set one partition count for each set of co-partitioned topics; reject external topics with other counts.
 
@@ -317,7 +317,7 @@ class SamePartitionGrouper:
         return result
 
 
-def through_topics(topology: Topology, subs: Iterable[SubTopology]) -> list[str]:
+def through_topics(topology: NodeGraph, subs: Iterable[SubTopology]) -> list[str]:
     """Return the topics named by the user that tasks both write and read, in the order in which sinks name them."""
     subs = [sub for sub in subs if not sub.is_global]
     read = {topic for sub in subs for topic in sub.source_topics}

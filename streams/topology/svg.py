@@ -4,12 +4,12 @@ Topics are drawn as rounded boxes and stores as cylinders; edges run from left t
 pure; of the other packages, it imports only ``topology``.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 
 from attrs import define, field, frozen
 
-from streams.topology.describe import TopologyDescription
+from streams.topology.descriptions import GlobalStoreDescription, SubTopologyDescription
 
 _HEIGHT = 30
 _GAP_X = 60
@@ -61,9 +61,11 @@ class _Drawing:
         return box
 
 
-def to_svg(description: TopologyDescription) -> str:
+def to_svg(
+    sub_topologies: Sequence[SubTopologyDescription], global_stores: Sequence[GlobalStoreDescription] = ()
+) -> str:
     """Return a drawing of the topology as an SVG document."""
-    drawing = _collect(description)
+    drawing = _collect(sub_topologies, global_stores)
     _set_columns(drawing)
     areas = _place(drawing)
     width = max((box.x + box.width for box in drawing.boxes.values()), default=0) + _MARGIN * 2
@@ -83,12 +85,14 @@ def to_svg(description: TopologyDescription) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _collect(description: TopologyDescription) -> _Drawing:
+def _collect(
+    sub_topologies: Sequence[SubTopologyDescription], global_stores: Sequence[GlobalStoreDescription]
+) -> _Drawing:
     drawing = _Drawing()
-    for sub in description.sub_topologies:
+    for sub in sub_topologies:
         for node in sub.nodes:
             drawing.box(sub.id, "node", node.name)
-    for sub in description.sub_topologies:
+    for sub in sub_topologies:
         for node in sub.nodes:
             me = drawing.boxes["node", node.name]
             for name in [node.pattern] if node.pattern is not None else node.topics:
@@ -97,7 +101,7 @@ def _collect(description: TopologyDescription) -> _Drawing:
                 drawing.edges.append((me, drawing.box(-1, "topic", node.topic or "chosen per record")))
             drawing.edges.extend((me, drawing.boxes["node", name]) for name in node.successors)
             drawing.uses.extend((me, drawing.box(sub.id, "store", name)) for name in node.stores)
-    for table in description.global_stores:
+    for table in global_stores:
         store = drawing.box(table.id, "store", table.stores[0])
         drawing.edges.extend((drawing.box(-1, "topic", name), store) for name in table.topics)
     return drawing

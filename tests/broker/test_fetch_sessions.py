@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.broker import AssignableTopics, Broker, BrokerConfig, FetchSessions, Storages, Topics
+from streams.broker import HANDLERS, AssignableTopics, Broker, FetchSessions, Storages, Topics
 from streams.clients.consumer.fetch_session import Asked, FetchSession
 from streams.clients.consumer.subscription import PartitionState
 from streams.core.blocks.records import Block, TopicPartition
@@ -21,7 +21,7 @@ P0, P1 = PARTITIONS[:2]
 def machine(**limits):
     topics = Topics(Storages())
     coordinator = Coordinator(CoordinatorConfig(), Random(1), AssignableTopics(topics))
-    made = Broker(topics, coordinator, BrokerConfig(), fetch_sessions=FetchSessions(Random(2), **limits))
+    made = Broker(topics, coordinator, handlers=HANDLERS, fetch_sessions=FetchSessions(Random(2), **limits))
     made.topics.create("words", len(PARTITIONS))
     return made
 

@@ -6,6 +6,7 @@ import pytest
 from attrs import evolve
 
 from streams.broker.assignable import AssignableTopics
+from streams.broker.handlers import HANDLERS
 from streams.broker.logs.config import BrokerConfig
 from streams.broker.service import Broker
 from streams.broker.topics import Storages, Topics
@@ -35,7 +36,7 @@ class Desk:
     def __init__(self, topics: Topics | None = None, config: CoordinatorConfig | None = None) -> None:
         found = topics or Topics(Storages())
         coordinator = Coordinator(config or CoordinatorConfig(), Random(1), AssignableTopics(found))
-        self.machine = Broker(found, coordinator, BrokerConfig(maintenance_interval_ms=None))
+        self.machine = Broker(found, coordinator, BrokerConfig(maintenance_interval_ms=None), handlers=HANDLERS)
         self.machine.load(1_000)
 
     def ask(self, request_):

@@ -6,6 +6,7 @@ import pytest
 from attrs import evolve
 
 from streams import Consumer, EmbeddedBroker, Producer, TopicPartition
+from streams.broker.handlers import HANDLERS
 from streams.broker.logs.config import BrokerConfig
 from streams.broker.service import Broker
 from streams.broker.topics import Storages, Topics
@@ -41,6 +42,7 @@ class Desk:
             topics or Topics(Storages()),
             Coordinator(CoordinatorConfig(), Random(1)),
             BrokerConfig(maintenance_interval_ms=None),
+            handlers=HANDLERS,
         )
         if topics is None:
             self.machine.topics.create("topic", 2)

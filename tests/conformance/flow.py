@@ -13,8 +13,9 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from streams.topology.graph import SinkNode, SourceNode, Topology
+from streams.topology.graph import SinkNode, SourceNode
 from streams.topology.subtopologies import SubTopology
+from streams.topology.topology import Topology
 from tests.conformance.play import Row, piped_row
 from tests.conformance.values import TopicSerdes
 

@@ -11,7 +11,7 @@ from streams.core.event_time.windows import JoinWindows
 from streams.core.topic import Topic
 from streams.dsl import KStream, StreamsBuilder
 from streams.topology import joined_sources
-from streams.topology.graph import Topology
+from streams.topology.topology import Topology
 
 orders = Topic("orders", key=str, value=int)
 WINDOWS = JoinWindows.of(timedelta(seconds=1))

@@ -8,7 +8,8 @@ from streams.core.event_time.windows import JoinWindows, TimeWindows
 from streams.core.serdes.serdes import DOUBLE, LONG, STRING, PinnedSerde, WindowedSerde, time_windowed
 from streams.core.topic import Topic
 from streams.dsl import StreamsBuilder
-from streams.topology.graph import SinkNode, SourceNode, Topology
+from streams.topology.graph import SinkNode, SourceNode
+from streams.topology.topology import Topology
 
 orders = Topic("orders", key=str, value=int)
 lines = Topic("lines", value=str)

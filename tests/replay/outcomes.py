@@ -28,7 +28,7 @@ from streams.replay.run.result import Outputs, ReplayResult, Stores
 from streams.replay.run.session import ReplaySession
 from streams.replay.storage.places import Place
 from streams.state import open_store
-from streams.topology.graph import Topology
+from streams.topology.topology import Topology
 
 APPLICATION = "app"
 

@@ -1,7 +1,7 @@
 """The places of the boxes of a topology."""
 
 from streams.topology import TopologyDescription
-from streams.topology.describe import NodeDescription, SubTopologyDescription
+from streams.topology.descriptions import NodeDescription, SubTopologyDescription
 from streams.web.graph import Graph
 
 

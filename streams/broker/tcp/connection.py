@@ -7,9 +7,9 @@ delays only later requests on the same connection.  Unreadable bytes close only 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from streams.broker.features import VERSIONS
 from streams.broker.logs.limits import (
@@ -22,6 +22,7 @@ from streams.broker.logs.limits import (
 from streams.broker.service import Broker
 from streams.broker.tcp.authentication import Authentication, AuthenticationFailed
 from streams.broker.tcp.requests import Exchange, read_request
+from streams.broker.tcp.tcp_service import TcpService, call_soon
 from streams.core.errors import BrokerError
 from streams.core.http.address import Address
 from streams.protocol.admin_messages import (
@@ -42,9 +43,6 @@ from streams.protocol.wire import (
 )
 from streams.protocol.wire.mapping import Serving
 
-if TYPE_CHECKING:
-    from streams.broker.tcp.listener import Listener
-
 _LOGGER = logging.getLogger(__name__)
 
 # Bytes of queued requests above which reading is paused.
@@ -60,23 +58,32 @@ class ClientConnection(asyncio.Protocol):
     """The server side of a client connection.
 
     A connection exists from the moment its socket is accepted.  ``_is_admitted`` becomes True once the client is
-    authenticated or, without users, has sent a request.
+    authenticated or, without users, has sent a request.  ``on_admitted`` and ``on_closed`` are then called with it, and
+    at its end.
     """
 
-    def __init__(self, listener: "Listener", peer: object) -> None:
-        self._listener = listener
-        self._driver = listener.driver
+    def __init__(
+        self,
+        service: TcpService,
+        peer: object,
+        on_admitted: Callable[["ClientConnection"], None],
+        on_closed: Callable[["ClientConnection"], None],
+    ) -> None:
+        self._service = service
+        self._on_admitted = on_admitted
+        self._on_closed = on_closed
+        self._driver = service.driver
         self._loop = asyncio.get_running_loop()
-        limits = listener.limits
+        limits = service.limits
         most_bytes = limits.max_request_bytes
-        if listener.users is not None:
+        if service.users is not None:
             most_bytes = min(most_bytes, limits.max_login_bytes)
         self._reader = FrameReader(most_bytes)
         self._frames: deque[bytes] = deque()
         self._queued_bytes = 0
         self._pending: Exchange | None = None
-        now_ms = listener.driver.clock.now_ms
-        self._authentication = None if listener.users is None else Authentication(listener.users, now_ms=now_ms)
+        now_ms = service.driver.clock.now_ms
+        self._authentication = None if service.users is None else Authentication(service.users, now_ms=now_ms)
         self._is_client_slow = self._is_paused = self._is_closing = self._is_working = False
         self._is_admitted = self._is_rejected = False
         self._output: deque[bytes | memoryview] = deque()
@@ -103,7 +110,7 @@ class ClientConnection(asyncio.Protocol):
             self._transport.abort()
             return
         local = transport.get_extra_info("sockname")
-        address = self._listener.advertised(Address(local[0], local[1]))
+        address = self._service.advertised(Address(local[0], local[1]))
         self._serving = Serving(self._driver.cluster_id, {self._driver.node_id: address}, self._driver.node_id)
 
     def data_received(self, data: bytes) -> None:
@@ -132,7 +139,7 @@ class ClientConnection(asyncio.Protocol):
         self._frames.clear()
         self._output.clear()
         self._note_unsent(0)
-        self._listener.on_closed(self)
+        self._on_closed(self)
         pending = self._pending
         self._pending = None
         waiting = None if pending is None else pending.waiting
@@ -183,7 +190,7 @@ class ClientConnection(asyncio.Protocol):
         _LOGGER.info(
             "client %s: login not completed within %d ms; its connection is closed",
             self.peer,
-            self._listener.limits.login_ms,
+            self._service.limits.login_ms,
         )
         self.abort()
 
@@ -191,8 +198,8 @@ class ClientConnection(asyncio.Protocol):
         """Admit the client, which is authenticated or, if the server has no users, has sent a request."""
         self._is_admitted = True
         self._login_timer.cancel()
-        self._reader.max_bytes = self._listener.limits.max_request_bytes
-        self._listener.on_authenticated(self)
+        self._reader.max_bytes = self._service.limits.max_request_bytes
+        self._on_admitted(self)
 
     # --- requests -------------------------------------------------------------------------
 
@@ -284,12 +291,12 @@ class ClientConnection(asyncio.Protocol):
 
     def _fetch_bytes(self) -> int:
         """Return the current size limit for a fetch response in bytes."""
-        room = UNSENT_BYTES - self._listener.unsent_bytes
+        room = UNSENT_BYTES - self._service.unsent_bytes
         return min(FETCH_BYTES, max(room, SCARCE_FETCH_BYTES))
 
     def _done_later(self, exchange: Exchange) -> None:
         """Send the response of a request that was completed later; called from any thread, under the broker lock."""
-        self._listener.later(lambda: self._finish(exchange))
+        call_soon(self._loop, lambda: self._finish(exchange))
 
     def _finish(self, exchange: Exchange) -> None:
         if self._pending is not exchange:
@@ -349,7 +356,7 @@ class ClientConnection(asyncio.Protocol):
         self._is_rejected = True
         self._frames.clear()
         _LOGGER.warning("client %s: %s; its connection is closed", self.peer, reason)
-        self._loop.call_later(self._listener.penalty_s(self._client.host), self._end_login, exchange)
+        self._loop.call_later(self._service.penalty_s(self._client.host, self._loop.time()), self._end_login, exchange)
 
     def _end_login(self, exchange: Exchange | None) -> None:
         if self._is_closing:
@@ -400,10 +407,10 @@ class ClientConnection(asyncio.Protocol):
             transport.close()
 
     def _note_unsent(self, count: int) -> None:
-        """Set the number of unsent bytes of this connection, and update the total in the listener."""
+        """Set the number of unsent bytes of this connection, and update the total of all connections."""
         self._unsent_bytes = count
         if count != self._counted_bytes:
-            self._listener.unsent_bytes += count - self._counted_bytes
+            self._service.unsent_bytes += count - self._counted_bytes
             self._counted_bytes = count
 
 

@@ -1,6 +1,6 @@
 """The event loop part of a server, which accepts and limits connections, and drives the broker timers.
 
-The code here and in ``connection`` runs on one event loop; other threads only call ``later``.
+The code here and in ``connection`` runs on one event loop; other threads only call ``nudge`` and ``stop``.
 A connection counts towards ``max_connections`` from the moment it is accepted, including its TLS handshake.
 The thread is owned by ``server``.
 """
@@ -16,13 +16,11 @@ from typing import Any, Final
 
 from attrs import define, field
 
-from streams.broker.driver import Driver
 from streams.broker.logs.descriptors import is_for_clients
-from streams.broker.logs.limits import Limits
 from streams.broker.tcp.connection import ClientConnection
-from streams.broker.tcp.users import Users
+from streams.broker.tcp.tcp_service import TcpService, call_soon
 from streams.core.errors import BrokerError
-from streams.core.http.address import WILDCARDS, Address
+from streams.core.http.address import Address
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -36,31 +34,18 @@ _SWEEP_S: Final = 10.0
 _FAREWELL_S: Final = 2.0
 # Number of event loop iterations after which a transport has been created or closed.
 _TURNS: Final = 5
-# Number of hosts with failed logins above which expired entries are removed.
-_PENALTIES: Final = 1_024
 
 
 @define(eq=False)
 class Listener:
-    """The event loop part of a server: a listening address and its connections.
+    """The event loop part of a server: a listening address and its connections."""
 
-    ``advertise`` is the advertised address.  It defaults to the listening address or, if the server listens on every
-    address of the machine, to the address that the client is connected to.
-    """
-
-    driver: Driver
-    listen: Address
-    limits: Limits
-    users: Users | None
+    service: TcpService
     tls: ssl.SSLContext | None
-    advertise: Address | None
     connections: set[ClientConnection] = field(factory=set, init=False)
-    unsent_bytes: int = field(default=0, init=False)
     # The unauthenticated connections, oldest first.
     _unauthenticated: dict[ClientConnection, None] = field(factory=dict, init=False)
     _sockets: list[socket.socket] = field(factory=list, init=False)
-    # When the next failed login from a host may be answered, in seconds on the clock of the event loop.
-    _penalties: dict[str, float] = field(factory=dict, init=False)
     _loop: asyncio.AbstractEventLoop | None = field(default=None, init=False)
     _stopping: asyncio.Event = field(factory=asyncio.Event, init=False)
     _empty: asyncio.Event = field(factory=asyncio.Event, init=False)
@@ -76,26 +61,28 @@ class Listener:
             OSError: the address cannot be bound.
         """
         loop = self._loop = asyncio.get_running_loop()
-        self._sockets = await _listening(self.listen)
+        service = self.service
+        self._sockets = await _listening(service.listen)
         try:
-            self.listen = Address(self.listen.host, self._sockets[0].getsockname()[1])
-            self.driver.keep_time(self)
+            service.listen = Address(service.listen.host, self._sockets[0].getsockname()[1])
+            service.driver.keep_time(self)
             try:
                 self._accept_from_now_on()
                 self._tick()
                 self._sweep(loop)
-                on_start(self.listen)
+                on_start(service.listen)
                 await self._stopping.wait()
             finally:
-                self.driver.release(self)
+                service.driver.release(self)
                 await self._see_off(loop)
         finally:
             for listening in self._sockets:
                 listening.close()
 
     def stop(self) -> None:
-        """Make ``run`` return; must be called on the event loop."""
-        self._stopping.set()
+        """Make ``run`` return; may be called from any thread."""
+        assert self._loop is not None
+        call_soon(self._loop, self._stopping.set)
 
     async def _see_off(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._rest is not None:
@@ -149,11 +136,12 @@ class Listener:
 
     def _admit(self, sock: socket.socket, peer: object) -> None:
         assert self._loop is not None
-        connection = ClientConnection(self, peer)
-        is_full = len(self.connections) >= self.limits.max_connections
+        limits = self.service.limits
+        connection = ClientConnection(self.service, peer, self._on_authenticated, self._on_closed)
+        is_full = len(self.connections) >= limits.max_connections
         if (is_full or not is_for_clients(sock.fileno())) and not self._make_room():
             if is_full:
-                reason = f"there are {self.limits.max_connections} connections already"
+                reason = f"there are {limits.max_connections} connections already"
             else:
                 reason = "the other descriptors of the process are left to files; raise the limit (ulimit -n)"
             _LOGGER.warning("client %s: rejected, because %s", connection.peer, reason)
@@ -167,7 +155,7 @@ class Listener:
                 lambda: connection,
                 sock,
                 ssl=self.tls,
-                ssl_handshake_timeout=None if self.tls is None else self.limits.login_ms / 1000,
+                ssl_handshake_timeout=None if self.tls is None else limits.login_ms / 1000,
             )
         )
         arrival.add_done_callback(partial(self._arrived, connection, sock))
@@ -180,7 +168,7 @@ class Listener:
         if error is not None:
             _LOGGER.info("client %s: no connection: %s", connection.peer, error)
         if not connection.is_made:
-            self.on_closed(connection)
+            self._on_closed(connection)
             self._loop.call_soon(sock.close)
 
     def _make_room(self) -> bool:
@@ -193,56 +181,29 @@ class Listener:
             oldest.peer,
         )
         oldest.abort()
-        self.on_closed(oldest)
+        self._on_closed(oldest)
         return True
 
     # --- called by connections ------------------------------------------------------------
 
-    def on_authenticated(self, connection: ClientConnection) -> None:
-        """Register a connection as authenticated."""
+    def _on_authenticated(self, connection: ClientConnection) -> None:
         self._unauthenticated.pop(connection, None)
 
-    def on_closed(self, connection: ClientConnection) -> None:
-        """Unregister a closed connection."""
+    def _on_closed(self, connection: ClientConnection) -> None:
         self._unauthenticated.pop(connection, None)
         self.connections.discard(connection)
         connection.forget_timers()
         if not self.connections and self._stopping.is_set():
             self._empty.set()
 
-    def penalty_s(self, host: str) -> float:
-        """Return the delay in seconds before the response to a failed login from a host."""
-        assert self._loop is not None
-        now_s = self._loop.time()
-        most_s = self.limits.login_ms / 1000
-        if len(self._penalties) >= _PENALTIES:
-            self._penalties = {name: until_s for name, until_s in self._penalties.items() if until_s > now_s}
-        until_s = max(now_s, self._penalties.get(host, now_s)) + self.limits.failed_login_delay_ms / 1000
-        self._penalties[host] = min(until_s, now_s + most_s)
-        return self._penalties[host] - now_s
-
-    def later(self, act: Callable[[], None]) -> None:
-        """Call a function on the event loop; may be called from any thread."""
-        assert self._loop is not None
-        try:
-            self._loop.call_soon_threadsafe(act)
-        except RuntimeError:
-            # The event loop has ended, and so have all connections.
-            _LOGGER.debug("an answer came after the server's end")
-
-    def advertised(self, local: Address) -> Address:
-        """Return the advertised address for a client that is connected to this local address."""
-        if self.advertise is not None:
-            return self.advertise
-        return local if self.listen.host in WILDCARDS else self.listen
-
     # --- time -----------------------------------------------------------------------------
 
     def nudge(self) -> None:
         """Check the next timer deadline again; called from any thread, under the broker lock."""
         if not self._is_nudged:
+            assert self._loop is not None
             self._is_nudged = True
-            self.later(self._tick)
+            call_soon(self._loop, self._tick)
 
     def _tick(self) -> None:
         """Run the broker timers that are due, and schedule the next call of this method."""
@@ -251,7 +212,7 @@ class Listener:
             self._timer.cancel()
             self._timer = None
         try:
-            wait_ms = self.driver.run_due()
+            wait_ms = self.service.driver.run_due()
         except BrokerError:
             return  # The broker is closed; this listener will be closed soon.
         if wait_ms is not None and not self._stopping.is_set():
@@ -262,7 +223,7 @@ class Listener:
         """Close the connections that have been idle for ``idle_ms``, and schedule the next call of this method."""
         if self._stopping.is_set():
             return
-        idle_s = self.limits.idle_ms / 1000
+        idle_s = self.service.limits.idle_ms / 1000
         before_s = loop.time() - idle_s
         for connection in list(self.connections):
             if connection.is_idle and connection.active_s < before_s:

@@ -39,13 +39,14 @@ class BrokerServer:
     ) -> None:
         # Imported here, because asyncio and ssl take long to import, and a broker in process needs neither.
         from streams.broker.tcp.listener import Listener
+        from streams.broker.tcp.tcp_service import TcpService
 
         self.host, self.port = listen
         threads = SystemThreads()
         self._has_started = threads.signal()
         self._has_ended = threads.signal()
         self._failure: Exception | None = None
-        self._listener = Listener(driver, listen, limits or Limits(), users, tls, advertise)
+        self._listener = Listener(TcpService(driver, listen, limits or Limits(), users, advertise), tls)
         self._worker: Worker = threads.start("broker-server", self._main)
         self._has_started.wait()
         if self._failure is not None:
@@ -72,12 +73,12 @@ class BrokerServer:
     @property
     def bootstrap_servers(self) -> str:
         """The advertised HOST:PORT; the host is the loopback address if the server listens on every address."""
-        return str(self._listener.advertised(Address("127.0.0.1", self.port)))
+        return str(self._listener.service.advertised(Address("127.0.0.1", self.port)))
 
     def close(self) -> None:
         """Stop accepting connections, send pending responses, and close all connections; the broker stays open."""
         if not self._has_ended.is_set():
-            self._listener.later(self._listener.stop)
+            self._listener.stop()
         if not self._worker.is_current:
             self._worker.join()
 

@@ -10,7 +10,7 @@ from random import Random
 
 from attrs import define, field
 
-from streams.broker import AssignableTopics, Broker, BrokerConfig, FetchSessions, Storages, Topics
+from streams.broker import HANDLERS, AssignableTopics, Broker, BrokerConfig, FetchSessions, Storages, Topics
 from streams.core.blocks.records import Block, TopicPartition
 from streams.group import Coordinator, CoordinatorConfig
 from streams.protocol.request import Request, Response
@@ -86,7 +86,8 @@ class SimBroker:
     def _made(self, topics: Topics) -> Broker:
         coordinator = Coordinator(self.group_config, Random(self.rng.getrandbits(64)), AssignableTopics(topics))
         sessions = FetchSessions(Random(self.rng.getrandbits(64)))
-        return Broker(topics, coordinator, BrokerConfig(maintenance_interval_ms=None), fetch_sessions=sessions)
+        config = BrokerConfig(maintenance_interval_ms=None)
+        return Broker(topics, coordinator, config, handlers=HANDLERS, fetch_sessions=sessions)
 
     def _handle(self, request: Request, answer: Callable[[Response | Exception], None]) -> None:
         life = self._life

@@ -1,6 +1,5 @@
 """Bounds: who is not in yet gets little, who is idle keeps nobody out, who does not read costs nothing."""
 
-import asyncio
 import contextlib
 import os
 import resource
@@ -16,7 +15,7 @@ import pytest
 
 from streams.broker.logs.limits import FETCH_BYTES, REQUEST_ITEMS, REQUESTS_AT_ONCE, SCARCE_FETCH_BYTES, UNSENT_BYTES
 from streams.broker.tcp import Address, Limits, connection
-from streams.broker.tcp.listener import Listener
+from streams.broker.tcp.tcp_service import TcpService
 from streams.core.blocks.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from tests import programs, waiting
@@ -169,17 +168,15 @@ def test_a_server_ends_with_connections_that_shake_hands(broker, certificate):
 
 
 def test_failed_logins_of_a_host_wait_one_behind_the_other():
-    listener = Listener(None, Address("h", 1), Limits(failed_login_delay_ms=10_000), None, None, None)
-    listener._loop = asyncio.new_event_loop()
+    service = TcpService(None, Address("h", 1), Limits(failed_login_delay_ms=10_000), None, None)
 
-    first, second, other = listener.penalty_s("/1"), listener.penalty_s("/1"), listener.penalty_s("/2")
-    many = [listener.penalty_s("/1") for _ in range(100)]
+    first, second, other = (service.penalty_s(host, 0) for host in ("/1", "/1", "/2"))
+    many = [service.penalty_s("/1", 0) for _ in range(100)]
 
     assert first == other == pytest.approx(10, abs=0.001)
     assert 10 < second <= 20
     # Nobody waits longer than for a login at all.
     assert max(many) <= 30
-    listener._loop.close()
 
 
 def test_a_failed_login_is_answered_late_and_delays_nobody_else(broker):
@@ -222,7 +219,7 @@ def fetch_all(client):
 def test_an_answer_that_nobody_takes_is_not_copied(broker, large):
     with broker.serve("127.0.0.1:0") as server, Client(server.bootstrap_servers) as client:
         fetch_all(client)
-        await_(lambda: server._listener.unsent_bytes)
+        await_(lambda: server._listener.service.unsent_bytes)
         (connection,) = server._listener.connections
 
         kept = {id(getattr(piece, "obj", piece)) for piece in connection._output}
@@ -232,7 +229,7 @@ def test_an_answer_that_nobody_takes_is_not_copied(broker, large):
         assert connection._transport.get_write_buffer_size() < 1 << 20
         assert len(kept & in_log) > len(kept) - 2
         assert values_in(row_of(client.receive()[1])) == [large] * 64
-        await_(lambda: not server._listener.unsent_bytes)
+        await_(lambda: not server._listener.service.unsent_bytes)
 
 
 @pytest.mark.slow
@@ -244,7 +241,7 @@ def test_a_fetch_is_bounded_whatever_it_asks_for(client, large):
 
 def test_where_much_is_not_taken_fetches_get_little(broker, large):
     with broker.serve("127.0.0.1:0") as server, Client(server.bootstrap_servers) as client:
-        server._listener.unsent_bytes += UNSENT_BYTES
+        server._listener.service.unsent_bytes += UNSENT_BYTES
         fetch_all(client)
 
         assert len(row_of(client.receive()[1])["records"]) <= SCARCE_FETCH_BYTES
@@ -254,10 +251,10 @@ def test_who_is_gone_leaves_no_unsent_bytes(broker, large):
     with broker.serve("127.0.0.1:0") as server:
         with Client(server.bootstrap_servers) as client:
             fetch_all(client)
-            await_(lambda: server._listener.unsent_bytes)
+            await_(lambda: server._listener.service.unsent_bytes)
         await_(lambda: not server._listener.connections)
 
-        assert server._listener.unsent_bytes == 0
+        assert server._listener.service.unsent_bytes == 0
 
 
 # --- one request --------------------------------------------------------------------------

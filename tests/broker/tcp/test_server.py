@@ -18,7 +18,7 @@ import pytest
 from streams import Consumer, EmbeddedBroker, Producer
 from streams.broker.logs.limits import MAX_WAIT_MS
 from streams.broker.tcp import Address, Limits
-from streams.broker.tcp.listener import Listener
+from streams.broker.tcp.tcp_service import TcpService
 from streams.core.blocks.records import Block, TopicPartition
 from streams.core.clock import VirtualClock
 from streams.core.errors import BrokerError, ConfigError
@@ -472,9 +472,9 @@ def test_clients_are_told_what_is_advertised(broker):
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "", "::"])
 def test_behind_every_address_clients_are_told_the_one_they_came_to(host):
-    listener = Listener(None, Address(host, 9092), Limits(), None, None, None)
+    service = TcpService(None, Address(host, 9092), Limits(), None, None)
 
-    assert listener.advertised(Address("10.0.0.7", 9092)) == ("10.0.0.7", 9092)
+    assert service.advertised(Address("10.0.0.7", 9092)) == ("10.0.0.7", 9092)
 
 
 def test_one_broker_may_listen_at_several_addresses(broker, server):
