@@ -64,7 +64,7 @@ CIRCLES = {
     "streams.runtime.tasks": {"context", "task"},
 }
 #: Packages whose folders are still to be divided, or whose modules still to be named apart.
-UNDIVIDED = ("streams/protocol/", "streams/replay/")
+UNDIVIDED = ("streams/replay/",)
 #: ``streams/state/__init__.py`` is a door that all others take; packages within a package may be entered by module.
 DEPTH_OF_DOORS = 2
 #: A door lists its names in ``__all__``, or imports each as itself.

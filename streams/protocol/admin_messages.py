@@ -7,13 +7,23 @@ Names and meanings follow Kafka's protocol guide, except that ``error_code`` and
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 from attrs import field, frozen
 
 from streams.core.blocks.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.request import RequestFor, Response
+from streams.protocol.schema import (
+    NEVER,
+    ErrorText,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    api,
+    wire,
+)
 
 # --- the session (KIP-35, KIP-43, KIP-152) ------------------------------------------------
 
@@ -23,26 +33,27 @@ SOFTWARE = "streams-python"
 SOFTWARE_VERSION = "1"
 
 
+@api(18, (0, 3), flexible=3, throttled=None)
 @frozen
 class ApiVersions(RequestFor["ApiVersionsResponse"]):
     """Request the APIs that the broker serves, with their versions (KIP-35, KIP-511)."""
 
-    client_software_name: str = ""
-    client_software_version: str = ""
+    client_software_name: Annotated[str, wire(since=3, is_ignorable=True)] = ""
+    client_software_version: Annotated[str, wire(since=3, is_ignorable=True)] = ""
 
 
 class VersionRange(NamedTuple):
     """The lowest and highest supported versions of an API."""
 
-    min_version: int
-    max_version: int
+    min_version: Int16
+    max_version: Int16
 
 
 class FinalizedLevels(NamedTuple):
     """The version levels of a feature that all brokers of a cluster have agreed on."""
 
-    max_version_level: int
-    min_version_level: int
+    max_version_level: Int16
+    min_version_level: Int16
 
 
 #: The feature that says which transactions producers use; with level 2 those of KIP-890, second part.
@@ -54,12 +65,19 @@ class ApiVersionsResponse(Response):
     """The supported version range of each API, by API key, and the features of the cluster (KIP-584), by name."""
 
     error: ErrorCode
-    api_keys: Mapping[int, VersionRange]
-    supported_features: Mapping[str, VersionRange] = field(factory=dict)
-    finalized_features_epoch: int = -1
-    finalized_features: Mapping[str, FinalizedLevels] = field(factory=dict)
+    api_keys: Annotated[Mapping[Int16, VersionRange], wire(key="api_key")]
+    throttle_time_ms: ClassVar[Annotated[Int32, wire(since=1, is_ignorable=True)]] = 0
+    supported_features: Annotated[Mapping[str, VersionRange], wire(since=3, tag=0, is_ignorable=True)] = field(
+        factory=dict
+    )
+    finalized_features_epoch: Annotated[Int64, wire(since=3, tag=1, is_ignorable=True)] = -1
+    finalized_features: Annotated[Mapping[str, FinalizedLevels], wire(since=3, tag=2, is_ignorable=True)] = field(
+        factory=dict
+    )
+    zk_migration_ready: ClassVar[Annotated[bool, wire(since=3, tag=3, is_ignorable=True)]] = False
 
 
+@api(17, (0, 1), flexible=NEVER, throttled=None)
 @frozen
 class SaslHandshake(RequestFor["SaslHandshakeResponse"]):
     """Choose a SASL mechanism (KIP-43)."""
@@ -75,6 +93,7 @@ class SaslHandshakeResponse(Response):
     mechanisms: Sequence[str]
 
 
+@api(36, (0, 1), flexible=2, throttled=None)
 @frozen
 class SaslAuthenticate(RequestFor["SaslAuthenticateResponse"]):
     """Send one token of the client's SASL exchange to the broker (KIP-152)."""
@@ -90,9 +109,9 @@ class SaslAuthenticateResponse(Response):
     """
 
     error: ErrorCode
-    message: str | None = None
+    message: Annotated[str | None, wire("error_message")] = None
     auth_bytes: bytes = b""
-    session_lifetime_ms: int = 0
+    session_lifetime_ms: Annotated[Int64, wire(since=1, is_ignorable=True)] = 0
 
 
 # --- the cluster --------------------------------------------------------------------------
@@ -101,6 +120,7 @@ class SaslAuthenticateResponse(Response):
 NO_OPERATIONS = -(2**31)
 
 
+@api(60, (0, 0), flexible=0)
 @frozen
 class DescribeCluster(RequestFor["DescribeClusterResponse"]):
     """Request the brokers and the ID of the cluster (KIP-700)."""
@@ -112,9 +132,9 @@ class DescribeCluster(RequestFor["DescribeClusterResponse"]):
 class DescribedBroker:
     """A broker of the cluster; for an in-process connection, ``host`` is empty and ``port`` is -1."""
 
-    broker_id: int
+    broker_id: Int32
     host: str = ""
-    port: int = -1
+    port: Int32 = -1
     rack: str | None = None
 
 
@@ -124,10 +144,10 @@ class DescribeClusterResponse(Response):
 
     error: ErrorCode
     cluster_id: str
-    controller_id: int
+    controller_id: Int32
     brokers: Sequence[DescribedBroker]
-    cluster_authorized_operations: int = NO_OPERATIONS
-    message: str = ""
+    cluster_authorized_operations: Int32 = NO_OPERATIONS
+    message: Annotated[ErrorText, wire(before="cluster_id")] = ""
 
 
 # --- settings (KIP-133, KIP-226, KIP-339, KIP-1142) ---------------------------------------
@@ -176,17 +196,19 @@ class ConfigOperation(IntEnum):
 class ConfigResource:
     """A resource whose settings are requested; if ``configuration_keys`` is None, all settings are requested."""
 
-    resource_type: int
+    resource_type: Int8
     resource_name: str
     configuration_keys: Sequence[str] | None = None
 
 
+@api(32, (1, 3), flexible=4)
 @frozen
 class DescribeConfigs(RequestFor["DescribeConfigsResponse"]):
     """Request the effective settings of resources, including settings that have their default value."""
 
     resources: Sequence[ConfigResource]
     include_synonyms: bool = False
+    include_documentation: ClassVar[Annotated[bool, wire(since=3)]] = False
 
 
 @frozen
@@ -195,7 +217,7 @@ class ConfigSynonym:
 
     name: str
     value: str | None
-    source: int
+    source: Int8
 
 
 @frozen
@@ -205,9 +227,11 @@ class DescribedConfig:
     name: str
     value: str | None
     read_only: bool = False
-    config_source: int = -1
-    config_type: int = 0
-    synonyms: Sequence[ConfigSynonym] = ()
+    config_source: Int8 = -1
+    is_sensitive: ClassVar[bool] = False
+    config_type: Annotated[Int8, wire(since=3, is_ignorable=True)] = 0
+    synonyms: Annotated[Sequence[ConfigSynonym], wire(before="config_type")] = ()
+    documentation: ClassVar[Annotated[str | None, wire(since=3, is_ignorable=True)]] = None
 
 
 @frozen
@@ -215,10 +239,10 @@ class DescribedResource:
     """The settings of one resource, or the reason why they could not be described."""
 
     error: ErrorCode
-    resource_type: int
+    resource_type: Int8
     resource_name: str
     configs: Sequence[DescribedConfig] = ()
-    message: str = ""
+    message: Annotated[ErrorText, wire(before="resource_type")] = ""
 
 
 @frozen
@@ -240,11 +264,12 @@ class ConfigValue:
 class ReplacedConfigs:
     """The complete new settings of a resource; absent settings get their defaults."""
 
-    resource_type: int
+    resource_type: Int8
     resource_name: str
     configs: Sequence[ConfigValue]
 
 
+@api(33, (0, 1), flexible=2)
 @frozen
 class AlterConfigs(RequestFor["AlterConfigsResponse"]):
     """Replace all settings of resources; with ``validate_only``, the request is only validated."""
@@ -258,9 +283,9 @@ class AlteredResource:
     """The result of changing the settings of one resource."""
 
     error: ErrorCode
-    resource_type: int
+    resource_type: Int8
     resource_name: str
-    message: str = ""
+    message: Annotated[ErrorText, wire(before="resource_type")] = ""
 
 
 @frozen
@@ -275,7 +300,7 @@ class ConfigChange:
     """A change of one setting; ``config_operation`` is a ``ConfigOperation``."""
 
     name: str
-    config_operation: int
+    config_operation: Int8
     value: str | None
 
 
@@ -283,11 +308,12 @@ class ConfigChange:
 class ChangedConfigs:
     """Changes to individual settings of a resource; other settings are kept."""
 
-    resource_type: int
+    resource_type: Int8
     resource_name: str
     configs: Sequence[ConfigChange]
 
 
+@api(44, (0, 0), flexible=1)
 @frozen
 class IncrementalAlterConfigs(RequestFor["IncrementalAlterConfigsResponse"]):
     """Change individual settings of resources (KIP-339); with ``validate_only``, the request is only validated."""
@@ -303,6 +329,7 @@ class IncrementalAlterConfigsResponse(Response):
     responses: Sequence[AlteredResource]
 
 
+@api(74, (0, 1), flexible=0)
 @frozen
 class ListConfigResources(RequestFor["ListConfigResourcesResponse"]):
     """Request the resources of the given types that have settings (KIP-1142).
@@ -310,7 +337,7 @@ class ListConfigResources(RequestFor["ListConfigResourcesResponse"]):
     Version 0 of the API can request only client metrics resources.
     """
 
-    resource_types: Sequence[int] = ()
+    resource_types: Annotated[Sequence[Int8], wire(since=1)] = ()
 
 
 @frozen
@@ -318,7 +345,7 @@ class ListedResource:
     """A resource that has settings."""
 
     resource_name: str
-    resource_type: int
+    resource_type: Annotated[Int8, wire(since=1, default=ResourceType.CLIENT_METRICS, is_ignorable=True)]
 
 
 @frozen
@@ -332,12 +359,13 @@ class ListConfigResourcesResponse(Response):
 # --- offsets ------------------------------------------------------------------------------
 
 
+@api(47, (0, 0), flexible=NEVER, throttled=None)
 @frozen
 class OffsetDelete(RequestFor["OffsetDeleteResponse"]):
     """Delete committed offsets of a group (KIP-496)."""
 
     group_id: str
-    partitions: Sequence[TopicPartition]
+    partitions: Annotated[Sequence[TopicPartition], wire("topics", index="partition_index")]
 
 
 @frozen
@@ -345,7 +373,8 @@ class OffsetDeleteResponse(Response):
     """The result of deleting offsets: an error for the whole group, or an error code for each partition."""
 
     error: ErrorCode
-    errors: Mapping[TopicPartition, ErrorCode] = field(factory=dict)
+    throttle_time_ms: ClassVar[Int32] = 0
+    errors: Annotated[Mapping[TopicPartition, ErrorCode], wire("topics")] = field(factory=dict)
 
 
 @frozen
@@ -355,15 +384,17 @@ class AskedEpoch:
     ``current_leader_epoch`` is the current epoch known to the client, or -1 if it is unknown.
     """
 
-    leader_epoch: int
-    current_leader_epoch: int = -1
+    leader_epoch: Int32
+    current_leader_epoch: Annotated[Int32, wire(before="leader_epoch")] = -1
 
 
+@api(23, (2, 3), flexible=4)
 @frozen
 class OffsetForLeaderEpoch(RequestFor["OffsetForLeaderEpochResponse"]):
     """Request the end offsets of leader epochs (KIP-101, KIP-320)."""
 
-    partitions: Mapping[TopicPartition, AskedEpoch]
+    replica_id: ClassVar[Annotated[Int32, wire(since=3, is_ignorable=True)]] = -2
+    partitions: Annotated[Mapping[TopicPartition, AskedEpoch], wire("topics", topic="topic", index="partition")]
 
 
 @frozen
@@ -371,12 +402,13 @@ class EpochEnd:
     """The end offset of a leader epoch in one partition, or -1 if it is unknown."""
 
     error: ErrorCode
-    leader_epoch: int = -1
-    end_offset: int = -1
+    partition: ClassVar[Int32]
+    leader_epoch: Int32 = -1
+    end_offset: Int64 = -1
 
 
 @frozen
 class OffsetForLeaderEpochResponse(Response):
     """The end offset of the requested leader epoch for each partition."""
 
-    partitions: Mapping[TopicPartition, EpochEnd]
+    partitions: Annotated[Mapping[TopicPartition, EpochEnd], wire("topics", topic="topic", index="partition")]

@@ -5,15 +5,31 @@
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Annotated, ClassVar, Final, TypeAlias
 
 from attrs import field, frozen
 
 from streams.core.blocks.records import TopicPartition
+from streams.protocol.admin_messages import NO_OPERATIONS
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.request import RequestFor, Response
+from streams.protocol.schema import (
+    ErrorText,
+    Int8,
+    Int32,
+    Int64,
+    Local,
+    Uuid,
+    api,
+    unsent,
+    wire,
+)
+
+ClientId: TypeAlias = Annotated[str, unsent("client.client_id")]
+ClientHost: TypeAlias = Annotated[str, unsent("client.host")]
 
 
+@api(11, (2, 5), flexible=6)
 @frozen
 class JoinGroup(RequestFor["JoinGroupResponse"]):
     """Join or rejoin a group; ``protocols`` has (name, metadata) pairs in order of preference.
@@ -27,13 +43,13 @@ class JoinGroup(RequestFor["JoinGroupResponse"]):
     group_id: str
     member_id: str
     protocol_type: str
-    protocols: Sequence[tuple[str, bytes]]
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    group_instance_id: str | None = None
-    client_id: str = ""
-    takes_member_id: bool = False
-    client_host: str = ""
+    protocols: Sequence[tuple[Annotated[str, wire("name")], Annotated[bytes, wire("metadata")]]]
+    session_timeout_ms: Annotated[Int32, wire(before="member_id")]
+    rebalance_timeout_ms: Annotated[Int32, wire(before="member_id")]
+    group_instance_id: Annotated[str | None, wire(since=5, before="protocol_type")] = None
+    client_id: ClientId = ""
+    takes_member_id: Annotated[bool, unsent("version >= 4")] = False
+    client_host: ClientHost = ""
 
 
 @frozen
@@ -41,7 +57,7 @@ class JoinGroupMember:
     """A group member and its subscription metadata, as sent to the group leader."""
 
     member_id: str
-    group_instance_id: str | None
+    group_instance_id: Annotated[str | None, wire(since=5, default=None, is_ignorable=True)]
     metadata: bytes
 
 
@@ -53,15 +69,16 @@ class JoinGroupResponse(Response):
     """
 
     error: ErrorCode
-    generation_id: int = -1
+    generation_id: Int32 = -1
     protocol_name: str = ""
     leader: str = ""
     member_id: str = ""
     members: Sequence[JoinGroupMember] = ()
-    protocol_type: str = ""
-    session_timeout_ms: int | None = None
+    protocol_type: Annotated[str, unsent("request.protocol_type")] = ""
+    session_timeout_ms: Local[int | None] = None
 
 
+@api(14, (0, 3), flexible=4, throttled=1)
 @frozen
 class SyncGroup(RequestFor["SyncGroupResponse"]):
     """Request the assignment of this member; the request of the group leader has the assignments of all members.
@@ -72,13 +89,13 @@ class SyncGroup(RequestFor["SyncGroupResponse"]):
     """
 
     group_id: str
-    generation_id: int
+    generation_id: Int32
     member_id: str
-    group_instance_id: str | None = None
-    assignments: Mapping[str, bytes] = field(factory=dict)
-    protocol_type: str | None = None
-    protocol_name: str | None = None
-    rebalance_timeout_ms: int = 300_000
+    group_instance_id: Annotated[str | None, wire(since=3)] = None
+    assignments: Annotated[Mapping[str, bytes], wire(key="member_id", value="assignment")] = field(factory=dict)
+    protocol_type: Local[str | None] = None
+    protocol_name: Local[str | None] = None
+    rebalance_timeout_ms: Local[int] = 300_000
 
 
 @frozen
@@ -87,18 +104,19 @@ class SyncGroupResponse(Response):
 
     error: ErrorCode
     assignment: bytes = b""
-    protocol_type: str = ""
-    protocol_name: str = ""
+    protocol_type: Annotated[str, unsent("request.protocol_type or ''")] = ""
+    protocol_name: Annotated[str, unsent("request.protocol_name or ''")] = ""
 
 
+@api(12, (0, 3), flexible=4, throttled=1)
 @frozen
 class Heartbeat(RequestFor["HeartbeatResponse"]):
     """Keep the session of a group member alive; ``REBALANCE_IN_PROGRESS`` means that the member must rejoin."""
 
     group_id: str
-    generation_id: int
+    generation_id: Int32
     member_id: str
-    group_instance_id: str | None = None
+    group_instance_id: Annotated[str | None, wire(since=3)] = None
 
 
 @frozen
@@ -108,6 +126,7 @@ class HeartbeatResponse(Response):
     error: ErrorCode
 
 
+@api(13, (0, 3), flexible=4, throttled=1)
 @frozen
 class LeaveGroup(RequestFor["LeaveGroupResponse"]):
     """Leave the group at once, without waiting for the session timeout."""
@@ -131,11 +150,12 @@ class OffsetAndMetadata:
     ``leader_epoch`` is the leader epoch of the last record read, or -1 if not given (KIP-320).
     """
 
-    offset: int
-    metadata: str = ""
-    leader_epoch: int = -1
+    offset: Annotated[Int64, wire("committed_offset")]
+    metadata: Annotated[str, wire("committed_metadata", nullable=0)] = ""
+    leader_epoch: Annotated[Int32, wire("committed_leader_epoch", since=6, is_ignorable=True, before="metadata")] = -1
 
 
+@api(8, (2, 9), flexible=8, throttled=3)
 @frozen
 class OffsetCommit(RequestFor["OffsetCommitResponse"]):
     """Commit offsets of a group.
@@ -144,19 +164,21 @@ class OffsetCommit(RequestFor["OffsetCommitResponse"]):
     """
 
     group_id: str
-    offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    generation_id: int = -1
-    member_id: str = ""
-    group_instance_id: str | None = None
+    offsets: Annotated[Mapping[TopicPartition, OffsetAndMetadata], wire("topics")]
+    generation_id: Annotated[Int32, wire("generation_id_or_member_epoch", before="offsets")] = -1
+    member_id: Annotated[str, wire(before="offsets")] = ""
+    group_instance_id: Annotated[str | None, wire(since=7, before="offsets")] = None
+    retention_time_ms: ClassVar[Annotated[Int64, wire(until=4, is_ignorable=True, before="offsets")]] = -1
 
 
 @frozen
 class OffsetCommitResponse(Response):
     """The result of ``OffsetCommit``: the error code for each partition."""
 
-    errors: Mapping[TopicPartition, ErrorCode]
+    errors: Annotated[Mapping[TopicPartition, ErrorCode], wire("topics")]
 
 
+@api(9, (1, 9), flexible=6, throttled=3)
 @frozen
 class OffsetFetch(RequestFor["OffsetFetchResponse"]):
     """Request committed offsets; if ``partitions`` is None, all offsets of the group are requested.
@@ -167,10 +189,10 @@ class OffsetFetch(RequestFor["OffsetFetchResponse"]):
     """
 
     group_id: str
-    partitions: Sequence[TopicPartition] | None = None
-    require_stable: bool = False
-    member_id: str | None = None
-    member_epoch: int = -1
+    partitions: Annotated[Sequence[TopicPartition] | None, wire("topics", partitions="partition_indexes")] = None
+    require_stable: Local[bool] = False
+    member_id: Annotated[str | None, wire(since=9, is_ignorable=True, before="partitions")] = None
+    member_epoch: Annotated[Int32, wire(since=9, is_ignorable=True, before="partitions")] = -1
 
 
 @frozen
@@ -189,28 +211,37 @@ CONSUMER_GROUP = "Consumer"
 STREAMS_GROUP = "Streams"
 
 
+@api(16, (0, 5), flexible=3, throttled=1)
 @frozen
 class ListGroups(RequestFor["ListGroupsResponse"]):
     """List groups; an empty filter matches all groups (KIP-518, KIP-848)."""
 
-    states_filter: Sequence[str] = ()
-    types_filter: Sequence[str] = ()
+    states_filter: Annotated[Sequence[str], wire(since=4)] = ()
+    types_filter: Annotated[Sequence[str], wire(since=5)] = ()
 
 
 @frozen
 class ListGroupsResponse(Response):
     """The group ID, protocol type, state and group type of each group."""
 
-    groups: Sequence[tuple[str, str, str, str]]
-    error: ErrorCode = ErrorCode.NONE
+    groups: Sequence[
+        tuple[
+            Annotated[str, wire("group_id")],
+            Annotated[str, wire("protocol_type")],
+            Annotated[str, wire("group_state", since=4, default="", is_ignorable=True)],
+            Annotated[str, wire("group_type", since=5, default="", is_ignorable=True)],
+        ]
+    ]
+    error: Annotated[ErrorCode, wire(before="groups")] = ErrorCode.NONE
 
 
+@api(15, (0, 4), flexible=5, name="DescribeGroups", throttled=1)
 @frozen
 class DescribeGroup(RequestFor["DescribeGroupResponse"]):
     """Request the state and members of one group."""
 
     group_id: str
-    include_authorized_operations: bool = False
+    include_authorized_operations: Annotated[bool, wire(since=3)] = False
 
 
 @frozen
@@ -218,11 +249,11 @@ class DescribedMember:
     """A group member with its encoded subscription metadata and assignment."""
 
     member_id: str
-    group_instance_id: str | None
+    group_instance_id: Annotated[str | None, wire(since=4, default=None, is_ignorable=True)]
     client_id: str
-    metadata: bytes
-    assignment: bytes
-    client_host: str = ""
+    metadata: Annotated[bytes, wire("member_metadata")]
+    assignment: Annotated[bytes, wire("member_assignment")]
+    client_host: Annotated[str, wire(before="metadata")] = ""
 
 
 @frozen
@@ -234,15 +265,18 @@ class DescribeGroupResponse(Response):
     """
 
     error: ErrorCode
-    state: str = "Dead"
+    group_id: ClassVar[str]
+    state: Annotated[str, wire("group_state")] = "Dead"
     protocol_type: str = ""
-    protocol_name: str = ""
-    generation_id: int = -1
+    protocol_name: Annotated[str, wire("protocol_data")] = ""
+    generation_id: Local[int] = -1
     members: Sequence[DescribedMember] = ()
-    is_ephemeral: bool = False
-    session_timeout_ms: int | None = None
+    is_ephemeral: Local[bool] = False
+    session_timeout_ms: Local[int | None] = None
+    authorized_operations: ClassVar[Annotated[Int32, wire(since=3)]] = NO_OPERATIONS
 
 
+@api(42, (0, 1), flexible=2, name="DeleteGroups")
 @frozen
 class DeleteGroup(RequestFor["DeleteGroupResponse"]):
     """Delete a group that has no members."""
@@ -321,13 +355,17 @@ LEAVE_EPOCH: Final = -1
 LEAVE_STATIC_EPOCH: Final = -2
 
 
+NumbersById: TypeAlias = Annotated[Mapping[Uuid, Sequence[Int32]], wire(key="topic_id", value="partitions")]
+
+
 @frozen
 class PartitionsById:
     """Partition numbers by topic ID."""
 
-    partitions: Mapping[bytes, Sequence[int]]
+    partitions: Annotated[NumbersById, wire("topic_partitions")]
 
 
+@api(68, (0, 1), flexible=0)
 @frozen
 class ConsumerGroupHeartbeat(RequestFor["ConsumerGroupHeartbeatResponse"]):
     """Join a consumer group, stay in it, report changes, or leave it.
@@ -341,16 +379,16 @@ class ConsumerGroupHeartbeat(RequestFor["ConsumerGroupHeartbeatResponse"]):
 
     group_id: str
     member_id: str
-    member_epoch: int
-    group_instance_id: str | None = None
+    member_epoch: Int32
+    group_instance_id: Annotated[str | None, wire("instance_id")] = None
     rack_id: str | None = None
-    rebalance_timeout_ms: int = -1
-    topics: Sequence[str] | None = None
-    topic_regex: str | None = None
+    rebalance_timeout_ms: Int32 = -1
+    topics: Annotated[Sequence[str] | None, wire("subscribed_topic_names")] = None
+    topic_regex: Annotated[str | None, wire("subscribed_topic_regex", since=1)] = None
     server_assignor: str | None = None
-    owned: Mapping[bytes, Sequence[int]] | None = None
-    client_id: str = ""
-    client_host: str = ""
+    owned: Annotated[NumbersById | None, wire("topic_partitions")] = None
+    client_id: ClientId = ""
+    client_host: ClientHost = ""
 
 
 @frozen
@@ -358,13 +396,14 @@ class ConsumerGroupHeartbeatResponse(Response):
     """The epoch of the member, and its assignment by topic ID, or None if the assignment is unchanged."""
 
     error: ErrorCode
-    message: str = ""
-    member_id: str = ""
-    member_epoch: int = 0
-    heartbeat_interval_ms: int = 0
+    message: ErrorText = ""
+    member_id: Annotated[str, wire(nullable=0, default=None)] = ""
+    member_epoch: Int32 = 0
+    heartbeat_interval_ms: Int32 = 0
     assignment: PartitionsById | None = None
 
 
+@api(69, (0, 1), flexible=0)
 @frozen
 class ConsumerGroupDescribe(RequestFor["ConsumerGroupDescribeResponse"]):
     """Request the state and members of one consumer group."""
@@ -377,16 +416,16 @@ class ConsumerGroupDescribe(RequestFor["ConsumerGroupDescribeResponse"]):
 class NamedPartitions:
     """Partition numbers of one topic."""
 
-    topic_id: bytes
+    topic_id: Uuid
     topic_name: str
-    partitions: Sequence[int]
+    partitions: Sequence[Int32]
 
 
 @frozen
 class NamedAssignment:
     """The partitions of a member, by topic."""
 
-    topics: Sequence[NamedPartitions] = ()
+    topics: Annotated[Sequence[NamedPartitions], wire("topic_partitions")] = ()
 
 
 #: Types of the members of consumer groups, by the protocol that they use (KIP-1099).
@@ -399,16 +438,16 @@ class DescribedConsumer:
     """A member of a consumer group, with what it is assigned now and what it will be assigned."""
 
     member_id: str
-    group_instance_id: str | None
-    rack_id: str | None
-    member_epoch: int
+    group_instance_id: Annotated[str | None, wire("instance_id", default=None)]
+    rack_id: Annotated[str | None, wire(default=None)]
+    member_epoch: Int32
     client_id: str
     client_host: str
-    topics: Sequence[str]
-    topic_regex: str | None
+    topics: Annotated[Sequence[str], wire("subscribed_topic_names")]
+    topic_regex: Annotated[str | None, wire("subscribed_topic_regex", default=None)]
     assignment: NamedAssignment
     target_assignment: NamedAssignment
-    member_type: int = CONSUMER_MEMBER
+    member_type: Annotated[Int8, wire(since=1, is_ignorable=True)] = CONSUMER_MEMBER
 
 
 @frozen
@@ -416,9 +455,11 @@ class ConsumerGroupDescribeResponse(Response):
     """The description of a consumer group; ``state`` is Empty, Assigning, Reconciling, Stable or Dead."""
 
     error: ErrorCode
-    message: str = ""
-    state: str = "Dead"
-    group_epoch: int = 0
-    assignment_epoch: int = 0
+    message: ErrorText = ""
+    group_id: ClassVar[str]
+    state: Annotated[str, wire("group_state")] = "Dead"
+    group_epoch: Int32 = 0
+    assignment_epoch: Int32 = 0
     assignor_name: str = ""
     members: Sequence[DescribedConsumer] = ()
+    authorized_operations: ClassVar[Int32] = NO_OPERATIONS

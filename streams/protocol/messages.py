@@ -6,7 +6,7 @@ are passed as objects, with blocks of records; over TCP, ``protocol.wire`` encod
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Annotated, ClassVar, Final, NamedTuple
 
 from attrs import field, frozen
 
@@ -15,9 +15,25 @@ from streams.core.blocks.records import Block, TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.protocol.request import RequestFor, Response
+from streams.protocol.schema import (
+    INT32,
+    ErrorText,
+    Field,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    api,
+    array,
+    implied,
+    wire,
+)
 
 #: Default timeout of administrative requests, in milliseconds, as in Kafka.
 REQUEST_TIMEOUT_MS = 30_000
+#: Fields that no message here has.
+_ASSIGNMENTS: Final = array("assignments", array("broker_ids", INT32), nullable=0, default=None)
+_LEADER_EPOCH: Final = Field("current_leader_epoch", INT32, since=4, default=-1, is_ignorable=True)
 
 # --- topics ---------------------------------------------------------------------------
 
@@ -32,6 +48,7 @@ class TopicSpec:
     replicas: int = -1
 
 
+@api(19, (2, 7), flexible=5)
 @frozen
 class CreateTopics(RequestFor["CreateTopicsResponse"]):
     """Create topics, each with its own result; with ``is_trial``, the request is only validated."""
@@ -52,22 +69,24 @@ class CreateTopicsResponse(Response):
     made: Mapping[str, "TopicMetadata"] = field(factory=dict)
 
 
+@api(37, (0, 1), flexible=2)
 @frozen
 class CreatePartitions(RequestFor["CreatePartitionsResponse"]):
     """Raise the partition counts of topics; with ``is_trial``, the request is only validated."""
 
-    counts: Mapping[str, int]
-    is_trial: bool = False
-    timeout_ms: int = REQUEST_TIMEOUT_MS
+    counts: Annotated[Mapping[str, Int32], wire("topics", value="count", more=(_ASSIGNMENTS,))]
+    is_trial: Annotated[bool, wire("validate_only")] = False
+    timeout_ms: Annotated[Int32, wire(before="is_trial")] = REQUEST_TIMEOUT_MS
 
 
 @frozen
 class CreatePartitionsResponse(Response):
     """The error code and message for each topic name."""
 
-    errors: Mapping[str, tuple[ErrorCode, str]]
+    errors: Annotated[Mapping[str, tuple[ErrorCode, ErrorText]], wire("results")]
 
 
+@api(20, (1, 6), flexible=4)
 @frozen
 class DeleteTopics(RequestFor["DeleteTopicsResponse"]):
     """Delete topics by name or by ID."""
@@ -85,28 +104,30 @@ class DeleteTopicsResponse(Response):
     by_id: Mapping[bytes, tuple[ErrorCode, str]] = field(factory=dict)
 
 
+@api(21, (0, 1), flexible=2)
 @frozen
 class DeleteRecords(RequestFor["DeleteRecordsResponse"]):
     """Raise the log start offsets of partitions, which deletes earlier records; -1 means the high watermark."""
 
-    offsets: Mapping[TopicPartition, int]
-    timeout_ms: int = REQUEST_TIMEOUT_MS
+    offsets: Annotated[Mapping[TopicPartition, Int64], wire("topics", value="offset")]
+    timeout_ms: Int32 = REQUEST_TIMEOUT_MS
 
 
 class DeletedRecords(NamedTuple):
     """The result of ``DeleteRecords`` for one partition: the error code and the new log start offset."""
 
     error: ErrorCode
-    low_watermark: int
+    low_watermark: Annotated[Int64, wire(before="error")]
 
 
 @frozen
 class DeleteRecordsResponse(Response):
     """The error code and the new log start offset for each partition."""
 
-    partitions: Mapping[TopicPartition, DeletedRecords]
+    partitions: Annotated[Mapping[TopicPartition, DeletedRecords], wire("topics")]
 
 
+@api(3, (0, 12), flexible=9, throttled=3)
 @frozen
 class Metadata(RequestFor["MetadataResponse"]):
     """Request the metadata of topics, or of all topics if ``topics`` is None.
@@ -159,6 +180,7 @@ class MetadataResponse(Response):
 # --- records --------------------------------------------------------------------------
 
 
+@api(0, (3, 12), flexible=9, throttled=None)
 @frozen
 class Produce(RequestFor["ProduceResponse"]):
     """Append blocks of records to partitions; the broker assigns the offsets.
@@ -202,6 +224,7 @@ FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 
 
+@api(1, (4, 13), flexible=12, served=(4, 11))
 @frozen
 class Fetch(RequestFor["FetchResponse"]):
     """Read records; ``positions`` maps each partition to the offset to read from.
@@ -284,6 +307,7 @@ EARLIEST_LOCAL_TIMESTAMP = -4
 LATEST_TIERED_TIMESTAMP = -5
 
 
+@api(2, (1, 9), flexible=6, throttled=2)
 @frozen
 class ListOffsets(RequestFor["ListOffsetsResponse"]):
     """Request, for each partition, the offset of the first record at or after a timestamp in milliseconds.
@@ -292,24 +316,25 @@ class ListOffsets(RequestFor["ListOffsetsResponse"]):
     ``READ_COMMITTED``.
     """
 
-    timestamps: Mapping[TopicPartition, int]
-    isolation_level: int = READ_UNCOMMITTED
+    replica_id: ClassVar[Int32] = -1
+    timestamps: Annotated[Mapping[TopicPartition, Int64], wire("topics", ahead=(_LEADER_EPOCH,), value="timestamp")]
+    isolation_level: Annotated[Int8, wire(since=2, before="timestamps")] = READ_UNCOMMITTED
 
 
 class ListedOffset(NamedTuple):
     """The timestamp in milliseconds, offset and leader epoch of the matching record; -1 if there is none."""
 
     error: ErrorCode
-    timestamp: int = -1
-    offset: int = -1
-    leader_epoch: int = -1
+    timestamp: Int64 = -1
+    offset: Int64 = -1
+    leader_epoch: Annotated[Int32, wire(since=4, is_ignorable=True)] = -1
 
 
 @frozen
 class ListOffsetsResponse(Response):
     """The timestamp and offset found for each partition."""
 
-    partitions: Mapping[TopicPartition, ListedOffset]
+    partitions: Annotated[Mapping[TopicPartition, ListedOffset], wire("topics")]
 
 
 # --- groups ---------------------------------------------------------------------------
@@ -319,6 +344,7 @@ COORDINATOR_GROUP = 0
 COORDINATOR_TRANSACTION = 1
 
 
+@api(10, (0, 4), flexible=3, served=(0, 2), throttled=1)
 @frozen
 class FindCoordinator(RequestFor["FindCoordinatorResponse"]):
     """Request the broker that coordinates a group or a transactional ID."""
@@ -338,6 +364,7 @@ class FindCoordinatorResponse(Response):
 # --- transactions (KIP-98, KIP-447) ---------------------------------------------------
 
 
+@api(22, (0, 4), flexible=2)
 @frozen
 class InitProducerId(RequestFor["InitProducerIdResponse"]):
     """Request a producer ID and epoch.
@@ -346,9 +373,9 @@ class InitProducerId(RequestFor["InitProducerIdResponse"]):
     """
 
     transactional_id: str | None = None
-    transaction_timeout_ms: int = 60_000
-    producer_id: int = -1
-    producer_epoch: int = -1
+    transaction_timeout_ms: Int32 = 60_000
+    producer_id: Annotated[Int64, wire(since=3)] = -1
+    producer_epoch: Annotated[Int16, wire(since=3)] = -1
 
 
 @frozen
@@ -356,34 +383,39 @@ class InitProducerIdResponse(Response):
     """The producer ID and epoch that the producer must use from now on."""
 
     error: ErrorCode
-    producer_id: int = -1
-    producer_epoch: int = -1
+    producer_id: Int64 = -1
+    producer_epoch: Int16 = -1
 
 
+@api(24, (0, 2), flexible=3)
 @frozen
 class AddPartitionsToTxn(RequestFor["AddPartitionsToTxnResponse"]):
     """Add partitions to the transaction of a producer, before the producer sends records to them."""
 
     transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    partitions: Sequence[TopicPartition]
+    producer_id: Int64
+    producer_epoch: Int16
+    partitions: Annotated[Sequence[TopicPartition], wire("topics")]
 
 
 @frozen
 class AddPartitionsToTxnResponse(Response):
     """The error code for each partition; if one is rejected, the others get ``OPERATION_NOT_ATTEMPTED``."""
 
-    errors: Mapping[TopicPartition, ErrorCode]
+    errors: Annotated[
+        Mapping[TopicPartition, ErrorCode],
+        wire("results", partitions="results_by_partition", value="partition_error_code"),
+    ]
 
 
+@api(25, (0, 2), flexible=3)
 @frozen
 class AddOffsetsToTxn(RequestFor["AddOffsetsToTxnResponse"]):
     """Add a consumer group to a transaction, before the transaction commits offsets of the group."""
 
     transactional_id: str
-    producer_id: int
-    producer_epoch: int
+    producer_id: Int64
+    producer_epoch: Int16
     group_id: str
 
 
@@ -394,6 +426,7 @@ class AddOffsetsToTxnResponse(Response):
     error: ErrorCode
 
 
+@api(28, (0, 5), flexible=3)
 @frozen
 class TxnOffsetCommit(RequestFor["TxnOffsetCommitResponse"]):
     """Commit offsets of a group as part of a transaction; they take effect when the transaction is committed.
@@ -403,22 +436,23 @@ class TxnOffsetCommit(RequestFor["TxnOffsetCommitResponse"]):
 
     transactional_id: str
     group_id: str
-    producer_id: int
-    producer_epoch: int
-    offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    generation_id: int = -1
-    member_id: str = ""
-    group_instance_id: str | None = None
-    adds_group: bool = False
+    producer_id: Int64
+    producer_epoch: Int16
+    offsets: Annotated[Mapping[TopicPartition, OffsetAndMetadata], wire("topics", since_of={"leader_epoch": 2})]
+    generation_id: Annotated[Int32, wire(since=3, before="offsets")] = -1
+    member_id: Annotated[str, wire(since=3, before="offsets")] = ""
+    group_instance_id: Annotated[str | None, wire(since=3, before="offsets")] = None
+    adds_group: Annotated[bool, implied(since=5)] = False
 
 
 @frozen
 class TxnOffsetCommitResponse(Response):
     """The result of ``TxnOffsetCommit``: the error code for each partition."""
 
-    errors: Mapping[TopicPartition, ErrorCode]
+    errors: Annotated[Mapping[TopicPartition, ErrorCode], wire("topics")]
 
 
+@api(26, (0, 5), flexible=3)
 @frozen
 class EndTxn(RequestFor["EndTxnResponse"]):
     """Commit or abort a transaction, so that markers are written to all its partitions.
@@ -428,10 +462,10 @@ class EndTxn(RequestFor["EndTxnResponse"]):
     """
 
     transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    is_commit: bool
-    bumps_epoch: bool = True
+    producer_id: Int64
+    producer_epoch: Int16
+    is_commit: Annotated[bool, wire("committed")]
+    bumps_epoch: Annotated[bool, implied(since=5)] = True
 
 
 @frozen
@@ -442,5 +476,5 @@ class EndTxnResponse(Response):
     """
 
     error: ErrorCode
-    producer_id: int = -1
-    producer_epoch: int = -1
+    producer_id: Annotated[Int64, wire(since=5, is_ignorable=True)] = -1
+    producer_epoch: Annotated[Int16, wire(since=5, is_ignorable=True)] = -1

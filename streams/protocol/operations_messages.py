@@ -6,38 +6,48 @@ Names and meanings follow Kafka's protocol guide, except that ``error_code`` and
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 from attrs import field, frozen
 
 from streams.core.blocks.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.request import RequestFor, Response
+from streams.protocol.schema import (
+    ErrorText,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    api,
+    wire,
+)
 
 
 class ErrorWithMessage(NamedTuple):
     """The error code and message for one item of a bulk request, such as a partition or an ACL."""
 
     error: ErrorCode
-    message: str = ""
+    message: ErrorText = ""
 
 
 # --- partitions and replicas --------------------------------------------------------------
 
 
+@api(35, (1, 4), flexible=2)
 @frozen
 class DescribeLogDirs(RequestFor["DescribeLogDirsResponse"]):
     """Request the sizes of partitions on disk (KIP-113); if ``partitions`` is None, all partitions are requested."""
 
-    partitions: Sequence[TopicPartition] | None = None
+    partitions: Annotated[Sequence[TopicPartition] | None, wire("topics", topic="topic")] = None
 
 
 @frozen
 class LogSize:
     """The size of one partition on disk in bytes (``partition_size``)."""
 
-    partition_size: int
-    offset_lag: int = 0
+    partition_size: Int64
+    offset_lag: Int64 = 0
     is_future_key: bool = False
 
 
@@ -47,7 +57,9 @@ class LogDir:
 
     error: ErrorCode
     log_dir: str
-    partitions: Mapping[TopicPartition, LogSize]
+    partitions: Annotated[Mapping[TopicPartition, LogSize], wire("topics")]
+    total_bytes: ClassVar[Annotated[Int64, wire(since=4, is_ignorable=True)]] = -1
+    usable_bytes: ClassVar[Annotated[Int64, wire(since=4, is_ignorable=True)]] = -1
 
 
 @frozen
@@ -55,67 +67,75 @@ class DescribeLogDirsResponse(Response):
     """The log directories with their partitions; partitions that do not exist are absent."""
 
     results: Sequence[LogDir]
-    error: ErrorCode = ErrorCode.NONE
+    error: Annotated[ErrorCode, wire(since=3, is_ignorable=True, before="results")] = ErrorCode.NONE
 
 
+@api(43, (0, 2), flexible=2)
 @frozen
 class ElectLeaders(RequestFor["ElectLeadersResponse"]):
     """Elect leaders for partitions (KIP-183, KIP-460), or for all partitions if ``partitions`` is None."""
 
-    partitions: Sequence[TopicPartition] | None = None
-    election_type: int = 0
-    timeout_ms: int = 60_000
+    partitions: Annotated[Sequence[TopicPartition] | None, wire("topic_partitions", topic="topic")] = None
+    election_type: Annotated[Int8, wire(since=1, before="partitions")] = 0
+    timeout_ms: Int32 = 60_000
 
 
 @frozen
 class ElectLeadersResponse(Response):
     """The result of the leader election for each partition."""
 
-    results: Mapping[TopicPartition, ErrorWithMessage]
-    error: ErrorCode = ErrorCode.NONE
+    results: Annotated[
+        Mapping[TopicPartition, ErrorWithMessage],
+        wire("replica_election_results", topic="topic", partitions="partition_result", index="partition_id"),
+    ]
+    error: Annotated[ErrorCode, wire(since=1, before="results")] = ErrorCode.NONE
 
 
+@api(45, (0, 0), flexible=0)
 @frozen
 class AlterPartitionReassignments(RequestFor["AlterPartitionReassignmentsResponse"]):
     """Move partitions to the given replicas (KIP-455); None for a partition cancels its pending reassignment."""
 
-    replicas: Mapping[TopicPartition, Sequence[int] | None]
-    timeout_ms: int = 60_000
+    replicas: Annotated[
+        Mapping[TopicPartition, Annotated[Sequence[Int32] | None, wire(default=None)]], wire("topics", value="replicas")
+    ]
+    timeout_ms: Annotated[Int32, wire(before="replicas")] = 60_000
 
 
 @frozen
 class AlterPartitionReassignmentsResponse(Response):
     """The result of the requested reassignment for each partition."""
 
-    results: Mapping[TopicPartition, ErrorWithMessage]
-    error: ErrorCode = ErrorCode.NONE
-    message: str = ""
+    results: Annotated[Mapping[TopicPartition, ErrorWithMessage], wire("responses")]
+    error: Annotated[ErrorCode, wire(before="results")] = ErrorCode.NONE
+    message: Annotated[ErrorText, wire(before="results")] = ""
 
 
+@api(46, (0, 0), flexible=0)
 @frozen
 class ListPartitionReassignments(RequestFor["ListPartitionReassignmentsResponse"]):
     """Request the reassignments in progress (KIP-455), for all partitions if ``partitions`` is None."""
 
-    partitions: Sequence[TopicPartition] | None = None
-    timeout_ms: int = 60_000
+    partitions: Annotated[Sequence[TopicPartition] | None, wire("topics", partitions="partition_indexes")] = None
+    timeout_ms: Annotated[Int32, wire(before="partitions")] = 60_000
 
 
 @frozen
 class Reassignment:
     """An ongoing partition reassignment; all replicas are broker IDs."""
 
-    replicas: Sequence[int]
-    adding_replicas: Sequence[int]
-    removing_replicas: Sequence[int]
+    replicas: Sequence[Int32]
+    adding_replicas: Sequence[Int32]
+    removing_replicas: Sequence[Int32]
 
 
 @frozen
 class ListPartitionReassignmentsResponse(Response):
     """The reassignments in progress by partition."""
 
-    reassignments: Mapping[TopicPartition, Reassignment] = field(factory=dict)
-    error: ErrorCode = ErrorCode.NONE
-    message: str = ""
+    reassignments: Annotated[Mapping[TopicPartition, Reassignment], wire("topics")] = field(factory=dict)
+    error: Annotated[ErrorCode, wire(before="reassignments")] = ErrorCode.NONE
+    message: Annotated[ErrorText, wire(before="reassignments")] = ""
 
 
 # --- producers and transactions (KIP-664) -------------------------------------------------
@@ -125,13 +145,14 @@ class ListPartitionReassignmentsResponse(Response):
 class TxnMarker:
     """A commit or abort marker to write to ``partitions``, which ends the transaction of a producer in them."""
 
-    producer_id: int
-    producer_epoch: int
-    is_commit: bool
-    partitions: Sequence[TopicPartition]
-    coordinator_epoch: int = 0
+    producer_id: Int64
+    producer_epoch: Int16
+    is_commit: Annotated[bool, wire("transaction_result")]
+    partitions: Annotated[Sequence[TopicPartition], wire("topics", partitions="partition_indexes")]
+    coordinator_epoch: Int32 = 0
 
 
+@api(27, (1, 1), flexible=1, throttled=None)
 @frozen
 class WriteTxnMarkers(RequestFor["WriteTxnMarkersResponse"]):
     """Write transaction markers to partitions, regardless of the coordinator state."""
@@ -143,8 +164,8 @@ class WriteTxnMarkers(RequestFor["WriteTxnMarkersResponse"]):
 class WrittenMarker:
     """The result of writing one transaction marker: the error code for each partition."""
 
-    producer_id: int
-    errors: Mapping[TopicPartition, ErrorCode]
+    producer_id: Int64
+    errors: Annotated[Mapping[TopicPartition, ErrorCode], wire("topics")]
 
 
 @frozen
@@ -154,11 +175,12 @@ class WriteTxnMarkersResponse(Response):
     markers: Sequence[WrittenMarker]
 
 
+@api(61, (0, 0), flexible=0)
 @frozen
 class DescribeProducers(RequestFor["DescribeProducersResponse"]):
     """Request the active idempotent and transactional producers of partitions."""
 
-    partitions: Sequence[TopicPartition]
+    partitions: Annotated[Sequence[TopicPartition], wire("topics", partitions="partition_indexes")]
 
 
 @frozen
@@ -169,12 +191,12 @@ class DescribedProducer:
     since the epoch.
     """
 
-    producer_id: int
-    producer_epoch: int
-    last_sequence: int
-    last_timestamp: int
-    coordinator_epoch: int
-    current_txn_start_offset: int
+    producer_id: Int64
+    producer_epoch: Int32
+    last_sequence: Annotated[Int32, wire(default=-1)]
+    last_timestamp: Annotated[Int64, wire(default=-1)]
+    coordinator_epoch: Int32
+    current_txn_start_offset: Annotated[Int64, wire(default=-1)]
 
 
 @frozen
@@ -183,16 +205,17 @@ class PartitionProducers:
 
     error: ErrorCode
     active_producers: Sequence[DescribedProducer] = ()
-    message: str = ""
+    message: Annotated[ErrorText, wire(before="active_producers")] = ""
 
 
 @frozen
 class DescribeProducersResponse(Response):
     """The active producers of each partition."""
 
-    partitions: Mapping[TopicPartition, PartitionProducers]
+    partitions: Annotated[Mapping[TopicPartition, PartitionProducers], wire("topics")]
 
 
+@api(65, (0, 0), flexible=0)
 @frozen
 class DescribeTransactions(RequestFor["DescribeTransactionsResponse"]):
     """Request the transaction state of transactional IDs."""
@@ -207,11 +230,11 @@ class DescribedTransaction:
     error: ErrorCode
     transactional_id: str
     transaction_state: str = ""
-    transaction_timeout_ms: int = 0
-    transaction_start_time_ms: int = -1
-    producer_id: int = -1
-    producer_epoch: int = -1
-    partitions: Sequence[TopicPartition] = ()
+    transaction_timeout_ms: Int32 = 0
+    transaction_start_time_ms: Int64 = -1
+    producer_id: Int64 = -1
+    producer_epoch: Int16 = -1
+    partitions: Annotated[Sequence[TopicPartition], wire("topics", topic="topic")] = ()
 
 
 @frozen
@@ -221,6 +244,7 @@ class DescribeTransactionsResponse(Response):
     transaction_states: Sequence[DescribedTransaction]
 
 
+@api(66, (0, 1), flexible=0)
 @frozen
 class ListTransactions(RequestFor["ListTransactionsResponse"]):
     """Request transactional IDs; an empty filter matches all IDs.
@@ -230,8 +254,8 @@ class ListTransactions(RequestFor["ListTransactionsResponse"]):
     """
 
     state_filters: Sequence[str] = ()
-    producer_id_filters: Sequence[int] = ()
-    duration_filter: int = -1
+    producer_id_filters: Sequence[Int64] = ()
+    duration_filter: Annotated[Int64, wire(since=1)] = -1
 
 
 @frozen
@@ -239,7 +263,7 @@ class ListedTransaction:
     """A transactional ID and its state."""
 
     transactional_id: str
-    producer_id: int
+    producer_id: Int64
     transaction_state: str
 
 
@@ -262,26 +286,19 @@ class AclFilter:
     The numeric attributes are numbers from Kafka's enumerations, such as ``AclOperation``.
     """
 
-    resource_type_filter: int
+    resource_type_filter: Int8
     resource_name_filter: str | None
     principal_filter: str | None
     host_filter: str | None
-    operation: int
-    permission_type: int
-    pattern_type_filter: int = 3
+    operation: Int8
+    permission_type: Int8
+    pattern_type_filter: Annotated[Int8, wire(before="principal_filter")] = 3
 
 
+@api(29, (1, 3), flexible=2)
 @frozen
-class DescribeAcls(RequestFor["DescribeAclsResponse"]):
+class DescribeAcls(AclFilter, RequestFor["DescribeAclsResponse"]):
     """Request the ACLs that match a filter (KIP-140, KIP-290); the attributes are the same as in ``AclFilter``."""
-
-    resource_type_filter: int
-    resource_name_filter: str | None
-    principal_filter: str | None
-    host_filter: str | None
-    operation: int
-    permission_type: int
-    pattern_type_filter: int = 3
 
 
 @frozen
@@ -290,18 +307,18 @@ class Acl:
 
     principal: str
     host: str
-    operation: int
-    permission_type: int
+    operation: Int8
+    permission_type: Int8
 
 
 @frozen
 class ResourceAcls:
     """The ACLs of one resource pattern."""
 
-    resource_type: int
+    resource_type: Int8
     resource_name: str
     acls: Sequence[Acl]
-    pattern_type: int = 3
+    pattern_type: Annotated[Int8, wire(before="acls")] = 3
 
 
 @frozen
@@ -309,7 +326,7 @@ class DescribeAclsResponse(Response):
     """The matching ACLs by resource."""
 
     error: ErrorCode
-    message: str = ""
+    message: ErrorText = ""
     resources: Sequence[ResourceAcls] = ()
 
 
@@ -317,15 +334,16 @@ class DescribeAclsResponse(Response):
 class NewAcl:
     """An ACL to create: a resource pattern and an access control entry."""
 
-    resource_type: int
+    resource_type: Int8
     resource_name: str
     principal: str
     host: str
-    operation: int
-    permission_type: int
-    resource_pattern_type: int = 3
+    operation: Int8
+    permission_type: Int8
+    resource_pattern_type: Annotated[Int8, wire(before="principal")] = 3
 
 
+@api(30, (1, 3), flexible=2)
 @frozen
 class CreateAcls(RequestFor["CreateAclsResponse"]):
     """Create ACLs (KIP-140), each with its own result."""
@@ -340,6 +358,7 @@ class CreateAclsResponse(Response):
     results: Sequence[ErrorWithMessage]
 
 
+@api(31, (1, 3), flexible=2)
 @frozen
 class DeleteAcls(RequestFor["DeleteAclsResponse"]):
     """Delete the ACLs that match any of the filters (KIP-140)."""
@@ -352,14 +371,14 @@ class DeletedAcl:
     """An ACL that matched a deletion filter, and the result of deleting it."""
 
     error: ErrorCode
-    resource_type: int
+    resource_type: Int8
     resource_name: str
     principal: str
     host: str
-    operation: int
-    permission_type: int
-    pattern_type: int = 3
-    message: str = ""
+    operation: Int8
+    permission_type: Int8
+    pattern_type: Annotated[Int8, wire(before="principal")] = 3
+    message: Annotated[ErrorText, wire(before="resource_type")] = ""
 
 
 @frozen
@@ -367,7 +386,7 @@ class DeletedAcls:
     """The result of one deletion filter: an error, or the ACLs that matched the filter."""
 
     error: ErrorCode
-    message: str = ""
+    message: ErrorText = ""
     matching_acls: Sequence[DeletedAcl] = ()
 
 
@@ -383,10 +402,11 @@ class QuotaFilter:
     """A filter for quota entities; a ``match`` of None means any name, or the default entity (KIP-546)."""
 
     entity_type: str
-    match_type: int
+    match_type: Int8
     match: str | None
 
 
+@api(48, (0, 1), flexible=1)
 @frozen
 class DescribeClientQuotas(RequestFor["DescribeClientQuotasResponse"]):
     """Request the quotas of matching entities; ``strict`` excludes entities with additional components (KIP-546)."""
@@ -408,7 +428,7 @@ class QuotaEntry:
     """The quotas of one entity: the quota values by name."""
 
     entity: Sequence[QuotaEntity]
-    values: Mapping[str, float]
+    values: Annotated[Mapping[str, float], wire(key="key", value="value")]
 
 
 @frozen
@@ -416,5 +436,5 @@ class DescribeClientQuotasResponse(Response):
     """The quotas of the matching entities."""
 
     error: ErrorCode
-    message: str = ""
-    entries: Sequence[QuotaEntry] = ()
+    message: ErrorText = ""
+    entries: Annotated[Sequence[QuotaEntry], wire(nullable=0)] = ()

@@ -1,7 +1,7 @@
 """The base classes of requests and responses; each request class names the class of its response."""
 
 from sys import modules
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, get_args
+from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeAlias, TypeVar, get_args
 
 R = TypeVar("R", bound="Response")
 R_co = TypeVar("R_co", bound="Response", covariant=True)
@@ -20,6 +20,9 @@ class RequestFor(Generic[R_co]):
     """
 
     __slots__ = ()
+
+    #: The ``protocol.schema.Api`` of a request that ``api`` declares.
+    api: ClassVar[Any]
 
 
 #: A request for any response.
@@ -43,7 +46,7 @@ UNKNOWN_CLIENT: Final = ClientInformation()
 
 def response_type(request_type: type[RequestFor[R]]) -> type[R]:
     """Return the response class of a request class."""
-    (base,) = request_type.__orig_bases__  # type: ignore[attr-defined]
+    *_, base = request_type.__orig_bases__  # type: ignore[attr-defined]
     (name,) = get_args(base)
     found: type[R] = getattr(modules[request_type.__module__], name.__forward_arg__)
     return found

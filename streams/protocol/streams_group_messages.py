@@ -6,16 +6,51 @@ This module imports only ``core``, ``protocol.error_codes`` and ``protocol.reque
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import NamedTuple, TypeAlias
+from typing import Annotated, ClassVar, Final, NamedTuple, TypeAlias
 
 from attrs import field, frozen
 
 from streams.core.blocks.records import TopicPartition
+from streams.protocol.admin_messages import NO_OPERATIONS
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.request import RequestFor, Response
+from streams.protocol.schema import (
+    INT8,
+    STRING,
+    ErrorText,
+    Field,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Struct,
+    UInt16,
+    api,
+    array,
+    struct,
+    unsent,
+    wire,
+)
 
 #: Tasks: the partitions by sub-topology ID.
-TaskIds: TypeAlias = Mapping[str, Sequence[int]]
+TaskIds: TypeAlias = Annotated[Mapping[str, Sequence[Int32]], wire(key="subtopology_id", value="partitions")]
+Pairs: TypeAlias = Annotated[Mapping[str, str], wire(key="key", value="value")]
+
+# The description of a topology (KIP-1331), which no message here has.
+_NODE: Final = (
+    Field("name", STRING),
+    Field("node_type", INT8),
+    array("source_topics", STRING),
+    Field("sink_topic", STRING, nullable=0, default=None),
+    array("stores", STRING),
+    array("successors", STRING),
+)
+_DESCRIPTION: Final = Struct(
+    (
+        array("subtopologies", Field("subtopology_id", STRING), array("nodes", *_NODE)),
+        array("global_stores", struct("source", *_NODE), struct("processor", *_NODE)),
+    )
+)
 
 
 class StreamsStatus(IntEnum):
@@ -41,15 +76,15 @@ class Endpoint(NamedTuple):
     """The address of a member for interactive queries."""
 
     host: str
-    port: int
+    port: UInt16
 
 
 class TaskOffset(NamedTuple):
     """The sum of the changelog offsets of one task."""
 
     subtopology_id: str
-    partition: int
-    offset: int
+    partition: Int32
+    offset: Int64
 
 
 @frozen
@@ -60,18 +95,18 @@ class TopicInfo:
     """
 
     name: str
-    partitions: int = 0
-    replication_factor: int = 0
-    configs: Mapping[str, str] = field(factory=dict)
+    partitions: Int32 = 0
+    replication_factor: Int16 = 0
+    configs: Annotated[Pairs, wire("topic_configs")] = field(factory=dict)
 
 
 @frozen
 class CopartitionGroup:
     """Sources that must have the same partition count, as indexes into the sequences of their sub-topology."""
 
-    source_topics: Sequence[int] = ()
-    source_topic_regex: Sequence[int] = ()
-    repartition_source_topics: Sequence[int] = ()
+    source_topics: Sequence[Int16] = ()
+    source_topic_regex: Sequence[Int16] = ()
+    repartition_source_topics: Sequence[Int16] = ()
 
 
 @frozen
@@ -91,10 +126,11 @@ class GroupSubtopology:
 class GroupTopology:
     """The topology of a streams group; a higher epoch replaces a lower one."""
 
-    epoch: int = 0
+    epoch: Int32 = 0
     subtopologies: Sequence[GroupSubtopology] = ()
 
 
+@api(88, (0, 1), flexible=0)
 @frozen
 class StreamsGroupHeartbeat(RequestFor["StreamsGroupHeartbeatResponse"]):
     """Join a streams group, stay in it, report changes, or leave it.
@@ -114,31 +150,31 @@ class StreamsGroupHeartbeat(RequestFor["StreamsGroupHeartbeatResponse"]):
 
     group_id: str
     member_id: str
-    member_epoch: int
-    endpoint_information_epoch: int = -1
-    group_instance_id: str | None = None
+    member_epoch: Int32
+    endpoint_information_epoch: Int32 = -1
+    group_instance_id: Annotated[str | None, wire("instance_id")] = None
     rack_id: str | None = None
-    rebalance_timeout_ms: int = -1
+    rebalance_timeout_ms: Int32 = -1
     topology: GroupTopology | None = None
     active_tasks: TaskIds | None = None
     standby_tasks: TaskIds | None = None
     warmup_tasks: TaskIds | None = None
     process_id: str | None = None
     user_endpoint: Endpoint | None = None
-    client_tags: Mapping[str, str] | None = None
+    client_tags: Pairs | None = None
     task_offsets: Sequence[TaskOffset] | None = None
     task_end_offsets: Sequence[TaskOffset] | None = None
     shutdown_application: bool = False
-    client_id: str = ""
-    client_host: str = ""
+    client_id: Annotated[str, unsent("client.client_id")] = ""
+    client_host: Annotated[str, unsent("client.host")] = ""
 
 
 @frozen
 class GroupStatus:
     """A status of the group with its explanation; ``code`` is a ``StreamsStatus``, or one of a newer broker."""
 
-    code: int
-    detail: str
+    code: Annotated[Int8, wire("status_code")]
+    detail: Annotated[str, wire("status_detail")]
 
 
 @frozen
@@ -146,8 +182,8 @@ class EndpointPartitions:
     """The source partitions of the tasks of one member; several members can have the same endpoint."""
 
     user_endpoint: Endpoint
-    active_partitions: Sequence[TopicPartition] = ()
-    standby_partitions: Sequence[TopicPartition] = ()
+    active_partitions: Annotated[Sequence[TopicPartition], wire(topic="topic")] = ()
+    standby_partitions: Annotated[Sequence[TopicPartition], wire(topic="topic")] = ()
 
 
 @frozen
@@ -162,17 +198,21 @@ class StreamsGroupHeartbeatResponse(Response):
     """
 
     error: ErrorCode
-    message: str = ""
+    message: ErrorText = ""
     member_id: str = ""
-    member_epoch: int = 0
-    heartbeat_interval_ms: int = 0
-    task_offset_interval_ms: int = 0
-    acceptable_recovery_lag: int = -1
+    member_epoch: Int32 = 0
+    heartbeat_interval_ms: Int32 = 0
+    # The lag in version 0, which no client reads any more.
+    acceptable_recovery_lag_legacy: ClassVar[Annotated[Int32, wire(until=0, is_ignorable=True)]] = 0
+    task_offset_interval_ms: Int32 = 0
+    acceptable_recovery_lag: Annotated[Int64, wire(since=1, is_ignorable=True)] = -1
     status: Sequence[GroupStatus] | None = None
     active_tasks: TaskIds | None = None
     standby_tasks: TaskIds | None = None
     warmup_tasks: TaskIds | None = None
-    endpoint_information_epoch: int = -1
+    # Members here do not describe their topology to brokers (KIP-1331).
+    topology_description_required: ClassVar[Annotated[bool, wire(since=1, is_ignorable=True)]] = False
+    endpoint_information_epoch: Int32 = -1
     partitions_by_user_endpoint: Sequence[EndpointPartitions] | None = None
 
 
@@ -183,13 +223,14 @@ class DescriptionStatus(IntEnum):
     NOT_STORED = 1
 
 
+@api(89, (0, 1), flexible=0)
 @frozen
 class StreamsGroupDescribe(RequestFor["StreamsGroupDescribeResponse"]):
     """Request the state, topology and members of one streams group."""
 
     group_id: str
     include_authorized_operations: bool = False
-    include_topology_description: bool = False
+    include_topology_description: Annotated[bool, wire(since=1, is_ignorable=True)] = False
 
 
 @frozen
@@ -207,7 +248,7 @@ class DescribedSubtopology:
 class DescribedTopology:
     """The topology of a group; ``subtopologies`` is None while its topics are missing or wrongly partitioned."""
 
-    epoch: int
+    epoch: Int32
     subtopologies: Sequence[DescribedSubtopology] | None = None
 
 
@@ -225,19 +266,20 @@ class DescribedStreamsMember:
     """A member of a streams group, with what it is assigned now and what it will be assigned."""
 
     member_id: str
-    member_epoch: int
-    group_instance_id: str | None
-    rack_id: str | None
+    member_epoch: Int32
+    group_instance_id: Annotated[str | None, wire("instance_id", default=None)]
+    rack_id: Annotated[str | None, wire(default=None)]
     client_id: str
     client_host: str
-    topology_epoch: int
+    topology_epoch: Int32
     process_id: str
     user_endpoint: Endpoint | None = None
-    client_tags: Mapping[str, str] = field(factory=dict)
+    client_tags: Pairs = field(factory=dict)
     task_offsets: Sequence[TaskOffset] = ()
     task_end_offsets: Sequence[TaskOffset] = ()
     assignment: StreamsAssignment = field(factory=StreamsAssignment)
     target_assignment: StreamsAssignment = field(factory=StreamsAssignment)
+    is_classic: ClassVar[bool] = False
 
 
 @frozen
@@ -249,11 +291,14 @@ class StreamsGroupDescribeResponse(Response):
     """
 
     error: ErrorCode
-    message: str = ""
-    state: str = "Dead"
-    group_epoch: int = 0
-    assignment_epoch: int = 0
+    message: ErrorText = ""
+    group_id: ClassVar[str]
+    state: Annotated[str, wire("group_state")] = "Dead"
+    group_epoch: Int32 = 0
+    assignment_epoch: Int32 = 0
     topology: DescribedTopology | None = None
     members: Sequence[DescribedStreamsMember] = ()
-    topology_description_status: int = DescriptionStatus.NOT_REQUESTED
-    assignor_name: str | None = None
+    authorized_operations: ClassVar[Int32] = NO_OPERATIONS
+    topology_description: ClassVar[Annotated[None, _DESCRIPTION, wire(since=1, nullable=1, is_ignorable=True)]] = None
+    topology_description_status: Annotated[Int8, wire(since=1, is_ignorable=True)] = DescriptionStatus.NOT_REQUESTED
+    assignor_name: Annotated[str | None, wire(since=1, is_ignorable=True)] = None

@@ -24,9 +24,10 @@ from streams.clients.tcp.channel import Channel, Item, Outcome
 from streams.clients.tcp.credentials import Credentials
 from streams.core.clock import Clock
 from streams.core.errors import StreamsError
-from streams.protocol.admin_messages import SOFTWARE, SOFTWARE_VERSION
+from streams.protocol.admin_messages import SOFTWARE, SOFTWARE_VERSION, SaslAuthenticate, SaslHandshake
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.request import Request
+from streams.protocol.schema import Fields
 from streams.protocol.wire import (
     API_VERSIONS,
     APIS,
@@ -37,9 +38,7 @@ from streams.protocol.wire import (
     encode_request,
     read_response,
 )
-from streams.protocol.wire.fields import Fields
 from streams.protocol.wire.mapping import build_request, is_answered, key_of, parse_response, version_for, versions_of
-from streams.protocol.wire.tables.session import SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 #: Largest response that is read; fetch requests limit their responses to far less.
 _MAX_FRAME_BYTES: Final = 1 << 30
@@ -437,19 +436,19 @@ class SocketLink:
         if not credentials.security.has_sasl:
             return
         mechanism = credentials.security.sasl_mechanism
-        version = self._version(SASL_HANDSHAKE.key)
-        response = yield SASL_HANDSHAKE.key, version, {"mechanism": mechanism}
+        version = self._version(SaslHandshake.api.key)
+        response = yield SaslHandshake.api.key, version, {"mechanism": mechanism}
         if response["error_code"]:
             raise AuthenticationError(
                 f"broker at {self._channel.address}: sasl_mechanism={mechanism!r} is not offered; "
                 f"it has {', '.join(response['mechanisms']) or 'none'}"
             )
-        version = self._version(SASL_AUTHENTICATE.key)
+        version = self._version(SaslAuthenticate.api.key)
         exchange = credentials.exchange(secrets.token_urlsafe(24))
         said = next(exchange)
         reason = ""
         while True:
-            response = yield SASL_AUTHENTICATE.key, version, {"auth_bytes": said}
+            response = yield SaslAuthenticate.api.key, version, {"auth_bytes": said}
             if response["error_code"]:
                 credentials.on_rejected()
                 reason = response["error_message"] or reason or "wrong user name or password"

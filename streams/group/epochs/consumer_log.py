@@ -16,7 +16,7 @@ from streams.group.state.epoch_log import (
     progress,
     record,
 )
-from streams.protocol.wire import INT32, STRING, UUID, Field, Fields, Message, array
+from streams.protocol.schema import INT32, STRING, UUID, Field, Fields, Message, array
 
 
 def _rows_of(places: Places) -> list[Fields]:

@@ -1,7 +1,6 @@
 """Records of streams groups in the ``__consumer_offsets`` log, in Kafka's format (KIP-1071).  No I/O."""
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from streams.group.state.epoch_log import (
@@ -24,20 +23,9 @@ from streams.group.state.streams_group import (
     TaskSet,
     ids_of,
 )
+from streams.protocol.schema import INT32, INT64, STRING, Field, Fields, Message, array, fields_of, struct
 from streams.protocol.streams_group_messages import Endpoint, GroupTopology
-from streams.protocol.wire import (
-    ENDPOINT,
-    INT32,
-    INT64,
-    STRING,
-    TOPOLOGY,
-    Field,
-    Fields,
-    Message,
-    array,
-    mapping,
-    struct,
-)
+from streams.protocol.wire.derived import reader, writer
 
 _PAIR: Final = (Field("key", STRING), Field("value", STRING))
 
@@ -119,17 +107,11 @@ def _current(fields: Fields) -> Mapping[str, Any]:
     return {**_PROGRESS.read(fields), **work}
 
 
-@cache
-def _topology_functions() -> tuple[Callable[[Any], Fields], Callable[[Fields], Any]]:
-    """Return the functions that write and read a topology."""
-    return mapping.writer(GroupTopology, TOPOLOGY), mapping.reader(GroupTopology, TOPOLOGY)
-
-
 _TOPOLOGY: Final = GroupRecord(
     23,
-    Message("StreamsGroupTopologyValue", 0, TOPOLOGY),
-    lambda group: _topology_functions()[0](group.topology),
-    lambda fields: {"topology": _topology_functions()[1](fields)},
+    Message("StreamsGroupTopologyValue", 0, fields_of(GroupTopology)),
+    lambda group: writer(GroupTopology)(group.topology),
+    lambda fields: {"topology": reader(GroupTopology)(fields)},
     ("topology",),
 )
 STREAMS_LOG: Final = GroupLog(
@@ -161,7 +143,12 @@ STREAMS_LOG: Final = GroupLog(
         REBALANCE_TIMEOUT,
         Column(Field("topology_epoch", INT32), "topology_epoch"),
         Column(Field("process_id", STRING), "process_id"),
-        Column(struct("user_endpoint", *ENDPOINT, nullable=0, default=None), "user_endpoint", _endpoint_row, _endpoint),
+        Column(
+            struct("user_endpoint", *fields_of(Endpoint), nullable=0, default=None),
+            "user_endpoint",
+            _endpoint_row,
+            _endpoint,
+        ),
         Column(array("client_tags", *_PAIR), "client_tags", _pairs, _unpaired),
     ),
     current=GroupRecord(

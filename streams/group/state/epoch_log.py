@@ -14,7 +14,8 @@ from attrs import evolve, field, frozen
 
 from streams.group.assignment.wire import Reader, Writer
 from streams.group.state.effects import Persist
-from streams.protocol.wire import INT8, INT32, STRING, Coder, Field, Fields, Message, coder
+from streams.protocol.schema import INT8, INT32, STRING, Field, Fields, Message
+from streams.protocol.wire import Coder, coder
 
 _VALUE_VERSION: Final = b"\x00\x00"
 

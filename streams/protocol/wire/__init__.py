@@ -1,8 +1,9 @@
 """Kafka's wire protocol: encoding and decoding of requests and responses.
 
-``framing`` splits and builds frames, ``codec`` encodes and decodes messages using the tables, ``mapping``
-translates between wire messages and message classes, and ``encoded`` keeps record batches as bytes until they
-are read.  Nothing in this package does I/O.  See Kafka's protocol guide and KIP-482 (flexible versions).
+``framing`` splits and builds frames, ``codec`` encodes and decodes messages by the fields that ``protocol.schema``
+derives from their classes, ``mapping`` translates between wire messages and message classes, and ``encoded`` keeps
+record batches as bytes until they are read.  Nothing in this package does I/O.  See Kafka's protocol guide and KIP-482
+(flexible versions).
 """
 
 from streams.protocol.wire.apis import API_VERSIONS as API_VERSIONS
@@ -22,19 +23,6 @@ from streams.protocol.wire.encoded import produced as produced
 from streams.protocol.wire.errors import EncodingError as EncodingError
 from streams.protocol.wire.errors import MalformedError as MalformedError
 from streams.protocol.wire.errors import UnsupportedVersionError as UnsupportedVersionError
-from streams.protocol.wire.fields import BYTES as BYTES
-from streams.protocol.wire.fields import INT8 as INT8
-from streams.protocol.wire.fields import INT16 as INT16
-from streams.protocol.wire.fields import INT32 as INT32
-from streams.protocol.wire.fields import INT64 as INT64
-from streams.protocol.wire.fields import STRING as STRING
-from streams.protocol.wire.fields import UUID as UUID
-from streams.protocol.wire.fields import Api as Api
-from streams.protocol.wire.fields import Field as Field
-from streams.protocol.wire.fields import Fields as Fields
-from streams.protocol.wire.fields import Message as Message
-from streams.protocol.wire.fields import array as array
-from streams.protocol.wire.fields import struct as struct
 from streams.protocol.wire.framing import FrameReader as FrameReader
 from streams.protocol.wire.framing import RequestHeader as RequestHeader
 from streams.protocol.wire.framing import api_ranges as api_ranges
@@ -45,5 +33,3 @@ from streams.protocol.wire.framing import read_request as read_request
 from streams.protocol.wire.framing import read_request_header as read_request_header
 from streams.protocol.wire.framing import read_response as read_response
 from streams.protocol.wire.framing import refused_versions as refused_versions
-from streams.protocol.wire.tables.streams_groups import ENDPOINT as ENDPOINT
-from streams.protocol.wire.tables.streams_groups import TOPOLOGY as TOPOLOGY

@@ -2,35 +2,20 @@
 
 from typing import Final
 
+from streams.protocol import admin_messages, group_messages, messages, operations_messages, streams_group_messages
+from streams.protocol.schema import Api
+from streams.protocol.wire.by_hand import BY_HAND
 from streams.protocol.wire.errors import UnsupportedVersionError
-from streams.protocol.wire.fields import Api
-from streams.protocol.wire.tables import (
-    groups,
-    operations,
-    records,
-    session,
-    streams_groups,
-    topics,
-    transactions,
-)
+
+_MODULES: Final = (admin_messages, group_messages, messages, operations_messages, streams_group_messages)
+_REQUESTS: Final = {
+    kind for module in _MODULES for kind in vars(module).values() if "api" in getattr(kind, "__dict__", ())
+}
+_DECLARED: Final[dict[int, Api]] = {kind.api.key: kind.api for kind in _REQUESTS}
 
 #: Every API by its key.
-APIS: Final[dict[int, Api]] = {
-    api.key: api
-    for api in sorted(
-        (
-            *session.APIS,
-            *records.APIS,
-            *groups.APIS,
-            *streams_groups.APIS,
-            *topics.APIS,
-            *transactions.APIS,
-            *operations.APIS,
-        ),
-        key=lambda api: api.key,
-    )
-}
-API_VERSIONS: Final = session.API_VERSIONS.key
+APIS: Final = {key: BY_HAND[key].api if key in BY_HAND else api for key, api in sorted(_DECLARED.items())}
+API_VERSIONS: Final[int] = admin_messages.ApiVersions.api.key
 
 
 def served_versions() -> dict[int, tuple[int, int]]:

@@ -1,6 +1,6 @@
 """Message codecs, each with an encoding and a decoding function for one version of a message.
 
-The functions are generated from the tables on first use.  ``coder`` may return any other implementation of
+The functions are generated from the fields on first use.  ``coder`` may return any other implementation of
 ``Coder``, such as a compiled one.
 """
 
@@ -9,13 +9,24 @@ from typing import Final
 
 from attrs import frozen
 
+from streams.protocol.schema import CLASSIC_STRING, INT16, INT32, Field, Fields, Message
 from streams.protocol.wire.apis import APIS, api_of
 from streams.protocol.wire.decoder import REQUEST_TEXT_BYTES, Decode, decoder
 from streams.protocol.wire.encoder import Encode, encoder
 from streams.protocol.wire.errors import MalformedError
-from streams.protocol.wire.fields import Fields, Message
-from streams.protocol.wire.tables.session import REQUEST_HEADER, RESPONSE_HEADER
 
+REQUEST_HEADER: Final = Message(
+    "RequestHeader",
+    2,
+    (
+        Field("api_key", INT16),
+        Field("api_version", INT16),
+        Field("correlation_id", INT32),
+        # The length of this field is never compact, so that a broker can read the header of an unknown version.
+        Field("client_id", CLASSIC_STRING, since=1, nullable=1, default=None, is_ignorable=True),
+    ),
+)
+RESPONSE_HEADER: Final = Message("ResponseHeader", 1, (Field("correlation_id", INT32),))
 _HEADERS: Final = {"request": REQUEST_HEADER, "response": RESPONSE_HEADER}
 
 

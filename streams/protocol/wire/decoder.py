@@ -1,8 +1,8 @@
-"""Generation of message decoders: straight-line code for one version of a message, based on its table.
+"""Generation of message decoders: straight-line code for one version of a message, based on its fields.
 
 Adjacent fields of fixed size, and the length after them, are read by one ``struct`` call.
 Every length and count is checked against the remaining bytes before anything is allocated.
-This module imports only ``errors``, ``fields`` and ``source``.
+This module imports only ``protocol.schema``, ``errors`` and ``source``.
 """
 
 import struct
@@ -12,8 +12,8 @@ from typing import Final, NoReturn, Protocol
 
 from attrs import define, field
 
+from streams.protocol.schema import UNKNOWN_TAGS, Array, Bytes, Field, Fields, Fixed, Message, Struct, Text, Type
 from streams.protocol.wire.errors import MalformedError
-from streams.protocol.wire.fields import UNKNOWN_TAGS, Array, Bytes, Field, Fields, Fixed, Message, Struct, Text, Type
 from streams.protocol.wire.source import FieldPlace, FunctionSource
 
 #: Default limit on array elements in a message, which is then limited only by the message size.

@@ -1,7 +1,7 @@
-"""Generation of message encoders: straight-line code for one version of a message, based on its table.
+"""Generation of message encoders: straight-line code for one version of a message, based on its fields.
 
 An encoder returns a list of chunks, so that record batches are sent without copying.
-This module imports only ``errors``, ``fields``, ``source`` and ``core.serdes.varints``.
+This module imports only ``protocol.schema``, ``errors``, ``source`` and ``core.serdes.varints``.
 """
 
 import struct
@@ -12,8 +12,8 @@ from typing import Any, Final, TypeAlias
 from attrs import define, field
 
 from streams.core.serdes.varints import uvarint
+from streams.protocol.schema import UNKNOWN_TAGS, Array, Bytes, Field, Fields, Fixed, Message, Struct, Text, Type
 from streams.protocol.wire.errors import EncodingError
-from streams.protocol.wire.fields import UNKNOWN_TAGS, Array, Bytes, Field, Fields, Fixed, Message, Struct, Text, Type
 from streams.protocol.wire.source import FieldPlace, FunctionSource
 
 #: Encodes a message as chunks of bytes.

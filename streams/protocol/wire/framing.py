@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 from attrs import define, field
 
 from streams.protocol.error_codes import ErrorCode
+from streams.protocol.schema import Fields
 from streams.protocol.wire.apis import API_VERSIONS, APIS
 from streams.protocol.wire.codec import header_coder, is_flexible, request_coder, response_coder
 from streams.protocol.wire.errors import MalformedError
-from streams.protocol.wire.fields import Fields
 
 #: Default maximum size of a request in bytes (Kafka's ``socket.request.max.bytes``).
 MAX_FRAME_BYTES: Final = 104_857_600

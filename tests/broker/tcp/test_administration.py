@@ -5,8 +5,8 @@ import pytest
 from streams.core.blocks.records import Block, TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import OffsetAndMetadata, OffsetCommit
+from streams.protocol.schema import Array, Bytes, Fixed, Struct, Text
 from streams.protocol.wire.apis import APIS
-from streams.protocol.wire.fields import Array, Bytes, Fixed, Struct, Text
 from tests.broker.tcp.by_hand import METADATA, Client, batch_of, values_in
 
 JOIN_GROUP, CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID = 11, 19, 20, 22

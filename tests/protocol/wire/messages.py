@@ -3,8 +3,7 @@
 from hypothesis import strategies as st
 
 from streams.protocol.error_codes import ErrorCode
-from streams.protocol.wire.apis import APIS
-from streams.protocol.wire.fields import (
+from streams.protocol.schema import (
     BOOLEAN,
     FLOAT64,
     INT8,
@@ -19,6 +18,7 @@ from streams.protocol.wire.fields import (
     Struct,
     Text,
 )
+from streams.protocol.wire.apis import APIS
 
 #: Every message: API key, version, direction.
 ALL = [

@@ -9,7 +9,7 @@ from kio.index import load_entity_schema, load_request_schema, load_response_sch
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
-from streams.protocol.wire.fields import UUID, Array, Field, Struct
+from streams.protocol.schema import UUID, Array, Field, Struct
 
 _NO_UUID = uuid.UUID(int=0)
 #: Fields whose name in the protocol says which versions they are of; here that is in the table.

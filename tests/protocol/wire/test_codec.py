@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streams.protocol.schema import INT8, INT32, RECORDS, STRING, UNKNOWN_TAGS, Field, Message, array, struct
 from streams.protocol.wire import APIS, EncodingError, MalformedError, UnsupportedVersionError, all_versions
 from streams.protocol.wire.apis import api_of, served_versions
 from streams.protocol.wire.codec import coder, request_coder, response_coder
-from streams.protocol.wire.fields import INT8, INT32, RECORDS, STRING, UNKNOWN_TAGS, Field, Message, array, struct
 from tests.protocol.wire import messages
 
 HEARTBEAT = {"group_id": "g", "generation_id": 3, "member_id": "m"}

@@ -1,8 +1,9 @@
-"""An API is three things: messages, a table and a handler.  Its translation and its versions follow from these."""
+"""An API is two things: messages and a handler.  Its fields, its translation and its versions follow from these."""
 
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Annotated, ClassVar
 
 import pytest
 from attrs import evolve, frozen
@@ -15,34 +16,34 @@ from streams.core.blocks.records import TopicPartition
 from streams.protocol.admin_messages import ApiVersions, SaslAuthenticate, SaslHandshake
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.request import ClientInformation, RequestFor, Response, response_type
-from streams.protocol.wire import APIS, mapping
-from streams.protocol.wire.codec import coder, request_coder, response_coder
-from streams.protocol.wire.fields import (
-    BOOLEAN,
-    ERROR,
-    ERROR_MESSAGE,
-    INDEX,
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    UUID,
+from streams.protocol.schema import (
     Api,
-    Field,
-    array,
-    by_topic,
-    struct,
+    ErrorText,
+    Int16,
+    Int32,
+    Int64,
+    Local,
+    Uuid,
+    api,
+    fields_of,
+    implied,
+    unsent,
+    wire,
 )
-from streams.protocol.wire.mapping.base import Incoming, Serving
-from streams.protocol.wire.mapping.derived import derived
+from streams.protocol.wire import APIS, mapping
+from streams.protocol.wire.by_hand import BY_HAND
+from streams.protocol.wire.codec import coder, request_coder, response_coder
+from streams.protocol.wire.derived import derived
+from streams.protocol.wire.errors import UnsupportedVersionError
+from streams.protocol.wire.translation import Incoming, Serving
 from tests.protocol.wire import messages
 
 SERVED = [api for api in APIS.values() if api.served is not None]
-DERIVED = [api for api in SERVED if api.key not in mapping.BY_HAND]
+DERIVED = [api for api in SERVED if api.key not in BY_HAND]
 _SERVING = Serving("cluster", {0: ("host", 9092)})
 
 
-# --- three places -------------------------------------------------------------------------
+# --- two places -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("api", SERVED, ids=lambda api: api.name)
@@ -59,16 +60,12 @@ def test_every_served_api_has_messages_versions_and_a_handler(api):
 @pytest.mark.parametrize(
     "name", ["ListConfigResources", "ElectLeaders", "DescribeLogDirs", "WriteTxnMarkers", "DescribeTransactions"]
 )
-def test_an_api_is_told_in_three_files(name):
-    """Its messages, its table, its handler, and nowhere else."""
+def test_an_api_is_told_in_two_files(name):
+    """Its messages, its handler, and nowhere else."""
     root = Path(streams.__file__).parent
     files = {path for path in root.rglob("*.py") if re.search(rf"\b{name}\b", path.read_text())}
 
-    assert sorted(str(path.relative_to(root).parent) for path in files) == [
-        "broker",
-        "protocol",
-        "protocol/wire/tables",
-    ]
+    assert sorted(str(path.relative_to(root).parent) for path in files) == ["broker", "protocol"]
 
 
 def test_the_broker_takes_apis_by_their_messages_alone():
@@ -93,117 +90,134 @@ def test_the_guide_names_every_api_with_its_versions():
 class Share:
     """A part of a message within a message."""
 
-    topic_id: bytes
-    numbers: Sequence[int]
+    topic_id: Uuid
+    numbers: Sequence[Int32]
 
 
+@api(9_999, (0, 1), flexible=1, throttled=None)
 @frozen
 class Toy(RequestFor["ToyResponse"]):
-    """Has each form that a message may have; ``note`` is not on the wire."""
+    """Has each form that a message may have; ``note`` and what follows it are not on the wire."""
 
     group_id: str
-    offsets: Mapping[TopicPartition, int]
-    partitions: Sequence[TopicPartition] | None
-    settings: Mapping[str, str | None]
-    pairs: Sequence[tuple[str, int]]
-    share: Share | None
-    is_new: bool = False
-    note: str = "as it was"
+    offsets: Annotated[Mapping[TopicPartition, Int64], wire("topics", value="offset")]
+    partitions: Annotated[Sequence[TopicPartition] | None, wire("named", partitions="indexes")]
+    settings: Annotated[Mapping[str, str | None], wire(value="value")]
+    pairs: Sequence[tuple[Annotated[str, wire("left")], Annotated[Int16, wire("right", since=1, default=0)]]]
+    share: Annotated[Share | None, wire(since=1)]
+    is_new: Annotated[bool, wire("fresh", since=1, tag=0)] = False
+    place: Annotated[Int16, wire(before="offsets")] = 3
+    spare: ClassVar[Annotated[Int16, wire(since=1)]] = 7
+    note: Local[str] = "as it was"
+    client_host: Annotated[str, unsent("client.host")] = ""
+    is_late: Annotated[bool, implied(since=1)] = False
 
 
 @frozen
 class ToyResponse(Response):
-    """An error with its message, and one for each partition."""
+    """An error with its message, and one for each partition; ``group_id`` is not on the wire."""
 
     error: ErrorCode
-    errors: Mapping[TopicPartition, ErrorCode]
-    message: str = ""
+    errors: Annotated[Mapping[TopicPartition, ErrorCode], wire("topics")]
+    message: Annotated[ErrorText, wire(before="errors")] = ""
+    group_id: Annotated[str, unsent("request.group_id")] = ""
 
 
-TOY = Api(9_999, Toy, (0, 1), flexible=1).with_fields(
-    (
-        Field("group_id", STRING),
-        by_topic("topics", INDEX, Field("offset", INT64), attribute="offsets"),
-        by_topic("named", INT32, partitions="indexes", nullable=0, attribute="partitions"),
-        array("settings", Field("name", STRING), Field("value", STRING, nullable=0)),
-        array("pairs", Field("left", STRING), Field("right", INT16), Field("later", INT16, since=1, default=0)),
-        struct("share", Field("topic_id", UUID), array("numbers", INT32), nullable=1, default=None, since=1),
-        Field("fresh", BOOLEAN, since=1, default=False, tag=0, attribute="is_new"),
-    ),
-    (ERROR, ERROR_MESSAGE, by_topic("topics", INDEX, ERROR, attribute="errors")),
-)
+TOY: Api = Toy.api
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
 
 @pytest.mark.parametrize("version", [0, 1])
 @pytest.mark.parametrize("partitions", [None, (A1, B0)])
-def test_a_new_api_needs_messages_and_a_table_to_be_spoken(version, partitions):
-    share = Share(bytes(16), (1, 2)) if version else None
-    toy = Toy("g", {A0: 5, B0: 7}, partitions, {"x": "1", "y": None}, (("l", 1),), share, is_new=bool(version))
+def test_a_new_api_needs_messages_alone_to_be_spoken(version, partitions):
+    is_late = bool(version)
+    share = Share(bytes(16), (1, 2)) if is_late else None
+    pairs = (("l", version),)
+    toy = Toy("g", {A0: 5, B0: 7}, partitions, {"x": "1", "y": None}, pairs, share, is_new=is_late, is_late=is_late)
     response = ToyResponse(ErrorCode.NOT_COORDINATOR, {A0: ErrorCode.NONE, A1: ErrorCode.INVALID_TOPIC}, "elsewhere")
+    client = ClientInformation("client", "/10.0.0.1")
     translation = derived(TOY)
 
     request_bytes = coder(TOY.request, version).to_bytes(translation.build_request(toy, version))
-    asked = translation.parse_request(coder(TOY.request, version).whole(request_bytes), version, ClientInformation())
+    asked = translation.parse_request(coder(TOY.request, version).whole(request_bytes), version, client)
     fields = translation.build_response(Incoming(TOY.key, version, *asked), [response], _SERVING)
     response_bytes = coder(TOY.response, version).to_bytes(fields)
+    answered = translation.parse_response(coder(TOY.response, version).whole(response_bytes), version, toy)
 
-    assert asked.requests == (toy,)
-    assert translation.parse_response(coder(TOY.response, version).whole(response_bytes), version, toy) == response
+    assert asked.requests == (evolve(toy, client_host="/10.0.0.1"),)
+    assert answered == evolve(response, group_id="g")
     assert fields["topics"] == [
         {"name": "a", "partitions": [{"partition_index": 0, "error_code": 0}, {"partition_index": 1, "error_code": 17}]}
     ]
 
 
+def test_the_fields_are_in_the_order_of_the_wire():
+    names = [item.name for item in TOY.request_fields]
+
+    assert names == ["group_id", "place", "topics", "named", "settings", "pairs", "share", "fresh", "spare"]
+    assert [item.name for item in TOY.response_fields] == ["error_code", "error_message", "topics"]
+
+
+def test_what_only_the_wire_has_is_written_as_the_class_says():
+    fields = derived(TOY).build_request(Toy("g", {}, (), {}, (), None), 1)
+
+    written = coder(TOY.request, 1).whole(coder(TOY.request, 1).to_bytes(fields))
+
+    assert "spare" not in fields
+    assert written["spare"] == 7
+
+
+def test_what_a_version_implies_limits_the_versions_of_the_client():
+    toy = Toy("g", {}, (), {}, (), None)
+
+    assert derived(TOY).limit(toy, 1) == 0
+    assert derived(TOY).limit(evolve(toy, is_late=True), 1) == 1
+    with pytest.raises(UnsupportedVersionError, match="Toy: "):
+        derived(TOY).limit(evolve(toy, is_late=True), 0)
+
+
+def test_a_response_may_begin_with_a_throttle_time():
+    (first, *rest) = evolve(TOY, throttled=1).response_fields
+
+    assert (first.name, first.since, first.absent, first.is_ignorable) == ("throttle_time_ms", 1, 0, True)
+    assert tuple(rest) == fields_of(ToyResponse)
+
+
 def test_an_empty_message_is_none_on_the_wire():
     translation = derived(TOY)
+    toy = Toy("g", {}, (), {}, (), None)
 
     fields = translation.build_response(
         Incoming(TOY.key, 0, (), {}, (), True), [ToyResponse(ErrorCode.NONE, {})], _SERVING
     )
 
     assert fields["error_message"] is None
-    assert translation.parse_response(fields, 0, None).message == ""
+    assert translation.parse_response(fields, 0, toy).message == ""
 
 
 @frozen
-class Lacking(RequestFor["ToyResponse"]):
-    """Has no place for the group."""
+class Formless(RequestFor["ToyResponse"]):
+    """Has an attribute whose type says no width."""
 
-    offsets: Mapping[TopicPartition, int]
-
-
-@frozen
-class Asking(RequestFor["Demanding"]):
-    """Has the fields of the table; its response has not."""
-
-    group_id: str
-    offsets: Mapping[TopicPartition, int]
-    partitions: Sequence[TopicPartition]
-    settings: Mapping[str, str | None]
-    pairs: Sequence[tuple[str, int]]
-    share: Share | None
-    is_new: bool
+    number: int
 
 
 @frozen
-class Demanding(Response):
-    """Has more than the table."""
+class Nameless(RequestFor["ToyResponse"]):
+    """Has values by partition that have no name."""
 
-    error: ErrorCode
-    errors: Mapping[TopicPartition, ErrorCode]
-    more: int
+    offsets: Mapping[TopicPartition, Int64]
 
 
 @pytest.mark.parametrize(
     ("request_type", "reason"),
     [
-        (Lacking, "Lacking has no attribute for the field group_id"),
-        (Asking, "Demanding.more has no field"),
+        (Formless, "Formless.number: <class 'int'> has no form on the wire"),
+        (Nameless, "Nameless.offsets: <class 'int'> has no name on the wire"),
         (None, "Toy has no messages"),
     ],
 )
-def test_messages_that_do_not_fit_their_table_are_named(request_type, reason):
+def test_attributes_without_a_form_are_named(request_type, reason):
     with pytest.raises(TypeError, match=reason):
         derived(evolve(TOY, request_type=request_type))
 

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.protocol.wire.codec import header_coder, request_coder, response_coder
-from streams.protocol.wire.tables.session import REQUEST_HEADER, RESPONSE_HEADER
+from streams.protocol.wire.codec import REQUEST_HEADER, RESPONSE_HEADER, header_coder, request_coder, response_coder
 from tests.protocol.wire import messages, oracle
 
 _CODERS = {"request": request_coder, "response": response_coder}

@@ -1,8 +1,8 @@
 """Translation between message classes (``protocol.messages``) and Kafka protocol fields, in both directions.
 
 A client uses ``build_request`` and ``parse_response``; a broker uses ``parse_request`` and ``build_response``.
-Most translations are ``derived`` from the table and the message classes of an API.  The translations that depend on
-the version or the client are written by hand, in ``groups``, ``records``, ``topics`` and ``transactions``.
+Most translations are ``derived`` from the message classes of an API.  Those whose form depends on the version or the
+client are in ``by_hand``.
 Requests without a Kafka API are in ``WITHOUT_API``.
 """
 
@@ -12,24 +12,16 @@ from typing import Any, Final
 
 from streams.protocol.group_messages import CreateGroup, ResetOffsets
 from streams.protocol.request import UNKNOWN_CLIENT, ClientInformation, Request, Response
+from streams.protocol.schema import Api, Fields
 from streams.protocol.wire.apis import APIS
+from streams.protocol.wire.by_hand import BY_HAND
+from streams.protocol.wire.derived import derived
 from streams.protocol.wire.errors import MalformedError, UnsupportedVersionError
-from streams.protocol.wire.fields import Api, Fields
-from streams.protocol.wire.mapping import groups, records, topics, transactions
-from streams.protocol.wire.mapping.base import AnyIncoming as AnyIncoming
-from streams.protocol.wire.mapping.base import AnyTranslation
-from streams.protocol.wire.mapping.base import Incoming as Incoming
-from streams.protocol.wire.mapping.base import Serving as Serving
-from streams.protocol.wire.mapping.derived import derived
-from streams.protocol.wire.mapping.derived import reader as reader
-from streams.protocol.wire.mapping.derived import writer as writer
+from streams.protocol.wire.translation import AnyIncoming as AnyIncoming
+from streams.protocol.wire.translation import AnyTranslation
+from streams.protocol.wire.translation import Incoming as Incoming
+from streams.protocol.wire.translation import Serving as Serving
 
-#: Hand-written translations by API key.
-BY_HAND: Final[dict[int, AnyTranslation]] = {
-    translation.api.key: translation
-    for module in (records, topics, groups, transactions)
-    for translation in module.TRANSLATIONS
-}
 #: Requests without a Kafka API.
 WITHOUT_API: Final = (CreateGroup, ResetOffsets)
 

@@ -1,4 +1,4 @@
-"""Translations of Produce and Fetch.
+"""Produce and Fetch: their fields by version, and their translations.
 
 Record batches stay encoded.  Some API versions limit the content of batches, such as the compression codec.
 """
@@ -23,10 +23,25 @@ from streams.protocol.messages import (
     ProduceResponse,
 )
 from streams.protocol.request import ClientInformation
+from streams.protocol.schema import (
+    ERROR,
+    INDEX,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    RECORDS,
+    STRING,
+    UUID,
+    Api,
+    Field,
+    Fields,
+    array,
+    struct,
+)
 from streams.protocol.wire.encoded import EncodedBlock, encoded, fetched, produced
 from streams.protocol.wire.errors import EncodingError
-from streams.protocol.wire.fields import Fields
-from streams.protocol.wire.mapping.base import (
+from streams.protocol.wire.translation import (
     Incoming,
     Refusal,
     RequestParts,
@@ -36,10 +51,9 @@ from streams.protocol.wire.mapping.base import (
     each_partition,
     limited,
     partitions_by_topic,
+    text,
     values_by_topic,
 )
-from streams.protocol.wire.mapping.derived import reader, writer
-from streams.protocol.wire.tables import records as tables
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -55,6 +69,57 @@ _ATTRIBUTES_AT: Final = 22
 
 
 # --- Produce ------------------------------------------------------------------------------
+
+
+_LEADER: Final = (Field("leader_id", INT32, default=-1), Field("leader_epoch", INT32, default=-1))
+_PRODUCE: Final[Api] = Produce.api.with_fields(
+    (
+        Field("transactional_id", STRING, nullable=3, default=None),
+        Field("acks", INT16),
+        Field("timeout_ms", INT32),
+        array(
+            "topic_data",
+            Field("name", STRING),
+            array("partition_data", Field("index", INT32), Field("records", RECORDS, nullable=0)),
+        ),
+    ),
+    (
+        array(
+            "responses",
+            Field("name", STRING),
+            array(
+                "partition_responses",
+                Field("index", INT32),
+                ERROR,
+                Field("base_offset", INT64),
+                Field("log_append_time_ms", INT64, default=-1),
+                Field("log_start_offset", INT64, since=5, default=-1, is_ignorable=True),
+                array(
+                    "record_errors",
+                    Field("batch_index", INT32),
+                    Field("batch_index_error_message", STRING, nullable=8, default=None),
+                    since=8,
+                    default=(),
+                    is_ignorable=True,
+                ),
+                Field("error_message", STRING, since=8, nullable=8, default=None, is_ignorable=True),
+                struct("current_leader", *_LEADER, since=10, tag=0, is_ignorable=True),
+            ),
+        ),
+        Field("throttle_time_ms", INT32, default=0),
+        array(
+            "node_endpoints",
+            Field("node_id", INT32),
+            Field("host", STRING),
+            Field("port", INT32),
+            Field("rack", STRING, nullable=10, default=None),
+            since=10,
+            tag=0,
+            default=(),
+            is_ignorable=True,
+        ),
+    ),
+)
 
 
 def _produce(request: Produce, version: int) -> Fields:
@@ -86,13 +151,19 @@ def _batch(topic: str, partition: int, blocks: Sequence[Block], version: int) ->
     return encoded(blocks[0], 0)
 
 
-_read_produced = reader(ProduceResponse, tables.PRODUCE.response_fields)
-_write_produced = writer(ProduceResponse, tables.PRODUCE.response_fields)
-
-
 def _produce_response(message: Fields, version: int, request: Produce) -> ProduceResponse:
-    response: ProduceResponse = _read_produced(message)
-    return response
+    return ProduceResponse(
+        {
+            partition: Produced(
+                code(row),
+                row["base_offset"],
+                text(row["error_message"]),
+                row["log_append_time_ms"],
+                row["log_start_offset"],
+            )
+            for partition, row in each_partition(message["responses"], "name", "partition_responses", "index")
+        }
+    )
 
 
 def _produce_request(message: Fields, version: int, client: ClientInformation) -> RequestParts[Produce]:
@@ -145,7 +216,23 @@ def _produce_reply(incoming: Incoming[Produce], responses: Sequence[ProduceRespo
     if incoming.refused:
         refused = {partition: Produced(error, -1, reason) for partition, (error, reason) in incoming.refused.items()}
         found = {partition: refused.get(partition) or found[partition] for partition in incoming.order}
-    return _write_produced(ProduceResponse(found))
+    return {
+        "responses": [
+            {"name": topic, "partition_responses": [_produced_row(number, result) for number, result in results]}
+            for topic, results in values_by_topic(found).items()
+        ]
+    }
+
+
+def _produced_row(number: int, result: Produced) -> Fields:
+    return {
+        "index": number,
+        "error_code": result.error,
+        "base_offset": result.base_offset,
+        "log_append_time_ms": result.log_append_time_ms,
+        "log_start_offset": result.log_start_offset,
+        "error_message": result.message or None,
+    }
 
 
 _limit_of_transactions = limited(_ADDED_SINCE, lambda request: request.adds_partitions)
@@ -156,7 +243,7 @@ def _produce_limit(request: Produce, version: int) -> int:
 
 
 PRODUCE = Translation(
-    tables.PRODUCE,
+    _PRODUCE,
     _produce,
     _produce_response,
     _produce_request,
@@ -166,6 +253,84 @@ PRODUCE = Translation(
 
 
 # --- Fetch --------------------------------------------------------------------------------
+
+
+_FETCH: Final[Api] = Fetch.api.with_fields(
+    (
+        Field("cluster_id", STRING, since=12, nullable=12, default=None, tag=0, is_ignorable=True),
+        Field("replica_id", INT32, default=-1),
+        Field("max_wait_ms", INT32),
+        Field("min_bytes", INT32),
+        Field("max_bytes", INT32, default=0x7FFF_FFFF),
+        Field("isolation_level", INT8, default=0),
+        Field("session_id", INT32, since=7, default=0, is_ignorable=True),
+        Field("session_epoch", INT32, since=7, default=-1, is_ignorable=True),
+        array(
+            "topics",
+            Field("topic", STRING, until=12, is_ignorable=True),
+            Field("topic_id", UUID, since=13, is_ignorable=True),
+            array(
+                "partitions",
+                Field("partition", INT32),
+                Field("current_leader_epoch", INT32, since=9, default=-1, is_ignorable=True),
+                Field("fetch_offset", INT64),
+                Field("last_fetched_epoch", INT32, since=12, default=-1),
+                Field("log_start_offset", INT64, since=5, default=-1, is_ignorable=True),
+                Field("partition_max_bytes", INT32),
+            ),
+        ),
+        array(
+            "forgotten_topics_data",
+            Field("topic", STRING, until=12, is_ignorable=True),
+            Field("topic_id", UUID, since=13, is_ignorable=True),
+            array("partitions", INT32),
+            since=7,
+            default=(),
+        ),
+        Field("rack_id", STRING, since=11, default="", is_ignorable=True),
+    ),
+    (
+        Field("error_code", INT16, since=7, default=0, is_ignorable=True),
+        Field("session_id", INT32, since=7, default=0),
+        array(
+            "responses",
+            Field("topic", STRING, until=12, is_ignorable=True),
+            Field("topic_id", UUID, since=13, is_ignorable=True),
+            array(
+                "partitions",
+                INDEX,
+                ERROR,
+                Field("high_watermark", INT64),
+                Field("last_stable_offset", INT64, default=-1),
+                Field("log_start_offset", INT64, since=5, default=-1, is_ignorable=True),
+                struct(
+                    "diverging_epoch",
+                    Field("epoch", INT32, default=-1),
+                    Field("end_offset", INT64, default=-1),
+                    since=12,
+                    tag=0,
+                ),
+                struct("current_leader", *_LEADER, since=12, tag=1),
+                struct(
+                    "snapshot_id",
+                    Field("end_offset", INT64, default=-1),
+                    Field("epoch", INT32, default=-1),
+                    since=12,
+                    tag=2,
+                ),
+                array(
+                    "aborted_transactions",
+                    Field("producer_id", INT64),
+                    Field("first_offset", INT64),
+                    nullable=4,
+                    default=None,
+                ),
+                Field("preferred_read_replica", INT32, since=11, default=-1),
+                Field("records", RECORDS, nullable=0),
+            ),
+        ),
+    ),
+)
 
 
 def _fetch(request: Fetch, version: int) -> Fields:
@@ -292,13 +457,13 @@ def _is_zstd(chunk: bytes) -> bool:
 
 
 FETCH = Translation(
-    tables.FETCH,
+    _FETCH,
     _fetch,
     _fetch_response,
     _fetch_request,
     _fetch_reply,
     # From version 13 on, topics are identified by ID, which the message classes do not have.
-    (tables.FETCH.versions[0], 12),
+    (_FETCH.versions[0], 12),
 )
 
 TRANSLATIONS = (PRODUCE, FETCH)

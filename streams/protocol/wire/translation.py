@@ -1,7 +1,7 @@
 """The interface for conversions between message classes and Kafka's requests and responses, with common helpers.
 
 Clients, the group core and the broker use the message classes (``protocol.messages``). Kafka's requests and responses
-are dicts with the fields that ``protocol.wire.tables`` declares for each API and version.
+are dicts with the fields of each API and version.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,14 +9,14 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from attrs import Factory, evolve, field, frozen
+from attrs import Factory, field, frozen
 
 from streams.core.blocks.records import TopicPartition
 from streams.core.errors import BrokerError
 from streams.protocol.error_codes import ErrorCode, error_code
 from streams.protocol.request import ClientInformation, Request
+from streams.protocol.schema import Api, Fields
 from streams.protocol.wire.errors import UnsupportedVersionError
-from streams.protocol.wire.fields import Api, Fields
 
 Q = TypeVar("Q")
 R = TypeVar("R")
@@ -119,21 +119,6 @@ def limited(first: int, is_second: Callable[[Any], bool]) -> Callable[[Any, int]
 #: A translation of any message class.
 AnyTranslation: TypeAlias = Translation[Any, Any]
 AnyIncoming: TypeAlias = Incoming[Request]
-
-
-def with_client(
-    translation: AnyTranslation, client_attributes: Callable[[ClientInformation], dict[str, Any]]
-) -> AnyTranslation:
-    """Return a translation whose requests also say which client has sent them.
-
-    ``client_attributes`` returns the attributes of the message that are not on the wire, with their values.
-    """
-
-    def parse_request(message: Fields, version: int, client: ClientInformation) -> RequestParts[Any]:
-        (request,) = translation.parse_request(message, version, client).requests
-        return RequestParts((evolve(request, **client_attributes(client)),))
-
-    return evolve(translation, parse_request=parse_request)
 
 
 def values_by_topic(values: Mapping[TopicPartition, V]) -> dict[str, list[tuple[int, V]]]:

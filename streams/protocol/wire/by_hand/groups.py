@@ -1,7 +1,7 @@
-"""Translations of group APIs whose format depends on the version, or that cover several groups."""
+"""Group APIs whose format depends on the version, or that cover several groups."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from attrs import evolve
 
@@ -10,13 +10,9 @@ from streams.protocol.admin_messages import NO_OPERATIONS
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
     ConsumerGroupDescribe,
-    ConsumerGroupDescribeResponse,
     DeleteGroup,
     DeleteGroupResponse,
     DescribeGroup,
-    DescribeGroupResponse,
-    JoinGroup,
-    JoinGroupResponse,
     LeaveGroup,
     LeaveGroupResponse,
     ListGroups,
@@ -24,18 +20,28 @@ from streams.protocol.group_messages import (
     OffsetAndMetadata,
     OffsetFetch,
     OffsetFetchResponse,
-    SyncGroup,
-    SyncGroupResponse,
 )
 from streams.protocol.messages import FindCoordinator, FindCoordinatorResponse
-from streams.protocol.request import ClientInformation
-from streams.protocol.streams_group_messages import (
-    StreamsGroupDescribe,
-    StreamsGroupDescribeResponse,
+from streams.protocol.request import ClientInformation, response_type
+from streams.protocol.schema import (
+    BOOLEAN,
+    ERROR,
+    INDEX,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    Api,
+    Field,
+    Fields,
+    array,
+    fields_of,
 )
+from streams.protocol.streams_group_messages import StreamsGroupDescribe
+from streams.protocol.wire.derived import derived, reader, writer
 from streams.protocol.wire.errors import EncodingError
-from streams.protocol.wire.fields import INT32, STRING, Api, Field, Fields, by_topic
-from streams.protocol.wire.mapping.base import (
+from streams.protocol.wire.translation import (
     Incoming,
     Operation,
     RequestParts,
@@ -47,16 +53,11 @@ from streams.protocol.wire.mapping.base import (
     operations_bits,
     text,
     values_by_topic,
-    with_client,
 )
-from streams.protocol.wire.mapping.derived import derived, reader, writer
-from streams.protocol.wire.tables import groups as tables
-from streams.protocol.wire.tables import streams_groups as streams_tables
 
 # First versions with a new message format.
 _MANY_COORDINATORS_SINCE = 4
 _MANY_LEAVE_SINCE = 3
-_MEMBER_ID_FIRST_SINCE = 4
 _MANY_FETCH_SINCE = 8
 _FETCH_ERROR_SINCE = 2
 _NO_OFFSET = -1
@@ -65,6 +66,32 @@ _GROUP_OPERATIONS = operations_bits(Operation.READ, Operation.DELETE, Operation.
 
 
 # --- FindCoordinator: several keys from version 4 on (KIP-699) ----------------------------
+
+
+_FIND_COORDINATOR: Final[Api] = FindCoordinator.api.with_fields(
+    (
+        Field("key", STRING, until=3),
+        Field("key_type", INT8, since=1, default=0),
+        array("coordinator_keys", STRING, since=4),
+    ),
+    (
+        Field("error_code", INT16, until=3),
+        Field("error_message", STRING, since=1, until=3, nullable=1, default=None, is_ignorable=True),
+        Field("node_id", INT32, until=3),
+        Field("host", STRING, until=3),
+        Field("port", INT32, until=3),
+        array(
+            "coordinators",
+            Field("key", STRING),
+            Field("node_id", INT32),
+            Field("host", STRING),
+            Field("port", INT32),
+            ERROR,
+            Field("error_message", STRING, nullable=4, default=None),
+            since=4,
+        ),
+    ),
+)
 
 
 def _find(request: FindCoordinator, version: int) -> Fields:
@@ -98,43 +125,24 @@ def _find_reply(
     return {"coordinators": rows} if incoming.version >= _MANY_COORDINATORS_SINCE else rows[0]
 
 
-FIND_COORDINATOR = Translation(tables.FIND_COORDINATOR, _find, _find_response, _find_request, _find_reply)
-
-
-# --- JoinGroup and SyncGroup: some attributes are not on the wire --------------------------
-
-_JOIN = derived(tables.JOIN_GROUP)
-_SYNC = derived(tables.SYNC_GROUP)
-
-
-def _join_request(message: Fields, version: int, client: ClientInformation) -> RequestParts[JoinGroup]:
-    (request,) = _JOIN.parse_request(message, version, client).requests
-    takes_member_id = version >= _MEMBER_ID_FIRST_SINCE
-    request = evolve(request, client_id=client.client_id, client_host=client.host, takes_member_id=takes_member_id)
-    return RequestParts((request,))
-
-
-def _join_response(message: Fields, version: int, request: JoinGroup) -> JoinGroupResponse:
-    # The protocol type is on the wire only from version 7 on; the request has the same value.
-    response: JoinGroupResponse = evolve(
-        _JOIN.parse_response(message, version, request), protocol_type=request.protocol_type
-    )
-    return response
-
-
-def _sync_response(message: Fields, version: int, request: SyncGroup) -> SyncGroupResponse:
-    # The protocol type and name are on the wire only from version 5 on; the request has the same values.
-    return SyncGroupResponse(
-        code(message), message["assignment"], request.protocol_type or "", request.protocol_name or ""
-    )
-
-
-JOIN_GROUP = evolve(_JOIN, parse_request=_join_request, parse_response=_join_response)
-SYNC_GROUP = evolve(_SYNC, parse_response=_sync_response)
+FIND_COORDINATOR = Translation(_FIND_COORDINATOR, _find, _find_response, _find_request, _find_reply)
 
 
 # --- LeaveGroup: several members from version 3 on (KIP-345) ------------------------------
 
+_LEAVE_GROUP: Final[Api] = LeaveGroup.api.with_fields(
+    (
+        Field("group_id", STRING),
+        Field("member_id", STRING, until=2),
+        array(
+            "members", Field("member_id", STRING), Field("group_instance_id", STRING, nullable=3, default=None), since=3
+        ),
+    ),
+    (
+        ERROR,
+        array("members", Field("member_id", STRING), Field("group_instance_id", STRING, nullable=3), ERROR, since=3),
+    ),
+)
 _OF_THE_GROUP = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -189,26 +197,48 @@ def _leave_reply(incoming: Incoming[LeaveGroup], responses: Sequence[LeaveGroupR
     return {"error_code": whole, "members": rows}
 
 
-LEAVE_GROUP = Translation(tables.LEAVE_GROUP, _leave, _leave_response, _leave_request, _leave_reply)
+LEAVE_GROUP = Translation(_LEAVE_GROUP, _leave, _leave_response, _leave_request, _leave_reply)
 
 
 # --- OffsetFetch: several groups from version 8 on (KIP-709) ------------------------------
 
 
-_GROUP = (
-    Field("group_id", STRING),
-    by_topic("topics", INT32, partitions="partition_indexes", nullable=0, attribute="partitions"),
+_FETCHED_TOPICS: Final = (
+    Field("name", STRING),
+    array(
+        "partitions",
+        INDEX,
+        Field("committed_offset", INT64),
+        Field("committed_leader_epoch", INT32, since=5, default=-1, is_ignorable=True),
+        Field("metadata", STRING, nullable=0),
+        ERROR,
+    ),
 )
-_MEMBER = (Field("member_id", STRING, nullable=0, default=None), Field("member_epoch", INT32, default=-1))
-_write_fetch = writer(OffsetFetch, _GROUP)
-_write_fetch_of_member = writer(OffsetFetch, _GROUP + _MEMBER)
-_read_fetch = reader(OffsetFetch, _GROUP)
-_read_fetch_of_member = reader(OffsetFetch, _GROUP + _MEMBER)
+_OFFSET_FETCH: Final[Api] = OffsetFetch.api.with_fields(
+    (
+        Field("group_id", STRING, until=7),
+        array("topics", Field("name", STRING), array("partition_indexes", INT32), until=7, nullable=2),
+        array("groups", *fields_of(OffsetFetch), since=8),
+        Field("require_stable", BOOLEAN, since=7, default=False),
+    ),
+    (
+        array("topics", *_FETCHED_TOPICS, until=7),
+        Field("error_code", INT16, since=2, until=7, default=0, is_ignorable=True),
+        array(
+            "groups",
+            Field("group_id", STRING),
+            array("topics", *_FETCHED_TOPICS),
+            Field("error_code", INT16, default=0),
+            since=8,
+        ),
+    ),
+)
+_NO_MEMBER: Final = {"member_id": None, "member_epoch": -1}
 
 
 def _fetch(request: OffsetFetch, version: int) -> Fields:
-    is_many = version >= _MANY_FETCH_SINCE
-    asked = {"groups": [_write_fetch_of_member(request)]} if is_many else _write_fetch(request)
+    group = writer(OffsetFetch)(request)
+    asked = {"groups": [group]} if version >= _MANY_FETCH_SINCE else group
     return asked | {"require_stable": request.require_stable}
 
 
@@ -230,8 +260,8 @@ def _fetch_response(message: Fields, version: int, request: OffsetFetch) -> Offs
 
 
 def _fetch_request(message: Fields, version: int, client: ClientInformation) -> RequestParts[OffsetFetch]:
-    is_many = version >= _MANY_FETCH_SINCE
-    groups, read = (message["groups"], _read_fetch_of_member) if is_many else ((message,), _read_fetch)
+    groups = message["groups"] if version >= _MANY_FETCH_SINCE else (message | _NO_MEMBER,)
+    read = reader(OffsetFetch)
     # List each group once: without partitions, all offsets of the group are requested.
     distinct = {group["group_id"]: group for group in groups}.values()
     is_stable = message["require_stable"]
@@ -272,12 +302,12 @@ def _fetched_row(partition: TopicPartition, committed: OffsetAndMetadata | None,
     }
 
 
-OFFSET_FETCH = Translation(tables.OFFSET_FETCH, _fetch, _fetch_response, _fetch_request, _fetch_reply)
+OFFSET_FETCH = Translation(_OFFSET_FETCH, _fetch, _fetch_response, _fetch_request, _fetch_reply)
 
 
 # --- ListGroups ---------------------------------------------------------------------------
 
-_LIST = derived(tables.LIST_GROUPS)
+_LIST = derived(ListGroups.api)
 
 
 def _list_response(message: Fields, version: int, request: ListGroups) -> ListGroupsResponse:
@@ -292,18 +322,17 @@ LIST_GROUPS = evolve(_LIST, parse_response=_list_response)
 # --- DescribeGroups and DeleteGroups: one message object for each group -------------------
 
 
-def description(
-    api: Api, names: str, request_class: type[Any], response_class: type[Any], fields: Sequence[Field]
-) -> Translation[Any, Any]:
+def description(request_class: type[Any], names: str = "group_ids") -> Translation[Any, Any]:
     """Return the translation of an API that describes groups; ``names`` is the field with the names of the groups."""
-    row = tuple(item for item in fields if item.name != "group_id")
-    write = writer(response_class, row)
-    read = reader(response_class, row)
-    flags = [item.name for item in api.request_fields if item.name != names]
+    response_class = response_type(request_class)
+    flags = [item for item in fields_of(request_class) if item.name != "group_id"]
+    api = request_class.api.with_fields((array(names, STRING), *flags), (array("groups", *fields_of(response_class)),))
+    write = writer(response_class)
+    read = reader(response_class)
 
     def parse_request(message: Fields, version: int, client: ClientInformation) -> RequestParts[Any]:
         # List each group once: its description may be a thousand times as long as its name.
-        included = [message[flag] for flag in flags]
+        included = [message[flag.name] for flag in flags]
         return RequestParts(tuple(request_class(group_id, *included) for group_id in dict.fromkeys(message[names])))
 
     def build_response(incoming: Incoming[Any], responses: Sequence[Any], serving: Serving) -> Fields:
@@ -318,7 +347,7 @@ def description(
         return read(group)
 
     def build_request(request: Any, version: int) -> Fields:
-        return {names: [request.group_id], **{flag: getattr(request, flag) for flag in flags}}
+        return {names: [request.group_id], **{flag.name: getattr(request, flag.name) for flag in flags}}
 
     return Translation(api, build_request, parse_response, parse_request, build_response)
 
@@ -335,59 +364,24 @@ def _delete_reply(
     return {"results": [{"group_id": request.group_id, "error_code": found.error} for request, found in pairs]}
 
 
-DESCRIBE_GROUPS = description(
-    tables.DESCRIBE_GROUPS, "groups", DescribeGroup, DescribeGroupResponse, tables.DESCRIBED_GROUP
+_DELETE_GROUPS: Final[Api] = DeleteGroup.api.with_fields(
+    (array("groups_names", STRING),), (array("results", Field("group_id", STRING), ERROR),)
 )
 DELETE_GROUPS = Translation(
-    tables.DELETE_GROUPS,
+    _DELETE_GROUPS,
     lambda request, version: {"groups_names": [request.group_id]},
     _delete_response,
     lambda message, version, client: RequestParts(tuple(map(DeleteGroup, dict.fromkeys(message["groups_names"])))),
     _delete_reply,
 )
 
-
-# --- consumer groups (KIP-848) --------------------------------------------------------------
-
-
-def heartbeat(api: Api) -> Translation[Any, Any]:
-    """Return the translation of heartbeats, whose requests say which client has sent them."""
-    return with_client(derived(api), lambda client: {"client_id": client.client_id, "client_host": client.host})
-
-
-CONSUMER_GROUP_HEARTBEAT = heartbeat(tables.CONSUMER_GROUP_HEARTBEAT)
-
-CONSUMER_GROUP_DESCRIBE = description(
-    tables.CONSUMER_GROUP_DESCRIBE,
-    "group_ids",
-    ConsumerGroupDescribe,
-    ConsumerGroupDescribeResponse,
-    tables.DESCRIBED_CONSUMER_GROUP,
-)
-
-# --- streams groups (KIP-1071) --------------------------------------------------------------
-
-STREAMS_GROUP_HEARTBEAT = heartbeat(streams_tables.STREAMS_GROUP_HEARTBEAT)
-
-STREAMS_GROUP_DESCRIBE = description(
-    streams_tables.STREAMS_GROUP_DESCRIBE,
-    "group_ids",
-    StreamsGroupDescribe,
-    StreamsGroupDescribeResponse,
-    streams_tables.DESCRIBED_STREAMS_GROUP,
-)
-
 TRANSLATIONS = (
     FIND_COORDINATOR,
-    JOIN_GROUP,
-    SYNC_GROUP,
     LEAVE_GROUP,
     OFFSET_FETCH,
     LIST_GROUPS,
-    DESCRIBE_GROUPS,
+    description(DescribeGroup, "groups"),
     DELETE_GROUPS,
-    CONSUMER_GROUP_HEARTBEAT,
-    CONSUMER_GROUP_DESCRIBE,
-    STREAMS_GROUP_HEARTBEAT,
-    STREAMS_GROUP_DESCRIBE,
+    description(ConsumerGroupDescribe),
+    description(StreamsGroupDescribe),
 )

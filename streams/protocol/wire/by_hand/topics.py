@@ -1,6 +1,7 @@
-"""Translations of Metadata, DescribeCluster, CreateTopics and DeleteTopics, including addresses, IDs and defaults."""
+"""Metadata, DescribeCluster, CreateTopics and DeleteTopics, including addresses, IDs and defaults."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from attrs import evolve
 
@@ -25,9 +26,24 @@ from streams.protocol.messages import (
     TopicSpec,
 )
 from streams.protocol.request import ClientInformation
+from streams.protocol.schema import (
+    BOOLEAN,
+    ERROR,
+    ERROR_MESSAGE,
+    INDEX,
+    INT8,
+    INT16,
+    INT32,
+    STRING,
+    UUID,
+    Api,
+    Field,
+    Fields,
+    array,
+)
+from streams.protocol.wire.derived import derived
 from streams.protocol.wire.errors import EncodingError
-from streams.protocol.wire.fields import Fields
-from streams.protocol.wire.mapping.base import (
+from streams.protocol.wire.translation import (
     Incoming,
     Operation,
     Refusal,
@@ -38,9 +54,6 @@ from streams.protocol.wire.mapping.base import (
     operations_bits,
     text,
 )
-from streams.protocol.wire.mapping.derived import derived
-from streams.protocol.wire.tables import session
-from streams.protocol.wire.tables import topics as tables
 
 _NO_LEADER = -1
 # First version in which the broker defaults can be requested (KIP-464).
@@ -75,6 +88,51 @@ _DEFAULT = ConfigSource.DEFAULT
 
 
 # --- Metadata -----------------------------------------------------------------------------
+
+
+_METADATA: Final[Api] = Metadata.api.with_fields(
+    (
+        array(
+            "topics",
+            Field("topic_id", UUID, since=10, default=UUID.zero, is_ignorable=True),
+            Field("name", STRING, nullable=10),
+            nullable=1,
+        ),
+        Field("allow_auto_topic_creation", BOOLEAN, since=4, default=True),
+        Field("include_cluster_authorized_operations", BOOLEAN, since=8, until=10, default=False),
+        Field("include_topic_authorized_operations", BOOLEAN, since=8, default=False),
+    ),
+    (
+        array(
+            "brokers",
+            Field("node_id", INT32),
+            Field("host", STRING),
+            Field("port", INT32),
+            Field("rack", STRING, since=1, nullable=1, default=None, is_ignorable=True),
+        ),
+        Field("cluster_id", STRING, since=2, nullable=2, default=None, is_ignorable=True),
+        Field("controller_id", INT32, since=1, default=-1, is_ignorable=True),
+        array(
+            "topics",
+            ERROR,
+            Field("name", STRING, nullable=12),
+            Field("topic_id", UUID, since=10, default=UUID.zero, is_ignorable=True),
+            Field("is_internal", BOOLEAN, since=1, default=False, is_ignorable=True),
+            array(
+                "partitions",
+                ERROR,
+                INDEX,
+                Field("leader_id", INT32),
+                Field("leader_epoch", INT32, since=7, default=-1, is_ignorable=True),
+                array("replica_nodes", INT32),
+                array("isr_nodes", INT32),
+                array("offline_replicas", INT32, since=5, default=(), is_ignorable=True),
+            ),
+            Field("topic_authorized_operations", INT32, since=8, default=NO_OPERATIONS),
+        ),
+        Field("cluster_authorized_operations", INT32, since=8, until=10, default=NO_OPERATIONS),
+    ),
+)
 
 
 def _metadata(request: Metadata, version: int) -> Fields:
@@ -164,10 +222,50 @@ def _topic_row(topic: TopicMetadata, version: int, operations: int) -> Fields:
     }
 
 
-METADATA = Translation(session.METADATA, _metadata, _metadata_response, _metadata_request, _metadata_reply)
+METADATA = Translation(_METADATA, _metadata, _metadata_response, _metadata_request, _metadata_reply)
 
 
 # --- CreateTopics -------------------------------------------------------------------------
+
+
+_CREATE_TOPICS: Final[Api] = CreateTopics.api.with_fields(
+    (
+        array(
+            "topics",
+            Field("name", STRING),
+            Field("num_partitions", INT32),
+            Field("replication_factor", INT16),
+            array("assignments", INDEX, array("broker_ids", INT32), default=()),
+            array("configs", Field("name", STRING), Field("value", STRING, nullable=0), default=()),
+        ),
+        Field("timeout_ms", INT32, default=60_000),
+        Field("validate_only", BOOLEAN, default=False),
+    ),
+    (
+        array(
+            "topics",
+            Field("name", STRING),
+            Field("topic_id", UUID, since=7, default=UUID.zero, is_ignorable=True),
+            ERROR,
+            ERROR_MESSAGE,
+            Field("topic_config_error_code", INT16, since=5, tag=0, default=0, is_ignorable=True),
+            Field("num_partitions", INT32, since=5, default=-1, is_ignorable=True),
+            Field("replication_factor", INT16, since=5, default=-1, is_ignorable=True),
+            array(
+                "configs",
+                Field("name", STRING),
+                Field("value", STRING, nullable=5),
+                Field("read_only", BOOLEAN, default=False),
+                Field("config_source", INT8, default=-1),
+                Field("is_sensitive", BOOLEAN, default=False),
+                since=5,
+                nullable=5,
+                default=None,
+                is_ignorable=True,
+            ),
+        ),
+    ),
+)
 
 
 def _create_topics(request: CreateTopics, version: int) -> Fields:
@@ -259,7 +357,7 @@ def _made_row(topic: TopicMetadata, given: Mapping[str, str], *, is_trial: bool)
 
 
 CREATE_TOPICS = Translation(
-    tables.CREATE_TOPICS,
+    _CREATE_TOPICS,
     _create_topics,
     _create_topics_response,
     _create_topics_request,
@@ -268,6 +366,29 @@ CREATE_TOPICS = Translation(
 
 
 # --- DeleteTopics -------------------------------------------------------------------------
+
+
+_DELETE_TOPICS: Final[Api] = DeleteTopics.api.with_fields(
+    (
+        array(
+            "topics",
+            Field("name", STRING, nullable=6, default=None),
+            Field("topic_id", UUID, default=UUID.zero),
+            since=6,
+        ),
+        array("topic_names", STRING, until=5),
+        Field("timeout_ms", INT32),
+    ),
+    (
+        array(
+            "responses",
+            Field("name", STRING, nullable=6),
+            Field("topic_id", UUID, since=6, default=UUID.zero, is_ignorable=True),
+            ERROR,
+            Field("error_message", STRING, since=5, nullable=5, default=None, is_ignorable=True),
+        ),
+    ),
+)
 
 
 def _delete_topics(request: DeleteTopics, version: int) -> Fields:
@@ -311,7 +432,7 @@ def _delete_topics_reply(
 
 
 DELETE_TOPICS = Translation(
-    tables.DELETE_TOPICS,
+    _DELETE_TOPICS,
     _delete_topics,
     _delete_topics_response,
     _delete_topics_request,
@@ -321,7 +442,7 @@ DELETE_TOPICS = Translation(
 
 # --- DescribeCluster ----------------------------------------------------------------------
 
-_CLUSTER = derived(session.DESCRIBE_CLUSTER)
+_CLUSTER = derived(DescribeCluster.api)
 
 
 def _cluster_reply(

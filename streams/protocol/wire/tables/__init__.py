@@ -1,1 +1,0 @@
-"""Tables of the Kafka APIs: their fields by version, based on Kafka's message definitions."""
