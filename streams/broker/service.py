@@ -304,14 +304,16 @@ class Broker:
                 base = self._append(log, blocks, now_ms)
                 is_stamped = log.config.timestamp_type == "LogAppendTime"
                 append_ms = self.wall_ms(now_ms) if is_stamped else -1
-                results[partition] = Produced(ErrorCode.NONE, base, "", append_ms, log.start_offset)
+                results[partition] = Produced(ErrorCode.NONE, base, append_ms, log.start_offset)
             except (BrokerError, OSError) as error:
                 code, message = error_of(error)
                 refused = self.topics.logs.get(partition)
                 start_offset = -1 if refused is None else refused.start_offset
-                results[partition] = Produced(code, -1, message, log_start_offset=start_offset)
+                results[partition] = Produced(code, log_start_offset=start_offset, message=message)
         answer(ProduceResponse(results))
-        self._fetches.wake([partition for partition, result in results.items() if result[0] is ErrorCode.NONE], now_ms)
+        self._fetches.wake(
+            [partition for partition, result in results.items() if result.error is ErrorCode.NONE], now_ms
+        )
 
     def _add_partitions(self, request: Produce, now_ms: int) -> None:
         """Add the partitions of records to the transaction (KIP-890); each is then checked as if it had been before."""

@@ -230,8 +230,13 @@ class Admin:
         return sorted(listed, key=lambda group: group.group_id)
 
     def _list_groups(self) -> list[tuple[str, str, str, str]]:
-        nodes = sorted(self._metadata(()).brokers) or [ANY_NODE]
-        return [group for node in nodes for group in self._requests.ask(ListGroups(), node).groups]
+        groups: list[tuple[str, str, str, str]] = []
+        for node in sorted(self._metadata(()).brokers) or [ANY_NODE]:
+            response = self._requests.ask(ListGroups(), node)
+            if response.error is not ErrorCode.NONE:
+                raise error_for(response.error, "list of groups")
+            groups += response.groups
+        return groups
 
     def create_group(self, group_id: str, *, ephemeral: bool = False, session_timeout_ms: int | None = None) -> None:
         """Create a group before its first member joins; idempotent for the same settings.

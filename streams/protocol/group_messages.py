@@ -288,6 +288,7 @@ class DeleteGroup(RequestFor["DeleteGroupResponse"]):
 class DeleteGroupResponse(Response):
     """The response to ``DeleteGroup``, which has only an error code."""
 
+    group_id: ClassVar[str]
     error: ErrorCode
 
 

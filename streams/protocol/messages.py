@@ -6,9 +6,9 @@ are passed as objects, with blocks of records; over TCP, ``protocol.wire`` encod
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar, Final, NamedTuple
+from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 from streams.core.blocks.partitioning import Partitioner
 from streams.core.blocks.records import Block, TopicPartition
@@ -16,13 +16,17 @@ from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.protocol.request import RequestFor, Response
 from streams.protocol.schema import (
+    INDEX,
     INT32,
+    STRING,
+    Array,
     ErrorText,
     Field,
     Int8,
     Int16,
     Int32,
     Int64,
+    Struct,
     api,
     array,
     implied,
@@ -31,7 +35,13 @@ from streams.protocol.schema import (
 
 #: Default timeout of administrative requests, in milliseconds, as in Kafka.
 REQUEST_TIMEOUT_MS = 30_000
-#: Fields that no message here has.
+#: Fields and types that no message here has.
+LEADER: Final = (Field("leader_id", INT32, default=-1), Field("leader_epoch", INT32, default=-1))
+_RECORD_ERRORS: Final = Array(
+    Struct((Field("batch_index", INT32), Field("batch_index_error_message", STRING, nullable=8, default=None)))
+)
+_NODE: Final = (Field("node_id", INT32), Field("host", STRING), Field("port", INT32))
+_NODES: Final = Array(Struct((*_NODE, Field("rack", STRING, nullable=10, default=None))))
 _ASSIGNMENTS: Final = array("assignments", array("broker_ids", INT32), nullable=0, default=None)
 _LEADER_EPOCH: Final = Field("current_leader_epoch", INT32, since=4, default=-1, is_ignorable=True)
 
@@ -43,9 +53,10 @@ class TopicSpec:
     """A topic to create; -1 for ``partitions`` or ``replicas`` means the broker default."""
 
     name: str
-    partitions: int = -1
-    config: Mapping[str, str] = field(factory=dict)
-    replicas: int = -1
+    partitions: Annotated[Int32, wire("num_partitions")] = -1
+    assignments: ClassVar[Annotated[Sequence[int], Array(Struct((INDEX, array("broker_ids", INT32))))]] = ()
+    config: Annotated[Mapping[str, Annotated[str, wire("value", nullable=0)]], wire("configs")] = field(factory=dict)
+    replicas: Annotated[Int16, wire("replication_factor", before="assignments")] = -1
 
 
 @api(19, (2, 7), flexible=5)
@@ -54,8 +65,8 @@ class CreateTopics(RequestFor["CreateTopicsResponse"]):
     """Create topics, each with its own result; with ``is_trial``, the request is only validated."""
 
     topics: Sequence[TopicSpec]
-    is_trial: bool = False
-    timeout_ms: int = REQUEST_TIMEOUT_MS
+    is_trial: Annotated[bool, wire("validate_only")] = False
+    timeout_ms: Annotated[Int32, wire(before="is_trial")] = REQUEST_TIMEOUT_MS
 
 
 @frozen
@@ -196,24 +207,32 @@ class Produce(RequestFor["ProduceResponse"]):
     adds_partitions: bool = False
 
 
-class Produced(NamedTuple):
+# Not frozen, which would make each of them slower: there is one for each partition of each request.
+@define
+class Produced:
     """The result of a produce request for one partition; an offset or timestamp of -1 is unknown.
 
     ``log_append_time_ms`` is set for topics with ``message.timestamp.type=LogAppendTime``.
     """
 
     error: ErrorCode
-    base_offset: int = -1
-    message: str = ""
-    log_append_time_ms: int = -1
-    log_start_offset: int = -1
+    base_offset: Int64 = -1
+    log_append_time_ms: Int64 = -1
+    log_start_offset: Annotated[Int64, wire(since=5, is_ignorable=True)] = -1
+    record_errors: ClassVar[Annotated[Sequence[Any], _RECORD_ERRORS, wire(since=8, is_ignorable=True)]] = ()
+    message: Annotated[ErrorText, wire(since=8, nullable=8, is_ignorable=True)] = ""
+    current_leader: ClassVar[Annotated[None, Struct(LEADER), wire(since=10, tag=0, is_ignorable=True)]] = None
 
 
 @frozen
 class ProduceResponse(Response):
     """The result of a produce request for each partition."""
 
-    partitions: Mapping[TopicPartition, Produced]
+    partitions: Annotated[
+        Mapping[TopicPartition, Produced], wire("responses", partitions="partition_responses", index="index")
+    ]
+    throttle_time_ms: ClassVar[Int32] = 0
+    node_endpoints: ClassVar[Annotated[Sequence[Any], _NODES, wire(since=10, tag=0, is_ignorable=True)]] = ()
 
 
 READ_UNCOMMITTED = 0
@@ -224,7 +243,7 @@ FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 
 
-@api(1, (4, 13), flexible=12, served=(4, 11))
+@api(1, (4, 12), flexible=12, served=(4, 11))
 @frozen
 class Fetch(RequestFor["FetchResponse"]):
     """Read records; ``positions`` maps each partition to the offset to read from.

@@ -332,21 +332,23 @@ def fields_of(kind: type[Any]) -> Sequence[Field]:
         TypeError: the type of an attribute has no form on the wire.
     """
     fields: list[Field] = []
+    names: list[str] = []
     defaults = _defaults(kind)
     for name, hint in attributes_of(kind).items():
         if name in unsent_of(kind):
             continue
-        is_constant = get_origin(hint) is ClassVar
-        if is_constant:
+        attribute: str | None = name
+        if get_origin(hint) is ClassVar:
             (hint,) = get_args(hint)
             defaults[name] = vars(kind).get(name, _REQUIRED)
+            attribute = None
         try:
             item, facts = _field(name, hint, defaults.get(name, _REQUIRED))
         except TypeError as error:
             raise TypeError(f"{kind.__name__}.{name}: {error}") from None
-        fields.append(item if is_constant else evolve(item, attribute=name))
-        if "before" in facts:
-            fields.insert([other.attribute for other in fields].index(facts["before"]), fields.pop())
+        place = names.index(facts["before"]) if "before" in facts else len(names)
+        names.insert(place, name)
+        fields.insert(place, evolve(item, attribute=attribute))
     return tuple(fields)
 
 
@@ -445,23 +447,20 @@ def _row(hint: Any, facts: FieldFacts) -> Sequence[Field]:
 class Api:
     """A Kafka API: its key, its versions, and the schemas of its request and response.
 
-    - ``request_type``: the message class, which names its response class; None if only the codec supports the API.
+    - ``request_type``: the message class, which names its response class.
     - ``versions``: lowest and highest version that can be encoded and decoded.
     - ``flexible``: first flexible version (KIP-482).
-    - ``served``: lowest and highest version that the embedded broker serves; the default is ``versions``, or None if
-      the API has no message classes.
+    - ``served``: lowest and highest version that the embedded broker serves; the default is ``versions``.
     - ``name``: Kafka's name; the default is the name of ``request_type``.
     - ``throttled``: the first version whose response begins with a throttle time; None for those that do not.
     - ``by_hand``: the fields of request and response, if they are not derived from the message classes.
     """
 
     key: int
-    request_type: type[RequestFor[Any]] | None
+    request_type: type[RequestFor[Any]]
     versions: tuple[int, int]
     flexible: int
-    served: tuple[int, int] | None = field(
-        default=Factory(lambda self: self.versions if self.request_type else None, takes_self=True)
-    )
+    served: tuple[int, int] = field(default=Factory(lambda self: self.versions, takes_self=True))
     name: str = field(default=Factory(lambda self: self.request_type.__name__, takes_self=True))
     throttled: int | None = 0
     by_hand: tuple[Sequence[Field], Sequence[Field]] | None = None
@@ -473,19 +472,12 @@ class Api:
     @property
     def request_fields(self) -> Sequence[Field]:
         """In wire order: those of ``request_type``, unless they are written by hand."""
-        if self.by_hand is not None:
-            return self.by_hand[0]
-        assert self.request_type is not None
-        return fields_of(self.request_type)
+        return fields_of(self.request_type) if self.by_hand is None else self.by_hand[0]
 
     @property
     def response_fields(self) -> Sequence[Field]:
         """In wire order: those of the response class, unless they are written by hand, after the throttle time."""
-        if self.by_hand is not None:
-            fields = self.by_hand[1]
-        else:
-            assert self.request_type is not None
-            fields = fields_of(response_type(self.request_type))
+        fields = fields_of(response_type(self.request_type)) if self.by_hand is None else self.by_hand[1]
         if self.throttled is None:
             return fields
         throttle = Field("throttle_time_ms", INT32, self.throttled, default=0, is_ignorable=self.throttled > 0)

@@ -505,7 +505,7 @@ def test_storage_that_fails_is_told_and_nothing_acknowledged(make, cluster):
                     if isinstance(request, Produce):
                         answers.append(
                             ProduceResponse(
-                                dict.fromkeys(request.blocks, Produced(ErrorCode.STORAGE_ERROR, -1, "disk full"))
+                                dict.fromkeys(request.blocks, Produced(ErrorCode.STORAGE_ERROR, message="disk full"))
                             )
                         )
                         return -len(answers)

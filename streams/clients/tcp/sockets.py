@@ -38,7 +38,7 @@ from streams.protocol.wire import (
     encode_request,
     read_response,
 )
-from streams.protocol.wire.mapping import build_request, is_answered, key_of, parse_response, version_for, versions_of
+from streams.protocol.wire.mapping import build_request, is_answered, key_of, parse_response, version_for
 
 #: Largest response that is read; fetch requests limit their responses to far less.
 _MAX_FRAME_BYTES: Final = 1 << 30
@@ -241,7 +241,7 @@ class SocketLink:
         """
         version = self._versions.get(api_key)
         if version is None:
-            low, high = versions_of(api_key)
+            low, high = APIS[api_key].versions
             theirs = self._ranges.get(api_key)
             version = -1 if theirs is None else min(high, theirs[1])
             if theirs is None or version < max(low, theirs[0]):

@@ -20,7 +20,7 @@ API_VERSIONS: Final[int] = admin_messages.ApiVersions.api.key
 
 def served_versions() -> dict[int, tuple[int, int]]:
     """Return the lowest and highest version of every API that the embedded broker serves, by API key."""
-    return {key: api.served for key, api in APIS.items() if api.served is not None}
+    return {key: api.served for key, api in APIS.items()}
 
 
 def all_versions() -> dict[int, tuple[int, int]]:
@@ -40,6 +40,8 @@ def api_of(key: int, version: int) -> Api:
     if not api.has(version):
         low, high = api.versions
         raise UnsupportedVersionError(
-            f"{api.name} version {version} is not spoken here: {low} to {high} are", api_key=key, version=version
+            f"{api.name} (API {key}) version {version} is not spoken here: {low} to {high} are",
+            api_key=key,
+            version=version,
         )
     return api

@@ -58,11 +58,9 @@ def derived(api: Api) -> Translation[Any, Any]:
     """Derive the translation of an API from its two message classes.
 
     Raises:
-        TypeError: the API has no message classes, or an attribute has no form on the wire.
+        TypeError: an attribute has no form on the wire.
     """
     asked = api.request_type
-    if asked is None:
-        raise TypeError(f"{api.name} has no messages")
     answered = response_type(asked)
     translation: Translation[Any, Any] = Translation(
         api,

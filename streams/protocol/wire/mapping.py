@@ -13,7 +13,7 @@ from typing import Any, Final
 from streams.protocol.group_messages import CreateGroup, ResetOffsets
 from streams.protocol.request import UNKNOWN_CLIENT, ClientInformation, Request, Response
 from streams.protocol.schema import Api, Fields
-from streams.protocol.wire.apis import APIS
+from streams.protocol.wire.apis import APIS, api_of
 from streams.protocol.wire.by_hand import BY_HAND
 from streams.protocol.wire.derived import derived
 from streams.protocol.wire.errors import MalformedError, UnsupportedVersionError
@@ -25,7 +25,7 @@ from streams.protocol.wire.translation import Serving as Serving
 #: Requests without a Kafka API.
 WITHOUT_API: Final = (CreateGroup, ResetOffsets)
 
-_API_OF: Final[dict[type[Any] | None, Api]] = {api.request_type: api for api in APIS.values()}
+_API_OF: Final[dict[type[Any], Api]] = {api.request_type: api for api in APIS.values()}
 
 
 def api_of_request(request: Request) -> Api:
@@ -55,28 +55,8 @@ def key_of(request: Request) -> int:
 
 @cache
 def translation_of(api_key: int) -> AnyTranslation:
-    """Return the translation of an API; a derived one is generated on first use.
-
-    Raises:
-        UnsupportedVersionError: the API is unknown, or has no message classes.
-    """
-    found = BY_HAND.get(api_key)
-    if found is not None:
-        return found
-    api = APIS.get(api_key)
-    if api is None or api.request_type is None:
-        name = f"API {api_key}" if api is None else f"{api.name} (API {api_key})"
-        raise UnsupportedVersionError(f"{name} has no messages here", api_key=api_key, version=-1)
-    return derived(api)
-
-
-def versions_of(api_key: int) -> tuple[int, int]:
-    """Return the lowest and highest version of an API that the message classes support.
-
-    Raises:
-        UnsupportedVersionError: the API is unknown, or has no message classes.
-    """
-    return translation_of(api_key).versions
+    """Return the translation of an API; a derived one is generated on first use."""
+    return BY_HAND[api_key] if api_key in BY_HAND else derived(APIS[api_key])
 
 
 # --- the client's side --------------------------------------------------------------------
@@ -111,7 +91,6 @@ def parse_response(request: Request, version: int, message: Fields) -> Response:
     """Convert decoded fields to the response to ``request``, which was sent in this version.
 
     Raises:
-        BrokerError: the response has a top-level error, for which the message class has no attribute.
         MalformedError: the response does not match this request.
     """
     api = api_of_request(request)
@@ -133,18 +112,10 @@ def parse_request(
     """Convert the decoded fields of a client's request; each of ``Incoming.requests`` needs a response.
 
     Raises:
-        UnsupportedVersionError: the API has no message classes, or they do not support this version.
+        UnsupportedVersionError: the API or this version is not supported.
     """
-    translation = translation_of(api_key)
-    low, high = translation.versions
-    if not low <= version <= high:
-        raise UnsupportedVersionError(
-            f"{translation.api.name} (API {api_key}) version {version} is not served: {low} to {high} are",
-            api_key=api_key,
-            version=version,
-        )
-    found = translation.parse_request(message, version, client)
-    return Incoming(api_key, version, *found)
+    api_of(api_key, version)
+    return Incoming(api_key, version, *translation_of(api_key).parse_request(message, version, client))
 
 
 def build_response(incoming: AnyIncoming, responses: Sequence[Response], serving: Serving) -> Fields:

@@ -9,10 +9,9 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from attrs import Factory, field, frozen
+from attrs import field, frozen
 
 from streams.core.blocks.records import TopicPartition
-from streams.core.errors import BrokerError
 from streams.protocol.error_codes import ErrorCode, error_code
 from streams.protocol.request import ClientInformation, Request
 from streams.protocol.schema import Api, Fields
@@ -85,7 +84,6 @@ class Translation(Generic[Q, R]):
 
     - ``build_request``, ``parse_response``: the client side; the latter is passed the request that was sent.
     - ``parse_request``, ``build_response``: the broker side; the latter is passed one response for each request.
-    - ``versions``: lowest and highest version that the message classes support.
     - ``limit``: the version in which a request is sent, given the highest that both sides support.
     """
 
@@ -94,7 +92,6 @@ class Translation(Generic[Q, R]):
     parse_response: Callable[[Fields, int, Q], R]
     parse_request: Callable[[Fields, int, ClientInformation], RequestParts[Q]]
     build_response: Callable[[Incoming[Q], Sequence[R], Serving], Fields]
-    versions: tuple[int, int] = field(default=Factory(lambda self: self.api.versions, takes_self=True))
     limit: Callable[[Q, int], int] = field(default=lambda request, version: version)
 
 
@@ -153,17 +150,6 @@ def each_partition(
 def code(fields: Fields, name: str = "error_code") -> ErrorCode:
     """Return the error code in the field ``name`` of a message."""
     return error_code(fields[name])
-
-
-def fail_on(fields: Fields, what: str) -> None:
-    """Raise the top-level error of a response whose message class has no attribute for the error.
-
-    Raises:
-        BrokerError: the response has an error; ``what`` is the beginning of the error message.
-    """
-    found = code(fields)
-    if found is not ErrorCode.NONE:
-        raise BrokerError(f"{what}: {found.name} ({fields['error_code']})", code=found)
 
 
 def text(message: str | None) -> str:

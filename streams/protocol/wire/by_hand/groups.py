@@ -6,17 +6,13 @@ from typing import Any, Final
 from attrs import evolve
 
 from streams.core.blocks.records import TopicPartition
-from streams.protocol.admin_messages import NO_OPERATIONS
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
     ConsumerGroupDescribe,
     DeleteGroup,
-    DeleteGroupResponse,
     DescribeGroup,
     LeaveGroup,
     LeaveGroupResponse,
-    ListGroups,
-    ListGroupsResponse,
     OffsetAndMetadata,
     OffsetFetch,
     OffsetFetchResponse,
@@ -39,7 +35,7 @@ from streams.protocol.schema import (
     fields_of,
 )
 from streams.protocol.streams_group_messages import StreamsGroupDescribe
-from streams.protocol.wire.derived import derived, reader, writer
+from streams.protocol.wire.derived import reader, writer
 from streams.protocol.wire.errors import EncodingError
 from streams.protocol.wire.translation import (
     Incoming,
@@ -49,7 +45,6 @@ from streams.protocol.wire.translation import (
     Translation,
     code,
     each_partition,
-    fail_on,
     operations_bits,
     text,
     values_by_topic,
@@ -61,8 +56,6 @@ _MANY_LEAVE_SINCE = 3
 _MANY_FETCH_SINCE = 8
 _FETCH_ERROR_SINCE = 2
 _NO_OFFSET = -1
-# An authenticated client may perform all operations (KIP-430).
-_GROUP_OPERATIONS = operations_bits(Operation.READ, Operation.DELETE, Operation.DESCRIBE)
 
 
 # --- FindCoordinator: several keys from version 4 on (KIP-699) ----------------------------
@@ -305,28 +298,21 @@ def _fetched_row(partition: TopicPartition, committed: OffsetAndMetadata | None,
 OFFSET_FETCH = Translation(_OFFSET_FETCH, _fetch, _fetch_response, _fetch_request, _fetch_reply)
 
 
-# --- ListGroups ---------------------------------------------------------------------------
-
-_LIST = derived(ListGroups.api)
-
-
-def _list_response(message: Fields, version: int, request: ListGroups) -> ListGroupsResponse:
-    fail_on(message, "list of groups")
-    response: ListGroupsResponse = _LIST.parse_response(message, version, request)
-    return response
-
-
-LIST_GROUPS = evolve(_LIST, parse_response=_list_response)
-
-
 # --- DescribeGroups and DeleteGroups: one message object for each group -------------------
 
 
-def description(request_class: type[Any], names: str = "group_ids") -> Translation[Any, Any]:
-    """Return the translation of an API that describes groups; ``names`` is the field with the names of the groups."""
+# An authenticated client may perform all operations (KIP-430).
+_GROUP_OPERATIONS = operations_bits(Operation.READ, Operation.DELETE, Operation.DESCRIBE)
+
+
+def of_each_group(request_class: type[Any], names: str = "group_ids", rows: str = "groups") -> Translation[Any, Any]:
+    """Return the translation of an API whose messages are of one group each.
+
+    ``names`` and ``rows`` are the fields with the names of the groups and with what is said of each.
+    """
     response_class = response_type(request_class)
     flags = [item for item in fields_of(request_class) if item.name != "group_id"]
-    api = request_class.api.with_fields((array(names, STRING), *flags), (array("groups", *fields_of(response_class)),))
+    api = request_class.api.with_fields((array(names, STRING), *flags), (array(rows, *fields_of(response_class)),))
     write = writer(response_class)
     read = reader(response_class)
 
@@ -336,15 +322,17 @@ def description(request_class: type[Any], names: str = "group_ids") -> Translati
         return RequestParts(tuple(request_class(group_id, *included) for group_id in dict.fromkeys(message[names])))
 
     def build_response(incoming: Incoming[Any], responses: Sequence[Any], serving: Serving) -> Fields:
-        rows = []
+        message = []
         for request, response in zip(incoming.requests, responses, strict=True):
-            operations = _GROUP_OPERATIONS if request.include_authorized_operations else NO_OPERATIONS
-            rows.append(write(response) | {"group_id": request.group_id, "authorized_operations": operations})
-        return {"groups": rows}
+            row = write(response) | {"group_id": request.group_id}
+            if getattr(request, "include_authorized_operations", False):
+                row["authorized_operations"] = _GROUP_OPERATIONS
+            message.append(row)
+        return {rows: message}
 
     def parse_response(message: Fields, version: int, request: Any) -> Any:
-        (group,) = message["groups"]
-        return read(group)
+        (row,) = message[rows]
+        return read(row)
 
     def build_request(request: Any, version: int) -> Fields:
         return {names: [request.group_id], **{flag.name: getattr(request, flag.name) for flag in flags}}
@@ -352,36 +340,12 @@ def description(request_class: type[Any], names: str = "group_ids") -> Translati
     return Translation(api, build_request, parse_response, parse_request, build_response)
 
 
-def _delete_response(message: Fields, version: int, request: DeleteGroup) -> DeleteGroupResponse:
-    (result,) = message["results"]
-    return DeleteGroupResponse(code(result))
-
-
-def _delete_reply(
-    incoming: Incoming[DeleteGroup], responses: Sequence[DeleteGroupResponse], serving: Serving
-) -> Fields:
-    pairs = zip(incoming.requests, responses, strict=True)
-    return {"results": [{"group_id": request.group_id, "error_code": found.error} for request, found in pairs]}
-
-
-_DELETE_GROUPS: Final[Api] = DeleteGroup.api.with_fields(
-    (array("groups_names", STRING),), (array("results", Field("group_id", STRING), ERROR),)
-)
-DELETE_GROUPS = Translation(
-    _DELETE_GROUPS,
-    lambda request, version: {"groups_names": [request.group_id]},
-    _delete_response,
-    lambda message, version, client: RequestParts(tuple(map(DeleteGroup, dict.fromkeys(message["groups_names"])))),
-    _delete_reply,
-)
-
 TRANSLATIONS = (
     FIND_COORDINATOR,
     LEAVE_GROUP,
     OFFSET_FETCH,
-    LIST_GROUPS,
-    description(DescribeGroup, "groups"),
-    DELETE_GROUPS,
-    description(ConsumerGroupDescribe),
-    description(StreamsGroupDescribe),
+    of_each_group(DescribeGroup, "groups"),
+    of_each_group(DeleteGroup, "groups_names", "results"),
+    of_each_group(ConsumerGroupDescribe),
+    of_each_group(StreamsGroupDescribe),
 )

@@ -12,6 +12,7 @@ from streams.core.errors import BrokerError
 from streams.protocol.batch import COMPRESSION_MASK, LOG_APPEND_TIME, CorruptBatchError
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import (
+    LEADER,
     READ_COMMITTED,
     REQUEST_TIMEOUT_MS,
     AbortedTransaction,
@@ -32,13 +33,14 @@ from streams.protocol.schema import (
     INT64,
     RECORDS,
     STRING,
-    UUID,
     Api,
     Field,
     Fields,
     array,
+    fields_of,
     struct,
 )
+from streams.protocol.wire.derived import reader, writer
 from streams.protocol.wire.encoded import EncodedBlock, encoded, fetched, produced
 from streams.protocol.wire.errors import EncodingError
 from streams.protocol.wire.translation import (
@@ -51,7 +53,6 @@ from streams.protocol.wire.translation import (
     each_partition,
     limited,
     partitions_by_topic,
-    text,
     values_by_topic,
 )
 
@@ -71,7 +72,6 @@ _ATTRIBUTES_AT: Final = 22
 # --- Produce ------------------------------------------------------------------------------
 
 
-_LEADER: Final = (Field("leader_id", INT32, default=-1), Field("leader_epoch", INT32, default=-1))
 _PRODUCE: Final[Api] = Produce.api.with_fields(
     (
         Field("transactional_id", STRING, nullable=3, default=None),
@@ -83,42 +83,7 @@ _PRODUCE: Final[Api] = Produce.api.with_fields(
             array("partition_data", Field("index", INT32), Field("records", RECORDS, nullable=0)),
         ),
     ),
-    (
-        array(
-            "responses",
-            Field("name", STRING),
-            array(
-                "partition_responses",
-                Field("index", INT32),
-                ERROR,
-                Field("base_offset", INT64),
-                Field("log_append_time_ms", INT64, default=-1),
-                Field("log_start_offset", INT64, since=5, default=-1, is_ignorable=True),
-                array(
-                    "record_errors",
-                    Field("batch_index", INT32),
-                    Field("batch_index_error_message", STRING, nullable=8, default=None),
-                    since=8,
-                    default=(),
-                    is_ignorable=True,
-                ),
-                Field("error_message", STRING, since=8, nullable=8, default=None, is_ignorable=True),
-                struct("current_leader", *_LEADER, since=10, tag=0, is_ignorable=True),
-            ),
-        ),
-        Field("throttle_time_ms", INT32, default=0),
-        array(
-            "node_endpoints",
-            Field("node_id", INT32),
-            Field("host", STRING),
-            Field("port", INT32),
-            Field("rack", STRING, nullable=10, default=None),
-            since=10,
-            tag=0,
-            default=(),
-            is_ignorable=True,
-        ),
-    ),
+    fields_of(ProduceResponse),
 )
 
 
@@ -149,21 +114,6 @@ def _batch(topic: str, partition: int, blocks: Sequence[Block], version: int) ->
             field="topic_data.partition_data.records",
         )
     return encoded(blocks[0], 0)
-
-
-def _produce_response(message: Fields, version: int, request: Produce) -> ProduceResponse:
-    return ProduceResponse(
-        {
-            partition: Produced(
-                code(row),
-                row["base_offset"],
-                text(row["error_message"]),
-                row["log_append_time_ms"],
-                row["log_start_offset"],
-            )
-            for partition, row in each_partition(message["responses"], "name", "partition_responses", "index")
-        }
-    )
 
 
 def _produce_request(message: Fields, version: int, client: ClientInformation) -> RequestParts[Produce]:
@@ -212,27 +162,13 @@ def _checked(block: EncodedBlock, version: int) -> EncodedBlock:
 
 
 def _produce_reply(incoming: Incoming[Produce], responses: Sequence[ProduceResponse], serving: Serving) -> Fields:
-    found = responses[0].partitions if responses else {}
+    results = responses[0].partitions if responses else {}
     if incoming.refused:
-        refused = {partition: Produced(error, -1, reason) for partition, (error, reason) in incoming.refused.items()}
-        found = {partition: refused.get(partition) or found[partition] for partition in incoming.order}
-    return {
-        "responses": [
-            {"name": topic, "partition_responses": [_produced_row(number, result) for number, result in results]}
-            for topic, results in values_by_topic(found).items()
-        ]
-    }
-
-
-def _produced_row(number: int, result: Produced) -> Fields:
-    return {
-        "index": number,
-        "error_code": result.error,
-        "base_offset": result.base_offset,
-        "log_append_time_ms": result.log_append_time_ms,
-        "log_start_offset": result.log_start_offset,
-        "error_message": result.message or None,
-    }
+        refused = {
+            partition: Produced(error, message=reason) for partition, (error, reason) in incoming.refused.items()
+        }
+        results = {partition: refused.get(partition) or results[partition] for partition in incoming.order}
+    return writer(ProduceResponse)(ProduceResponse(results))
 
 
 _limit_of_transactions = limited(_ADDED_SINCE, lambda request: request.adds_partitions)
@@ -245,7 +181,7 @@ def _produce_limit(request: Produce, version: int) -> int:
 PRODUCE = Translation(
     _PRODUCE,
     _produce,
-    _produce_response,
+    lambda message, version, request: reader(ProduceResponse)(message),
     _produce_request,
     _produce_reply,
     limit=_produce_limit,
@@ -267,8 +203,7 @@ _FETCH: Final[Api] = Fetch.api.with_fields(
         Field("session_epoch", INT32, since=7, default=-1, is_ignorable=True),
         array(
             "topics",
-            Field("topic", STRING, until=12, is_ignorable=True),
-            Field("topic_id", UUID, since=13, is_ignorable=True),
+            Field("topic", STRING),
             array(
                 "partitions",
                 Field("partition", INT32),
@@ -281,8 +216,7 @@ _FETCH: Final[Api] = Fetch.api.with_fields(
         ),
         array(
             "forgotten_topics_data",
-            Field("topic", STRING, until=12, is_ignorable=True),
-            Field("topic_id", UUID, since=13, is_ignorable=True),
+            Field("topic", STRING),
             array("partitions", INT32),
             since=7,
             default=(),
@@ -294,8 +228,7 @@ _FETCH: Final[Api] = Fetch.api.with_fields(
         Field("session_id", INT32, since=7, default=0),
         array(
             "responses",
-            Field("topic", STRING, until=12, is_ignorable=True),
-            Field("topic_id", UUID, since=13, is_ignorable=True),
+            Field("topic", STRING),
             array(
                 "partitions",
                 INDEX,
@@ -310,7 +243,7 @@ _FETCH: Final[Api] = Fetch.api.with_fields(
                     since=12,
                     tag=0,
                 ),
-                struct("current_leader", *_LEADER, since=12, tag=1),
+                struct("current_leader", *LEADER, since=12, tag=1),
                 struct(
                     "snapshot_id",
                     Field("end_offset", INT64, default=-1),
@@ -462,8 +395,6 @@ FETCH = Translation(
     _fetch_response,
     _fetch_request,
     _fetch_reply,
-    # From version 13 on, topics are identified by ID, which the message classes do not have.
-    (_FETCH.versions[0], 12),
 )
 
 TRANSLATIONS = (PRODUCE, FETCH)

@@ -40,8 +40,9 @@ from streams.protocol.schema import (
     Field,
     Fields,
     array,
+    fields_of,
 )
-from streams.protocol.wire.derived import derived
+from streams.protocol.wire.derived import derived, writer
 from streams.protocol.wire.errors import EncodingError
 from streams.protocol.wire.translation import (
     Incoming,
@@ -229,18 +230,7 @@ METADATA = Translation(_METADATA, _metadata, _metadata_response, _metadata_reque
 
 
 _CREATE_TOPICS: Final[Api] = CreateTopics.api.with_fields(
-    (
-        array(
-            "topics",
-            Field("name", STRING),
-            Field("num_partitions", INT32),
-            Field("replication_factor", INT16),
-            array("assignments", INDEX, array("broker_ids", INT32), default=()),
-            array("configs", Field("name", STRING), Field("value", STRING, nullable=0), default=()),
-        ),
-        Field("timeout_ms", INT32, default=60_000),
-        Field("validate_only", BOOLEAN, default=False),
-    ),
+    fields_of(CreateTopics),
     (
         array(
             "topics",
@@ -278,21 +268,9 @@ def _create_topics(request: CreateTopics, version: int) -> Fields:
                 version=version,
                 field="topics.num_partitions",
             )
-    return {
-        "timeout_ms": request.timeout_ms,
-        "topics": [
-            {
-                "name": topic.name,
-                "num_partitions": topic.partitions,
-                "replication_factor": topic.replicas
-                if topic.replicas > 0
-                else (-1 if version >= _BROKER_DEFAULTS_SINCE else 1),
-                "configs": [{"name": name, "value": value} for name, value in topic.config.items()],
-            }
-            for topic in request.topics
-        ],
-        "validate_only": request.is_trial,
-    }
+    default = -1 if version >= _BROKER_DEFAULTS_SINCE else 1
+    topics = [evolve(topic, replicas=topic.replicas if topic.replicas > 0 else default) for topic in request.topics]
+    return writer(CreateTopics)(evolve(request, topics=topics))
 
 
 def _create_topics_response(message: Fields, version: int, request: CreateTopics) -> CreateTopicsResponse:
