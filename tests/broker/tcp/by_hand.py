@@ -8,7 +8,8 @@ from typing import Any, Self
 from streams.broker import EmbeddedBroker
 from streams.core.blocks.records import Block, TopicPartition
 from streams.protocol import batch
-from streams.protocol.wire import Fields, encode_request, read_response
+from streams.protocol.schema import Fields
+from streams.protocol.wire import encode_request, read_response
 from tests.waiting import WATCHDOG_S
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 0, 1, 2, 3, 18
