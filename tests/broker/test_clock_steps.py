@@ -60,7 +60,7 @@ def test_a_transaction_stays_open(ask, clock):
     stamp = ProducerStamp(given.producer_id, given.producer_epoch, 0, True)
     ask(AddPartitionsToTxn("app", given.producer_id, given.producer_epoch, (WORDS,)))
     block = Block([None], [b"a"], [1], producer=stamp)
-    assert ask(Produce({WORDS: (block,)}, -1, "app")).partitions[WORDS][0] is ErrorCode.NONE
+    assert ask(Produce({WORDS: (block,)}, -1, "app")).partitions[WORDS].error is ErrorCode.NONE
 
     clock.jump_to(START_MS + HOUR_MS)
 

@@ -97,15 +97,15 @@ def test_produce_answers_each_partition_on_its_own(broker, client):
         TopicPartition(OFFSETS_TOPIC, 0): [one(b"d", b"k")],
     }
     answer = ask(client, Produce(blocks))
-    assert [result[:2] for result in answer.partitions.values()] == [
+    assert [(result.error, result.base_offset) for result in answer.partitions.values()] == [
         (ErrorCode.NONE, 1),
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1),
         (ErrorCode.INVALID_TOPIC, -1),
     ]
 
     refused = ask(client, Produce({WORDS: [one(b"e"), one(b"x" * 200)]})).partitions[WORDS]
-    assert refused[0] is ErrorCode.MESSAGE_TOO_LARGE
-    assert "max.message.bytes" in refused[2]
+    assert refused.error is ErrorCode.MESSAGE_TOO_LARGE
+    assert "max.message.bytes" in refused.message
     assert broker.end_offset(WORDS) == 3
     with pytest.raises(RecordTooLargeError):
         broker.append(WORDS, one(b"x" * 200))
@@ -456,7 +456,7 @@ def test_many_threads_lose_nothing_and_keep_the_order(tmp_path, storage):
             for index in range(count):
                 partition = partitions[index % 2]
                 answer = ask(connection, Produce({partition: [one(b"%d" % index, b"%d" % number)]}))
-                assert answer.partitions[partition][0] is ErrorCode.NONE
+                assert answer.partitions[partition].error is ErrorCode.NONE
 
         def consume():
             connection = broker.connect("consumer")

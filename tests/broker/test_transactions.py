@@ -106,7 +106,8 @@ class Writer:
     def repeat(self, partition, sequence, *values):
         stamp = ProducerStamp(self.id, self.epoch, sequence, is_transactional=True)
         block = Block([b"k"] * len(values), list(values), [0] * len(values), producer=stamp)
-        return self.desk.ask(Produce({partition: [block]}, transactional_id=self.name)).partitions[partition][:2]
+        result = self.desk.ask(Produce({partition: [block]}, transactional_id=self.name)).partitions[partition]
+        return result.error, result.base_offset
 
     def end(self, *, commit):
         found = self.desk.ask(EndTxn(self.name, self.id, self.epoch, commit))
@@ -242,7 +243,8 @@ class SecondWriter(Writer):
         stamp = ProducerStamp(self.id, self.epoch, sequence, is_transactional=True)
         block = Block([b"k"] * len(values), list(values), [0] * len(values), producer=stamp)
         request = Produce({partition: [block]}, transactional_id=self.name, adds_partitions=True)
-        return self.desk.ask(request).partitions[partition][:2]
+        result = self.desk.ask(request).partitions[partition]
+        return result.error, result.base_offset
 
     def commit_offset(self, offset):
         offsets = {P0: OffsetAndMetadata(offset)}
@@ -517,7 +519,7 @@ def test_ids_that_nobody_was_given_are_given_to_nobody_and_stop_nobody(forged):
     """A client may write under any producer id, as in Kafka."""
     desk = Desk()
     block = Block([b"k"], [b"v"], [0], None, range(1), ProducerStamp(forged, 0, 0))
-    assert desk.ask(Produce({P0: [block]})).partitions[P0][0] is OK
+    assert desk.ask(Produce({P0: [block]})).partitions[P0].error is OK
 
     for found in (desk, desk.restarted(), desk.restarted().restarted()):
         given = [found.ask(InitProducerId()).producer_id for _ in range(10)]
