@@ -455,8 +455,8 @@ def test_a_damaged_batch_is_refused_and_the_others_are_written():
     response = told(request, incoming, [accepted])
 
     assert list(incoming.requests[0].blocks) == [A0, A1]
-    assert [found[0] for found in response.partitions.values()] == [0, 0, ErrorCode.CORRUPT_MESSAGE]
-    assert "checksum" in response.partitions[B0][2]
+    assert [result.error for result in response.partitions.values()] == [0, 0, ErrorCode.CORRUPT_MESSAGE]
+    assert "checksum" in response.partitions[B0].message
 
 
 def test_a_request_that_is_refused_whole_needs_no_response_of_the_broker():
