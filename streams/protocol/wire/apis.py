@@ -40,7 +40,7 @@ def api_of(key: int, version: int) -> Api:
     if not api.has(version):
         low, high = api.versions
         raise UnsupportedVersionError(
-            f"{api.name} (API {key}) version {version} is not spoken here: {low} to {high} are",
+            f"{api.name} version {version} (API {key}) is not spoken here: {low} to {high} are",
             api_key=key,
             version=version,
         )
