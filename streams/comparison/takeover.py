@@ -24,7 +24,7 @@ from streams.core.clock import VirtualClock
 from streams.core.errors import TopologyError
 from streams.core.settings.offset_reset import beginning
 from streams.protocol.group_messages import OffsetAndMetadata
-from streams.runtime import START_OVER, ApplicationPlan, Checkpoint, Plans, changelog_config, check_groups, emitted_name
+from streams.runtime import START_OVER, ApplicationPlan, Checkpoint, Plans, changelog_config, check_groups
 from streams.state import StoreFormat, StoreSpec, is_on_disk
 from streams.topology import (
     ProcessorNode,
@@ -33,6 +33,7 @@ from streams.topology import (
     SourceNode,
     StoreNaming,
     Topology,
+    emitted_name,
     options_of,
     periods_of,
 )

@@ -213,7 +213,7 @@ def _bytes_from_json(text: bytes) -> bytes | None:
         value = _read_text_or_hex(text)
     except msgspec.ValidationError:
         raise ValueError('expected bytes as {"$hex": "00ff"} or a string') from None
-    return value.encode() if type(value) is str else value.data()
+    return value.encode() if isinstance(value, str) else value.data()
 
 
 def _bytes_from_object(value: Any) -> bytes | None:

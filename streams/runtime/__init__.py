@@ -84,7 +84,6 @@ from streams.runtime.stores.store_queries import entries_of as entries_of
 from streams.runtime.stores.store_queries import merged_entries as merged_entries
 from streams.runtime.stores.store_queries import ranker as ranker
 from streams.runtime.tasks.checkpoint import Checkpoint as Checkpoint
-from streams.runtime.tasks.checkpoint import emitted_name as emitted_name
 from streams.runtime.tasks.checkpoint import is_of_others as is_of_others
 from streams.runtime.tasks.checkpoint import with_origin as with_origin
 from streams.runtime.tasks.lanes import merge_lanes as merge_lanes

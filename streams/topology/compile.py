@@ -25,28 +25,14 @@ from streams.core.errors import ProcessingError
 from streams.core.wrapping import ProcessorWrapper, wrapped
 from streams.topology.bindings import Binding, Capture, Forward, Named
 from streams.topology.graph import ProcessorNode, SinkNode
-from streams.topology.operator import NodeContext, Process
+from streams.topology.node_context import NodeContext
+from streams.topology.operator import Process
 from streams.topology.processors import ProcessorOperator
-from streams.topology.program_writer import NodeShape, ProgramShape, ProgramWriter, SinkHost, sink_names
+from streams.topology.program_writer import NodeShape, ProgramHost, ProgramShape, ProgramWriter, sink_names
 from streams.topology.shared_headers import LiveHeaders, live_headers
 from streams.topology.stateless import SideOutput
 from streams.topology.subtopologies import SubTopology
 from streams.topology.topology import Topology
-
-
-class ProgramHost(SinkHost, Protocol):
-    """The services that a task provides to its program."""
-
-    #: Non-empty if processing must stop after the current record.
-    stop: list[bool]
-
-    def context(self, node: str, forward: Process, forward_to: Callable[[str], Process]) -> NodeContext:
-        """Return the context of an operator."""
-        ...
-
-    def on_error(self, node: str, error: Exception, key: Any, value: Any, timestamp_ms: int, headers: Any) -> None:
-        """Count and drop a record that failed at a node, or raise ``error``."""
-        ...
 
 
 @frozen

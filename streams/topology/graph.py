@@ -18,7 +18,7 @@ from streams.core.settings.offset_reset import OffsetReset, policy_of
 from streams.core.topic import Sink, Topic, agreed, check_topic_name, topic_name
 from streams.core.user_code import is_same, refuse_unawaited, refuse_unawaited_methods
 from streams.state import StoreSpec
-from streams.topology.operator import Operator
+from streams.topology.node_context import Operator
 from streams.topology.processors import ProcessorOperator, ProcessorSupplier, StoreBuilder, serde_of
 
 #: Chooses the partition of a record: (topic, key, value, number of partitions) -> partition or None.

@@ -20,7 +20,8 @@ from streams.state import (
     StoreKind,
     StoreSpec,
 )
-from streams.topology.operator import Cancellable, NodeContext, Process, PunctuationType
+from streams.topology.node_context import NodeContext
+from streams.topology.operator import Cancellable, Process, PunctuationType
 
 KI = TypeVar("KI", contravariant=True)
 VI = TypeVar("VI", contravariant=True)
@@ -69,12 +70,12 @@ class ProcessorContext(Generic[KO, VO]):
 
     def __init__(self, node: NodeContext, *, fixed_key: bool = False, is_live: bool = False) -> None:
         self._node = node
-        self._forward = node.forward
+        self._forward = node.output.forward
         self._fixed_key = fixed_key
         self._children: dict[str, Process] = {}
         self._key: Any = None
         self._now_ms = 0
-        self._hot_states = node.hot_states()
+        self._hot_states = node.stores.hot_states()
         #: The record being processed; None within a punctuation.
         self._record: Record[Any, Any] | None = None
         #: Whether records have live headers (``topology.shared_headers``), and those of the current record.
@@ -145,7 +146,7 @@ class ProcessorContext(Generic[KO, VO]):
     def _child(self, name: str) -> Process:
         child = self._children.get(name)
         if child is None:
-            child = self._children[name] = self._node.forward_to(name)
+            child = self._children[name] = self._node.output.forward_to(name)
         return child
 
     def schedule(
@@ -186,7 +187,7 @@ class ProcessorContext(Generic[KO, VO]):
                 self._now_ms, self._record, self._key, self._fixed_key = before
                 self._note_time(self._now_ms)
 
-        return self._node.schedule(interval_ms, kind, fire, start_ms)
+        return self._node.clock.schedule(interval_ms, kind, fire, start_ms)
 
     def _note_time(self, now_ms: int) -> None:
         """Set the time of changelog records of entries that have none, as in Kafka Streams."""
@@ -203,7 +204,7 @@ class ProcessorContext(Generic[KO, VO]):
         Raises:
             TopologyError: the store is not connected.
         """
-        return self._node.store(name)
+        return self._node.stores[name]
 
     @property
     def application_id(self) -> str:
@@ -218,17 +219,17 @@ class ProcessorContext(Generic[KO, VO]):
     @property
     def record_metadata(self) -> RecordMetadata | None:
         """The topic, partition and offset of the record being processed; None within a punctuation."""
-        return self._node.record_metadata()
+        return self._node.output.current.metadata()
 
     @property
     def stream_time_ms(self) -> int:
         """The highest timestamp of the task's records so far, in epoch milliseconds; -1 before the first record."""
-        return self._node.task_stream_time_ms()
+        return self._node.clock.task_stream_time_ms()
 
     @property
     def wall_clock_ms(self) -> int:
         """The wall-clock time in epoch milliseconds, from the clock of the instance or test driver."""
-        return self._node.wall_clock_ms()
+        return self._node.clock.wall_clock_ms()
 
 
 class Processor(Generic[KI, VI, KO, VO]):
@@ -432,10 +433,10 @@ class ProcessorOperator:
             context, fixed_key=self.has_fixed_key, is_live=is_live
         )
         processor.context = user_context
-        context.shared(processor_key(context.node), lambda: processor)
+        context.stores.shared(processor_key(context.node), lambda: processor)
         for attribute, value in _members(type(processor)):
             if isinstance(value, StoreBuilder):
-                setattr(processor, attribute, context.store(value.name))
+                setattr(processor, attribute, context.stores[value.name])
         shown = f"processor {type(processor).__qualname__}"
 
         def close() -> None:
@@ -443,7 +444,7 @@ class ProcessorOperator:
                 refuse_result(processor.close(), f"close of {shown}")  # type: ignore[func-returns-value]
 
         def init() -> None:
-            user_context._now_ms = max(context.task_stream_time_ms(), 0)
+            user_context._now_ms = max(context.clock.task_stream_time_ms(), 0)
             user_context._note_time(user_context._now_ms)
             with _named(context, "init()"):
                 refuse_result(processor.init(user_context), f"init of {shown}")  # type: ignore[func-returns-value]

@@ -7,7 +7,7 @@ itself, and ``p3`` is that of its operator, if the operator is called.
 
 import ast
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from attrs import define, field, frozen
@@ -16,6 +16,7 @@ from streams.core.blocks.records import Headers
 from streams.topology.bindings import Binding, Forward, Inlined
 from streams.topology.graph import ProcessorNode, SinkNode
 from streams.topology.inliner import Inliner, is_simple, name_of
+from streams.topology.node_context import NodeContext
 from streams.topology.operator import Process
 from streams.topology.processors import ProcessorOperator
 from streams.topology.shared_headers import LiveHeaders, changes_headers, shares_headers
@@ -43,19 +44,24 @@ class SinkColumns(Protocol):
     headers: dict[int, Headers]
 
 
-class SinkHost(Protocol):
-    """The services that a task provides to its sinks."""
+@frozen(eq=False)
+class ProgramHost:
+    """What a task provides to its program."""
 
-    def sink_columns(self, sink: SinkNode) -> SinkColumns:
-        """Return the columns of the outbox for a sink with one topic and no partitioner."""
-        ...
+    #: Non-empty if processing must stop after the current record.
+    stop: list[bool]
+    #: Drops and counts a record that failed at a node, or raises the error:
+    #: (node, error, key, value, timestamp_ms, headers).
+    on_error: Callable[[str, Exception, Any, Any, int, Any], None]
+    #: Returns the context of an operator: (node, function that calls all children, choice of a child by name).
+    context: Callable[[str, Process, Callable[[str], Process]], NodeContext]
+    #: Returns the columns of the outbox for a sink with one topic and no partitioner.
+    sink_columns: Callable[[SinkNode], SinkColumns]
+    #: Returns the process function of a sink that is called rather than inlined.
+    sink_process: Callable[[SinkNode], Process]
 
-    def sink_process(self, sink: SinkNode) -> Process:
-        """Return the process function of a sink that is called rather than inlined."""
-        ...
 
-
-def sink_names(node: SinkNode, number: int, host: SinkHost, *, is_guarded: bool) -> dict[str, Any]:
+def sink_names(node: SinkNode, number: int, host: ProgramHost, *, is_guarded: bool) -> dict[str, Any]:
     """Return the values that the names in a sink's generated lines have in one task."""
     if is_guarded or not node.is_plain:
         return {f"sink{number}": host.sink_process(node)}

@@ -12,7 +12,8 @@ from streams.core.blocks.records import Headers
 from streams.core.inlining import inlined
 from streams.core.metrics import DropReason
 from streams.core.user_code import CheckedFunction, refuse_no_pair, refuse_result
-from streams.topology.operator import NodeContext, Process
+from streams.topology.node_context import NodeContext
+from streams.topology.operator import Process
 
 
 def _checked(function: Callable[..., Any], context: NodeContext, *, may_yield: bool = True) -> Callable[..., Any]:
@@ -27,7 +28,7 @@ class PassThrough:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function for one task."""
-        return context.forward
+        return context.output.forward
 
 
 @frozen
@@ -38,7 +39,7 @@ class SideOutput:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function for one task."""
-        return context.forward
+        return context.output.forward
 
 
 @frozen
@@ -50,7 +51,7 @@ class Filter:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function for one task."""
-        forward = context.forward
+        forward = context.output.forward
         negate = self.negate
         predicate = _checked(self.predicate, context, may_yield=False)
 
@@ -69,8 +70,8 @@ class KeyFilter:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function for one task."""
-        forward = context.forward
-        without_key = context.tally(DropReason.NULL_KEY)
+        forward = context.output.forward
+        without_key = context.metrics.tally(DropReason.NULL_KEY)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             if key is None:
@@ -91,7 +92,7 @@ class MapValues:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function for one task."""
-        forward = context.forward
+        forward = context.output.forward
         mapper = _checked(self.mapper, context)
         with_key = self.with_key
 
@@ -112,7 +113,7 @@ class Map:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function for one task."""
-        forward = context.forward
+        forward = context.output.forward
         mapper = _checked(self.mapper, context)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -134,7 +135,7 @@ class SelectKey:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function for one task."""
-        forward = context.forward
+        forward = context.output.forward
         mapper = _checked(self.mapper, context)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -153,7 +154,7 @@ class FlatMap:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function for one task."""
-        forward = context.forward
+        forward = context.output.forward
         mapper = _checked(self.mapper, context)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -176,7 +177,7 @@ class FlatMapValues:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function for one task."""
-        forward = context.forward
+        forward = context.output.forward
         mapper = _checked(self.mapper, context)
         with_key = self.with_key
 
@@ -197,7 +198,7 @@ class Peek:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function for one task."""
-        forward = context.forward
+        forward = context.output.forward
         is_terminal = self.is_terminal
         what = f"node {context.node!r}"
         action = _checked(self.action, context, may_yield=False)
@@ -226,8 +227,8 @@ class Branch:
     def bind(self, context: NodeContext) -> Process:
         """Return the process function for one task."""
         process: Process = _ignore
-        for predicate, child in reversed(list(zip(self.predicates, context.children, strict=True))):
-            forward = context.forward_to(child)
+        for predicate, child in reversed(list(zip(self.predicates, context.output.children, strict=True))):
+            forward = context.output.forward_to(child)
             if predicate is None:
                 process = forward
             else:
@@ -262,7 +263,7 @@ class TableToStream:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function for one task."""
-        forward = context.forward
+        forward = context.output.forward
         keeps_tombstones = self.keeps_tombstones
 
         def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:

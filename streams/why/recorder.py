@@ -247,7 +247,7 @@ class TaskRecorder:
         """Record a call to a state store by a user's processor."""
         step = next((item for item in reversed(self._stack) if isinstance(item, Step)), None)
         if step is None or step.node != node:
-            step = self._held(node, call.key, None, self.task.stream_time_ms(), joins=True)
+            step = self._held(node, call.key, None, self.task.record.stream_time_ms(), joins=True)
         step.calls.append(call)
         if self.trace.concerns(call.key):
             self.trace.keep(step.episode)
@@ -298,7 +298,7 @@ class TaskRecorder:
         self, episode: Episode, node: str, key: Any, value: Any, timestamp_ms: int, parent: Output | None
     ) -> Step:
         step = Step(next(self.trace.numbers), node, key, self._readable(value), timestamp_ms, episode, parent)
-        step.stream_time_ms = self.task.stream_time_ms()
+        step.stream_time_ms = self.task.record.stream_time_ms()
         episode.steps.append(step)
         if not episode.is_kept and self.trace.concerns(key):
             self.trace.keep(episode)
@@ -306,7 +306,7 @@ class TaskRecorder:
 
     def _root(self, key: Any, value: Any, timestamp_ms: int) -> Episode:
         """Return the episode of the current source record, which is created at the first call for the record."""
-        position = self.task.position_of_record()
+        position = self.task.record.position()
         assert position is not None, "a source has a record"
         item, offset = position
         if self._episode is not None and self._position == (item.partition, offset):

@@ -1,117 +1,44 @@
-"""A workbench for single operators: real stores, a context that records what comes out."""
+"""A workbench for single operators: real stores, the context of a task, and a list of what comes out."""
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 from attrs import define, field
 
-from streams.core import metrics
 from streams.core.blocks.records import Headers, RecordContext, RecordMetadata, TaskId, Windowed
+from streams.core.metrics import Metrics
 from streams.core.serdes.serdes import LONG, STRING
 from streams.state import RecordCache, StoreSpec, kinds, open_store
-from streams.state.cache import Section
-from streams.topology.operator import Process, StreamTime
+from streams.topology import (
+    NodeCalls,
+    NodeClock,
+    NodeContext,
+    NodeMetrics,
+    NodeOutput,
+    NodeStores,
+    Process,
+    StreamTime,
+)
 
 
 @define(eq=False)
-class BenchContext:
-    """What one bound operator may ask of its task; what it forwards goes to ``outputs``."""
+class BenchRecord:
+    """The place of the record that was sent last."""
 
-    node: str
-    bench: "Workbench"
-    forward: Process
-    task_id: TaskId = field(factory=lambda: TaskId(0, 0))
-    application_id: str = "app"
-    initializers: list[Callable[[], None]] = field(factory=list)
-    flushes: list[Callable[[], None]] = field(factory=list)
-    closers: list[Callable[[], None]] = field(factory=list)
-    children: Sequence[str] = ()
+    offset: int = 0
+    #: Places of the buffered records that were forwarded.
+    origins: list[RecordContext] = field(factory=list)
 
-    def forward_to(self, child: str) -> Process:
-        raise NotImplementedError
+    def origin(self) -> tuple[str, int, int]:
+        return ("in", 0, self.offset)
 
-    def store(self, name: str) -> Any:
-        return self.bench.stores[name]
-
-    def hot_states(self) -> list[Any]:
-        return [store.hot for store in self.bench.stores.values()]
-
-    def table_forward(self, store: str | None, *, send_old: bool = True) -> Any:
-        forward = self.forward
-
-        def emit(key: Any, new: Any, old: Any, timestamp_ms: int, headers: Any, is_latest: bool = True) -> None:
-            forward(key, (new, old, is_latest), timestamp_ms, headers)
-
-        return emit
-
-    def table_section(self, store: str, *, send_old: bool = True, window_of: Any = None) -> Section:
-        def emit(slot: Any, new: Any, old: Any, timestamp_ms: int, headers: Any, _: Any, is_latest: bool) -> None:
-            key = slot if window_of is None else Windowed(slot[0], window_of(slot[1]))
-            self.forward(key, (new, old if send_old else None, is_latest), timestamp_ms, headers)
-
-        return RecordCache(0).register(store, emit)
-
-    def shared(self, key: str, make: Callable[[], Any]) -> Any:
-        if key not in self.bench.shared:
-            self.bench.shared[key] = make()
-        return self.bench.shared[key]
-
-    def stream_time(self, name: str = "") -> StreamTime:
-        return self.bench.times.setdefault(f"{self.node}/{name}", StreamTime())
-
-    def emitted_time(self, store: str) -> StreamTime:
-        return self.bench.times.setdefault(f"/{store}", StreamTime())
-
-    def schedule(self, *arguments: Any) -> Any:
-        raise NotImplementedError
-
-    def commit(self) -> None:
-        raise NotImplementedError
-
-    def drop(self, reason: str, count: int = 1) -> None:
-        self.bench.dropped[reason] += count
-
-    def on_idle(self, advance: Callable[[int], bool], shared_store: str | None = None) -> None:
-        """Ignore it: a bench has no inputs that could be idle."""
-
-    def side_output(self) -> None:
-        return None
-
-    def tally(self, reason: str) -> metrics.Counter:
-        return self.bench.tallies.setdefault(reason, metrics.Counter())
-
-    def counter(self, sensor: metrics.SensorSpec) -> metrics.Counter:
-        return metrics.Counter()
-
-    def records(self, sensor: metrics.SensorSpec) -> bool:
-        return False
-
-    def task_stream_time_ms(self) -> int:
-        return -1
-
-    def wall_clock_ms(self) -> int:
-        return 0
-
-    def record_metadata(self) -> RecordMetadata | None:
-        return RecordMetadata("in", 0, self.bench.offset)
-
-    def on_init(self, callback: Callable[[], None]) -> None:
-        self.initializers.append(callback)
-
-    def caches(self, store: str | None) -> bool:
-        return store in self.bench.cached
+    def metadata(self) -> RecordMetadata | None:
+        return RecordMetadata(*self.origin())
 
     def within(self, context: RecordContext, forward: Callable[[], None]) -> None:
-        self.bench.origins.append(context)
+        self.origins.append(context)
         forward()
-
-    def on_final_flush(self, callback: Callable[[], None]) -> None:
-        self.flushes.append(callback)
-
-    def on_close(self, callback: Callable[[], None]) -> None:
-        self.closers.append(callback)
 
 
 @define(eq=False)
@@ -121,15 +48,16 @@ class Workbench:
     stores: dict[str, Any] = field(factory=dict)
     times: dict[str, StreamTime] = field(factory=dict)
     shared: dict[str, Any] = field(factory=dict)
-    dropped: Counter[str] = field(factory=Counter)
-    tallies: dict[str, metrics.Counter] = field(factory=dict)
-    cached: set[str] = field(factory=set)
-    offset: int = 0
-    #: Origins that held-back records came out with.
-    origins: list[RecordContext] = field(factory=list)
+    metrics: Metrics = field(factory=Metrics)
+    #: The record cache of the task, or None without caching.
+    cache: RecordCache | None = None
+    record: BenchRecord = field(factory=BenchRecord)
     _nodes: dict[str, tuple[Any, str | None]] = field(factory=dict)
+    _closers: list[Callable[[], None]] = field(factory=list)
     _bound: dict[str, Process] = field(factory=dict)
-    _contexts: list[BenchContext] = field(factory=list)
+    contexts: list[NodeContext] = field(factory=list)
+    #: Contexts of the nodes that are not initialized yet.
+    _unready: list[NodeContext] = field(factory=list)
     _outputs: list[tuple[Any, Any, int, Headers | None]] = field(factory=list)
 
     def open(self, *specs: StoreSpec) -> "Workbench":
@@ -144,10 +72,8 @@ class Workbench:
         return self
 
     def ready(self) -> "Workbench":
-        for context in self._contexts:
-            for initialize in context.initializers:
-                initialize()
-            context.initializers.clear()
+        while self._unready:
+            self._unready.pop(0).initialize()
         return self
 
     def send(
@@ -156,8 +82,13 @@ class Workbench:
         """Process one record; return what came out as (key, value, timestamp_ms)."""
         self.ready()
         self._bound[node](key, value, timestamp_ms, headers)
-        self.offset += 1
+        self.record.offset += 1
         return self.take()
+
+    @property
+    def dropped(self) -> int:
+        """The number of records that were dropped and counted."""
+        return sum(row.count for row in self.metrics.drops())
 
     def take(self) -> list[Any]:
         """Return outputs since the last call, without headers."""
@@ -170,17 +101,17 @@ class Workbench:
     def flush(self) -> list[Any]:
         """Do what the end of a bounded run with final flush does."""
         self.ready()
-        for context in self._contexts:
-            for flush in context.flushes:
-                flush()
+        for context in self.contexts:
+            context.output.final_flush()
         return self.take()
 
     def restart(self) -> None:
         """Close the task and open it again from changelogs and kept times."""
-        for context in self._contexts:
-            for close in context.closers:
-                close()
-        self._contexts.clear()
+        for close in self._closers:
+            close()
+        self._closers.clear()
+        self.contexts.clear()
+        self._unready.clear()
         self.shared.clear()
         for name, store in list(self.stores.items()):
             blocks = list(store.snapshot_blocks())
@@ -195,12 +126,27 @@ class Workbench:
     def _bind(self, node: str) -> None:
         operator, to = self._nodes[node]
         forward = self._record if to is None else self._bound[to]
-        context = BenchContext(node, self, forward)
-        self._contexts.append(context)
+        context = self._context(node, forward)
+        self.contexts.append(context)
+        self._unready.append(context)
         self._bound[node] = operator.bind(context)
+
+    def _context(self, node: str, forward: Process) -> NodeContext:
+        """Return the context that a task would provide, without wall clock and calls."""
+        task_id = TaskId(0, 0)
+        stores = NodeStores(node, tuple(self.stores), self.stores, {}, self.shared, self.cache)
+        clock = NodeClock(node, self.times, lambda: -1, lambda: 0, False, _nothing, dict.fromkeys(self.stores, ()))
+        output = NodeOutput(node, forward, (), _nothing, self.record, stores)
+        calls = NodeCalls(_nothing, _nothing, _nothing, True, lambda: (None, None), _nothing, _nothing)
+        sensors = NodeMetrics(node, task_id, self.metrics, stores)
+        return NodeContext(node, task_id, "app", stores, clock, output, sensors, calls, _nothing, self._closers.append)
 
     def _record(self, key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
         self._outputs.append((key, value, timestamp_ms, headers))
+
+
+def _nothing(*_: Any) -> Any:
+    raise NotImplementedError
 
 
 @pytest.fixture

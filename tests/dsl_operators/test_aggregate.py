@@ -13,6 +13,7 @@ from streams.dsl.processing import (
     reduction,
     table_reduction,
 )
+from streams.state import RecordCache
 
 
 def test_headers_go_with_the_result(bench, kv):
@@ -37,8 +38,8 @@ def test_old_value_of_a_new_row_is_the_initial_aggregate(bench, kv):
 
 
 def test_behind_the_cache_the_old_value_is_what_was_stored(bench, kv):
-    bench.cached.add("store")
-    bench.open(kv()).add(StreamAggregate("store", COUNT))
+    bench.cache = RecordCache(0)
+    bench.open(kv()).add(StreamAggregate("store", COUNT, send_old=True))
 
     assert bench.send("a", 1, 1) == [("a", (1, None, True), 1)]
     assert bench.send("a", 1, 1) == [("a", (2, 1, True), 1)]

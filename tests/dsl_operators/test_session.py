@@ -8,6 +8,7 @@ from streams.core.blocks.records import Window, Windowed
 from streams.core.event_time.windows import SessionWindows
 from streams.core.serdes.serdes import JSON, STRING
 from streams.dsl.processing import COUNT, Fold, SessionAggregate, StoreValues, reduction
+from streams.state import RecordCache
 
 
 def test_session_of_equal_bounds_is_replaced_without_a_deletion(bench, session_store):
@@ -18,8 +19,8 @@ def test_session_of_equal_bounds_is_replaced_without_a_deletion(bench, session_s
 
 
 def test_behind_the_cache_the_replaced_session_is_the_old_value(bench, session_store):
-    bench.cached.add("store")
-    bench.open(session_store()).add(SessionAggregate("store", SessionWindows(5), COUNT))
+    bench.cache = RecordCache(0)
+    bench.open(session_store()).add(SessionAggregate("store", SessionWindows(5), COUNT, send_old=True))
 
     bench.send("a", "x", 10)
     assert bench.send("a", "x", 10) == [(Windowed("a", Window(10, 10)), (2, 1, True), 10)]
@@ -67,7 +68,7 @@ def test_lookup_of_a_session(bench, session_store):
     bench.open(session_store()).add(SessionAggregate("store", SessionWindows(5), COUNT))
     bench.send("a", "x", 10)
 
-    get = StoreValues("store").getter(bench._contexts[0])
+    get = StoreValues("store").getter(bench.contexts[0])
 
     assert get(Windowed("a", Window(10, 10))) == (1, 10)
     assert get(Windowed("a", Window(10, 11))) is None

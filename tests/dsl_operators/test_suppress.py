@@ -14,6 +14,7 @@ from streams.dsl.processing import (
     TableSource,
     buffer_spec,
 )
+from streams.state import RecordCache
 
 WINDOWED = time_windowed_ms(STRING, 10)
 
@@ -40,12 +41,12 @@ def test_changes_leave_by_time_then_key_bytes_with_their_headers_and_origins(ben
     process = bench.ready()._bound["node"]
     for key in "ba":
         process(key, ("x", None, True), 5, ((key, None),))
-        bench.offset += 1
+        bench.record.offset += 1
 
     process("z", ("y", None, True), 15, None)
 
     assert [(row[0], row[3]) for row in bench.take_full()] == [("a", (("a", None),)), ("b", (("b", None),))]
-    assert [origin.offset for origin in bench.origins] == [1, 0]
+    assert [origin.offset for origin in bench.record.origins] == [1, 0]
 
 
 def test_rows_that_do_not_pass_a_filter_close_windows(final):
@@ -62,9 +63,10 @@ def test_rows_that_do_not_pass_a_filter_close_windows(final):
     assert final.send(window("c", 0), ("zz", None, True), 9, node="filter") == [(window("c", 0), ("zz", None, True), 9)]
 
 
-def test_rows_that_do_not_pass_close_no_window_of_which_a_cache_may_hold_changes(final):
+def test_rows_that_do_not_pass_close_no_window_of_which_a_cache_may_hold_changes(final, kv):
     """The time comes with the changes of the cache, or the window would be emitted before its last ones, and again."""
-    final.cached.add("mapped")
+    final.cache = RecordCache(0)
+    final.open(kv("mapped"))
     passes = TableFilter(lambda _, text: len(text) > 1, send_old=True, closings=(Closing("buffer", ("mapped",)),))
     final.add(passes, "filter", to="node")
 
@@ -105,7 +107,7 @@ def test_lookup_sees_what_was_emitted_last(bench, kv):
     bench.open(kv("t", STRING))
     held(bench, 10)
     bench.add(TableSource("t", send_old=True), "table", to="node")
-    get = SuppressedValues(StoreValues("t"), "buffer", STRING).getter(bench._contexts[0])
+    get = SuppressedValues(StoreValues("t"), "buffer", STRING).getter(bench.contexts[0])
 
     bench.send("a", "1", 0, node="table")
     assert get("a") is None

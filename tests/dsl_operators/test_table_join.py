@@ -65,7 +65,7 @@ def test_waiting_records_leave_by_time_key_and_arrival_after_a_restart(waiting):
 
     assert [row[1][0] for row in waiting.send("z", "x", 99, node="join")] == ["4", "3", "1", "2"]
     assert [row[1] for row in waiting.flush()] == ["x+None"]
-    assert [origin.offset for origin in waiting.origins] == [3, 2, 0, 1, 4]
+    assert [origin.offset for origin in waiting.record.origins] == [3, 2, 0, 1, 4]
 
 
 def test_a_record_without_key_cannot_wait(waiting):
@@ -101,4 +101,4 @@ def test_late_records_of_a_versioned_table_and_null_keys_are_dropped(tables):
 
     assert bench.send("a", ("x", None, False), 1, node="join-left") == []
     assert bench.send(None, ("x", None, True), 1, node="join-left") == []
-    assert bench.dropped.total() == 2
+    assert bench.dropped == 2

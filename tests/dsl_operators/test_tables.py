@@ -82,7 +82,7 @@ def test_lookups_compose(bench, kv):
     bench.open(kv("left"), kv("right", STRING)).add(TableSource("left"), "left").add(TableSource("right"), "right")
     over_five = ComputedValues(StoreValues("left"), FilteredRow(lambda key, value: value > 5))
     left = ComputedValues(over_five, MappedRow(lambda value: value * 2))
-    context = bench._contexts[0]
+    context = bench.contexts[0]
     inner = JoinedValues(left, StoreValues("right"), lambda one, two: f"{one}{two}", JoinKind.INNER).getter(context)
     outer = JoinedValues(left, StoreValues("right"), lambda one, two: f"{one}{two}", JoinKind.OUTER).getter(context)
     always = ComputedValues(left, TransformedRow(lambda context: lambda key, value: value or 0)).getter(context)
@@ -102,7 +102,7 @@ def test_lookups_compose(bench, kv):
 
 def test_lookups_as_of_a_time_need_a_versioned_store(bench, kv, versioned):
     bench.open(kv("plain", LONG), versioned("kept")).add(TableSource("kept"), "kept")
-    context = bench._contexts[0]
+    context = bench.contexts[0]
     bench.send("a", "x", 10, node="kept")
     bench.send("a", "y", 20, node="kept")
 

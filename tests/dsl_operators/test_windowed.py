@@ -81,7 +81,7 @@ def test_lookup_of_a_window(bench, window_store):
     bench.open(window_store()).add(WindowAggregate("store", TUMBLING, COUNT))
     bench.send("a", "x", 12)
 
-    get = StoreValues("store").getter(bench._contexts[0])
+    get = StoreValues("store").getter(bench.contexts[0])
 
     assert get(Windowed("a", Window(10, 20))) == (1, 12)
     assert get(Windowed("a", Window(0, 10))) is None
@@ -114,4 +114,4 @@ def test_counts_are_those_of_the_definition(new_bench, window_store, shape, reco
         results[windowed.key, windowed.window.start_ms] = value[0]
 
     assert results == +expected
-    assert bench.dropped.total() == late
+    assert bench.dropped == late

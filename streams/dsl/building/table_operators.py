@@ -161,7 +161,7 @@ class _TransformerOperator:
         user_context: ProcessorContext[Any, Any] = ProcessorContext(context, fixed_key=True)
         transformer.context = user_context
         for attribute, builder in self.builders().items():
-            setattr(transformer, attribute, context.store(builder.name))
+            setattr(transformer, attribute, context.stores[builder.name])
         context.on_init(lambda: transformer.init(user_context))
         context.on_close(transformer.close)
         return transformer.transform

@@ -33,10 +33,10 @@ class StreamAggregate:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        find, get, put = open_updates(context, self.store)
+        find, get, put = open_updates(context.stores, self.store)
         emit, is_cached = table_emit(context, self.store, self.send_old)
         drop = dropper(context)
-        lost = context.side_output()
+        lost = context.output.side_output()
         send_old = self.send_old or is_cached
         initializer, aggregator = self.fold.initializer, self.fold.aggregator
 
@@ -82,7 +82,7 @@ class TableAggregate:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        get, put = open_rows(context, self.store)
+        get, put = open_rows(context.stores, self.store)
         emit, is_cached = table_emit(context, self.store, self.send_old)
         send_old = self.send_old or is_cached
         node = context.node

@@ -37,10 +37,10 @@ class AsyncMap:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        loop = context.call_loop()
+        loop = context.calls.loop()
         gate = loop.gate(context.node, self.plan)
-        node = _AsyncNode(self, context, RecordsInFlight(context, context.store(self.store)), loop, gate)
-        context.add_calls(node)
+        node = _AsyncNode(self, context, RecordsInFlight(context, context.stores[self.store]), loop, gate)
+        context.calls.add(node)
         return node.open()
 
 
@@ -67,14 +67,14 @@ class _AsyncNode:
 
     def __attrs_post_init__(self) -> None:
         self.held = self.records.held
-        self._sensors = CallSensors.of(self.context)
+        self._sensors = CallSensors.of(self.context.metrics)
 
     def open(self) -> Process:
         """Return the process function of the node."""
         context, operator, held, records = self.context, self.operator, self.held, self.records
         lane_for = lane_of(operator.plan.order, operator.key_serde)
-        origin_of = context.record_metadata
-        raw_of = context.raw_reader()
+        origin_of = context.output.current.metadata
+        raw_of = context.calls.raw_record
         submit = self._submit
         is_blocking = isinstance(self.loop, BlockingLoop)
         concurrency = operator.plan.concurrency
@@ -203,11 +203,11 @@ class _AsyncNode:
 
         def send() -> None:
             if call.error is not None:
-                context.fail(call.error, key, call.value, timestamp_ms, headers)
+                context.calls.fail(call.error, key, call.value, timestamp_ms, headers)
             elif self.operator.is_flat:
                 for new_key, new_value in call.result:
-                    context.forward(new_key, new_value, timestamp_ms, headers)
+                    context.output.forward(new_key, new_value, timestamp_ms, headers)
             else:
-                context.forward(key, call.result, timestamp_ms, headers)
+                context.output.forward(key, call.result, timestamp_ms, headers)
 
         self.records.forward(call, send)

@@ -57,7 +57,7 @@ class BatchMap:
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
         node = _BatchNode(self.plan, context)
-        context.add_batches(node)
+        context.calls.add_batches(node)
         return node.open()
 
 
@@ -79,9 +79,9 @@ class _BatchNode:
 
     def __attrs_post_init__(self) -> None:
         context = self.context
-        self._latency = context.stopwatch(table.BATCHED)
-        self._sizes = context.amounts(table.BATCH_SIZE)
-        self._failures = context.counter(table.BATCHES_FAILED)
+        self._latency = context.metrics.stopwatch(table.BATCHED)
+        self._sizes = context.metrics.amounts(table.BATCH_SIZE)
+        self._failures = context.metrics.counter(table.BATCHES_FAILED)
 
     @property
     def name(self) -> str:
@@ -100,10 +100,10 @@ class _BatchNode:
     def open(self) -> Process:
         """Return the process function of the node."""
         plan, context, held, flush = self.plan, self.context, self.held, self.flush
-        origin_of = context.record_metadata
-        raw_of = context.raw_reader()
+        origin_of = context.output.current.metadata
+        raw_of = context.calls.raw_record
         max_records = plan.max_records
-        waits = plan.max_wait_ms is not None and not context.ends_runs
+        waits = plan.max_wait_ms is not None and not context.calls.ends_runs
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             # Nodes that share the record may change its headers later (``topology.shared_headers``).
@@ -117,7 +117,7 @@ class _BatchNode:
 
     def end_run(self) -> None:
         """Process the batch at the end of a run of records, unless ``max_wait`` lets it wait for more records."""
-        if self.held and (self.plan.max_wait_ms is None or self.context.ends_runs):
+        if self.held and (self.plan.max_wait_ms is None or self.context.calls.ends_runs):
             self.flush()
 
     def flush(self) -> None:
@@ -134,7 +134,7 @@ class _BatchNode:
         """Schedule the end of the batch, ``max_wait_ms`` after its first record."""
         wait_ms = self.plan.max_wait_ms
         assert wait_ms is not None
-        self._timer = self.context.schedule(wait_ms, PunctuationType.WALL_CLOCK_TIME, lambda _: self.flush())
+        self._timer = self.context.clock.schedule(wait_ms, PunctuationType.WALL_CLOCK_TIME, lambda _: self.flush())
 
     def _process(self, rows: Sequence[_Row]) -> None:
         plan = self.plan
@@ -149,7 +149,7 @@ class _BatchNode:
             if len(rows) == 1:
                 key, value, timestamp_ms, headers, _, _ = rows[0]
                 self._batch = rows
-                self._deliver(rows[0], rows, partial(self.context.fail, error, key, value, timestamp_ms, headers))
+                self._deliver(rows[0], rows, partial(self.context.calls.fail, error, key, value, timestamp_ms, headers))
                 return
             middle = len(rows) // 2
             self._process(rows[:middle])
@@ -159,7 +159,7 @@ class _BatchNode:
         if plan.is_flat:
             self._deliver_all(rows, results)
             return
-        forward = self.context.forward
+        forward = self.context.output.forward
         if len(results) != len(rows):
             raise BatchError(
                 f"{plan.what} returned {len(results)} values for {len(rows)}: return one for each value, in the same "
@@ -171,7 +171,7 @@ class _BatchNode:
 
     def _deliver_all(self, rows: Sequence[_Row], results: Sequence[Any]) -> None:
         """Forward the results of a batch with its highest timestamp, as results of its last record."""
-        forward = self.context.forward
+        forward = self.context.output.forward
         last = rows[-1]
         time_ms = max(row[2] for row in rows)
 
@@ -185,7 +185,7 @@ class _BatchNode:
         _, _, timestamp_ms, headers, origin, raw = row
         self._delivered = made_of
         try:
-            self.context.deliver(RecordContext.of(origin, timestamp_ms, headers), raw, forward)
+            self.context.calls.deliver(RecordContext.of(origin, timestamp_ms, headers), raw, forward)
         finally:
             self._delivered = ()
 

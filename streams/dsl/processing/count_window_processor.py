@@ -51,19 +51,19 @@ class CountWindowAggregate:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        numbers = context.store(self.numbers)
+        numbers = context.stores[self.numbers]
         number_of = numbers.get
         put_number = numbers.put
         starts_of = self.windows.windows_for
-        get, put = open_rows(context, self.store)
+        get, put = open_rows(context.stores, self.store)
         size = self.windows.size
         advance = self.windows.advance
         on_close = self.emit_on_close
         initializer, aggregator = self.fold.initializer, self.fold.aggregator
         emit, is_cached = (emit_nothing, False) if on_close else table_emit(context, self.store, self.send_old)
-        finals = context.counter(table.FINAL_EMITTED) if on_close else Counter()
+        finals = context.metrics.counter(table.FINAL_EMITTED) if on_close else Counter()
         drop = dropper(context)
-        forward = context.forward
+        forward = context.output.forward
         send_old = self.send_old or is_cached
         memo = WindowMemo(size)
 
@@ -91,13 +91,13 @@ class CountWindowAggregate:
 
         def flush() -> None:
             """Forward the results of the open windows, in the order of the store."""
-            for window_key, row in list(context.store(self.store).all()):
+            for window_key, row in list(context.stores[self.store].all()):
                 if window_key.window.end_ms > (number_of(window_key.key) or 0):
                     forward(window_key, (row.value, None, True), row.timestamp_ms, None)
 
         if on_close:
             # The store is unchanged: if the application continues, these windows are emitted again when they close.
-            context.on_final_flush(flush)
+            context.output.on_final_flush(flush)
         return process
 
 

@@ -60,11 +60,11 @@ class Deduplicate:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        store = context.store(self.store)
+        store = context.stores[self.store]
         near = store.rows_in_range
         put = store.put
         bounds = store.bounds
-        forward = context.forward
+        forward = context.output.forward
         drop = dropper(context)
         within_ms = self.within_ms
         has_by = self.by is not None

@@ -10,8 +10,8 @@ from streams.topology import Lost, NodeContext
 
 def dropper(context: NodeContext) -> Lost:
     """Return the function that drops a record; for a late record, it also takes the window and times of ``Lost``."""
-    count = context.drop
-    lost = context.side_output()
+    count = context.metrics.drop
+    lost = context.output.side_output()
 
     @inlined
     def drop(

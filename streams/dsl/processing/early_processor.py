@@ -80,20 +80,20 @@ class EarlyResults:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        time = context.stream_time()
-        ticked = context.stream_time("ticked")
-        windows = _Windows(context.store(self.store), self.key_serde.deserialize, self.closes_ms)
+        time = context.clock.stream_time()
+        ticked = context.clock.stream_time("ticked")
+        windows = _Windows(context.stores[self.store], self.key_serde.deserialize, self.closes_ms)
         read = windows.store.get
         put = windows.put
         remove = windows.remove
         to_bytes = self.key_serde.serialize
-        origin_of = context.record_metadata
-        forward = context.forward
+        origin_of = context.output.current.metadata
+        forward = context.output.forward
         emit = self._emit(context)
         every_ms = self.every.ms
         every_records = self.every.records
         has_merges = self.has_merges
-        number_of = None if self.numbers is None else context.store(self.numbers).get
+        number_of = None if self.numbers is None else context.stores[self.numbers].get
         carried: _Carried = (None, None, 0)
 
         def pass_time(stream_time_ms: int) -> bool:
@@ -140,15 +140,15 @@ class EarlyResults:
                 row = (origin, 0, timestamp_ms, headers, latest, latest)
             put(key, key_bytes, row)
 
-        context.on_idle(lambda stream_time_ms: stream_time_ms > time.ms and pass_time(stream_time_ms))
+        context.clock.on_idle(lambda stream_time_ms: stream_time_ms > time.ms and pass_time(stream_time_ms))
         context.on_init(windows.load)
         # Open windows stay in the store: if the application continues, later results replace these.
-        context.on_final_flush(lambda: windows.emit_all(emit))
+        context.output.on_final_flush(lambda: windows.emit_all(emit))
         return process
 
     def _emit(self, context: NodeContext) -> _Emit:
         """Return the function that forwards the latest result of a window."""
-        send = release(context, context.forward)
+        send = release(context.output, context.output.forward)
         to_key = self.key_serde.deserialize
 
         def emit(key_bytes: bytes, row: Buffered, timing: ResultTiming) -> None:

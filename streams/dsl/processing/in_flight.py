@@ -20,7 +20,7 @@ from streams.core.metrics import Amounts, Counter, table
 from streams.core.serdes.serdes import BYTES, Serde
 from streams.dsl.processing.portable import portable
 from streams.state import KEY_VALUE, StoreSpec
-from streams.topology import HeldRecord, HeldState, NodeContext
+from streams.topology import HeldRecord, HeldState, NodeContext, NodeMetrics
 
 RECORD_IN_FLIGHT = Format("record of a call in flight", "C", 1)
 
@@ -83,13 +83,13 @@ class CallSensors:
     failures: Counter
 
     @classmethod
-    def of(cls, context: NodeContext) -> "CallSensors":
-        """Return those of the node whose context this is; they are registered if they are new."""
+    def of(cls, metrics: NodeMetrics) -> "CallSensors":
+        """Return those of a node; they are registered if they are new."""
         return cls(
-            context.amounts(table.CALLED),
-            context.counter(table.CALLS_RETRIED),
-            context.counter(table.CALLS_TIMED_OUT),
-            context.counter(table.CALLS_FAILED),
+            metrics.amounts(table.CALLED),
+            metrics.counter(table.CALLS_RETRIED),
+            metrics.counter(table.CALLS_TIMED_OUT),
+            metrics.counter(table.CALLS_FAILED),
         )
 
     def note(self, calls: Iterable[Call]) -> None:
@@ -154,7 +154,7 @@ class RecordsInFlight:
         where = RecordContext.of(call.origin, call.timestamp_ms, call.headers)
         self._delivered = call
         try:
-            self.context.deliver(where, call.raw, send)
+            self.context.calls.deliver(where, call.raw, send)
         finally:
             self._delivered = None
 

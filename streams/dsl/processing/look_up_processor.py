@@ -120,11 +120,11 @@ class LookUp:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        loop = context.call_loop()
+        loop = context.calls.loop()
         gate = loop.gate(context.node, self.calls)
-        clock = context.running_clock() if self.plan.is_timed else None
-        node = _LookUpNode(self, context, RecordsInFlight(context, context.store(self.store)), loop, gate, clock)
-        context.add_calls(node)
+        clock = context.clock.running() if self.plan.is_timed else None
+        node = _LookUpNode(self, context, RecordsInFlight(context, context.stores[self.store]), loop, gate, clock)
+        context.calls.add(node)
         return node.open()
 
 
@@ -168,12 +168,12 @@ class _LookUpNode:
         operator, context = self.operator, self.context
         by = operator.plan.by
         self.held = self.records.held
-        self._cache = context.store(operator.answers)
+        self._cache = context.stores[operator.answers]
         self._slot = slot_of(operator.asked_serde)
         self._by = _own_key if by is None else CheckedFunction(by, f"by= of node {context.node!r}")
-        self._refreshes = context.counter(table.LOOK_UP_REFRESHES)
-        self._errors = context.counter(table.LOOK_UP_ERRORS)
-        self._sensors = CallSensors.of(context)
+        self._refreshes = context.metrics.counter(table.LOOK_UP_REFRESHES)
+        self._errors = context.metrics.counter(table.LOOK_UP_ERRORS)
+        self._sensors = CallSensors.of(context.metrics)
         self._find = self._finder()
 
     def open(self) -> Process:
@@ -186,9 +186,9 @@ class _LookUpNode:
         lane_for = lane_of(plan.order, self.operator.key_serde)
         by = self._by
         find = self._find
-        origin_of = context.record_metadata
-        raw_of = context.raw_reader()
-        forward = context.forward
+        origin_of = context.output.current.metadata
+        raw_of = context.calls.raw_record
+        forward = context.output.forward
         add = self._add
         is_blocking = isinstance(self.loop, BlockingLoop)
         concurrency = self.operator.calls.concurrency
@@ -225,7 +225,7 @@ class _LookUpNode:
     # --- the cache ------------------------------------------------------------------------
 
     def _finder(self) -> Callable[[Any], Any]:
-        counter = self.context.counter
+        counter = self.context.metrics.counter
         plan = self.operator.plan
         clock = self.clock
         get = self._cache.get
@@ -320,7 +320,7 @@ class _LookUpNode:
             return
         if not isinstance(error, Exception):
             assert error is not None
-            context.fail(error, None, None, look_up.timestamp_ms, None)
+            context.calls.fail(error, None, None, look_up.timestamp_ms, None)
         if not self._is_failing:
             log.warning(
                 "node %r: the refresh of %.60r failed: %r; its stale answer is used (said once until a success)",
@@ -377,9 +377,9 @@ class _LookUpNode:
 
         def send() -> None:
             if call.error is None:
-                context.forward(key, (call.value, call.result), timestamp_ms, headers)
+                context.output.forward(key, (call.value, call.result), timestamp_ms, headers)
             else:
-                context.fail(call.error, key, call.value, timestamp_ms, headers)
+                context.calls.fail(call.error, key, call.value, timestamp_ms, headers)
 
         self.records.forward(call, send)
 

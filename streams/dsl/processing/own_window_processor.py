@@ -52,8 +52,8 @@ class WindowerAggregate:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        find = context.store(self.store).sessions_of
-        time = context.stream_time()
+        find = context.stores[self.store].sessions_of
+        time = context.clock.stream_time()
         close = self._closing(context.node)
         drop = dropper(context)
         windows_of = self._windows_of(context.node)
@@ -64,7 +64,7 @@ class WindowerAggregate:
             time.ms = max(time.ms, stream_time_ms)
             return closer is not None and closer.emit_closed(None)
 
-        context.on_idle(advance)
+        context.clock.on_idle(advance)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             if key is None:
@@ -92,7 +92,7 @@ class WindowerAggregate:
 
         The function takes (key, value, timestamp_ms, headers, window, stored windows to merge into it, adds_record).
         """
-        store = context.store(self.store)
+        store = context.stores[self.store]
         drop = dropper(context)
         close = self._closing(context.node)
         put = store.put_at
@@ -237,23 +237,23 @@ class _Closer:
     _emit_until: Callable[[int, Headers | None], bool] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.emitted = self.context.emitted_time(self.operator.store)
-        self._emit_until = measured(self.context, self._emit_places)
+        self.emitted = self.context.clock.emitted_time(self.operator.store)
+        self._emit_until = measured(self.context.metrics, self._emit_places)
         self.context.on_init(self.load)
-        self.context.on_final_flush(self.emit_open)
+        self.context.output.on_final_flush(self.emit_open)
 
     def load(self) -> None:
         """Load the open windows from the store."""
         self._places.clear()
         self._open.clear()
-        for (key, window), _ in self.context.store(self.operator.store).fetch_keys(None, None):
+        for (key, window), _ in self.context.stores[self.operator.store].fetch_keys(None, None):
             closes_ms = self.close(window)
             if closes_ms > self.emitted.ms:
                 self.put(key, window, closes_ms)
         heapify(self._places)
 
     def _bytes(self, key: Any) -> bytes:
-        data: bytes = self.context.store(self.operator.store).spec.key_serde.serialize(key)
+        data: bytes = self.context.stores[self.operator.store].spec.key_serde.serialize(key)
         return data
 
     def put(self, key: Any, window: Window, closes_ms: int) -> None:
@@ -291,10 +291,10 @@ class _Closer:
         key = self._open.get((window, key_bytes))
         if key is None:
             return
-        store = self.context.store(self.operator.store)
+        store = self.context.stores[self.operator.store]
         value = store.fetch_session(key, *window)
         if value is not None:
-            forward = self.context.forward
+            forward = self.context.output.forward
             forward(session_windowed(key, *window), (value, None, True), min(window[1], closes_ms), headers)
         elif window[1] < store.bounds.visible_from_ms:
             raise StreamsError(

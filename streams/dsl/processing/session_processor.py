@@ -45,20 +45,20 @@ class SessionAggregate:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        store = context.store(self.store)
+        store = context.stores[self.store]
         find = store.sessions_of
         put = store.put_at
         remove = store.remove_at
         retention_ms = store.spec.retention_ms
         hot = store.hot
         drop = dropper(context)
-        time = context.stream_time()
+        time = context.clock.stream_time()
         on_close = self.emit_on_close
         gap_ms = self.windows.gap_ms
         closed_after_ms = gap_ms + self.windows.grace_ms
         initializer, aggregator, merger = self.fold.initializer, self.fold.aggregator, self.fold.merger
         assert merger is not None, "the fold of sessions merges"
-        emitted = restored_emitted_time(context, self.store, time, closed_after_ms) if on_close else StreamTime()
+        emitted = restored_emitted_time(context.clock, self.store, time, closed_after_ms) if on_close else StreamTime()
         emit_closed = _closer(context, self, time, emitted)
         emit, is_cached = (emit_nothing, False) if on_close else table_emit(context, self.store, self.send_old)
         send_old = self.send_old or is_cached
@@ -117,8 +117,8 @@ def _closer(
 
     Sessions that ended before ``emitted`` have been emitted; ``emitted`` is restored after a restart.
     """
-    forward = context.forward
-    closed_sessions = context.store(operator.store).sessions_between
+    forward = context.output.forward
+    closed_sessions = context.stores[operator.store].sessions_between
     closed_after_ms = operator.windows.gap_ms + operator.windows.grace_ms
 
     def emit_closed(headers: Headers | None) -> bool:
@@ -136,14 +136,14 @@ def _closer(
             forward(session, (aggregate, None, True), session[1][1], headers)
         return count
 
-    emit_until = measured(context, emit_sessions, emits_on_close=operator.emit_on_close)
+    emit_until = measured(context.metrics, emit_sessions, emits_on_close=operator.emit_on_close)
 
     def advance(stream_time_ms: int) -> bool:
         time.ms = max(time.ms, stream_time_ms)
         return operator.emit_on_close and emit_closed(None)
 
-    context.on_idle(advance)
+    context.clock.on_idle(advance)
     if operator.emit_on_close:
         # ``emitted`` is unchanged: if the application continues, these sessions are emitted again when they close.
-        context.on_final_flush(partial(emit_until, MAX_TIME, None))
+        context.output.on_final_flush(partial(emit_until, MAX_TIME, None))
     return emit_closed

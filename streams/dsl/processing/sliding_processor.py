@@ -17,11 +17,11 @@ from streams.core.blocks.records import Headers, Window
 from streams.core.event_time.windows import SlidingWindows
 from streams.core.metrics import DropReason
 from streams.dsl.processing.drops import dropper
-from streams.dsl.processing.emission import Emit, table_emit
+from streams.dsl.processing.emission import table_emit
 from streams.dsl.processing.finals import measured, restored_emitted_time
 from streams.dsl.processing.folds import Fold
 from streams.dsl.processing.window_objects import MAX_TIME, WindowMemo
-from streams.topology import NodeContext, Process, StreamTime
+from streams.topology import NodeContext, Process, StreamTime, TableForward
 
 #: The aggregate of a window, and the timestamp of its latest record.
 _Pair: TypeAlias = tuple[Any, int]
@@ -48,9 +48,9 @@ class SlidingAggregate:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        store = context.store(self.store)
+        store = context.stores[self.store]
         drop = dropper(context)
-        time = context.stream_time()
+        time = context.clock.stream_time()
         difference_ms, grace_ms = self.windows.difference_ms, self.windows.grace_ms
         update, create = _writers(context, self, store)
         find = store.pairs_in_range
@@ -64,7 +64,7 @@ class SlidingAggregate:
             time.ms = max(time.ms, stream_time_ms)
             return emit_closed is not None and emit_closed(time.ms - grace_ms, None)
 
-        context.on_idle(advance)
+        context.clock.on_idle(advance)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             if key is None or value is None:
@@ -96,10 +96,10 @@ def _writers(context: NodeContext, operator: SlidingAggregate, store: Any) -> tu
     """Return two functions: one adds a record to a window, the other creates a window from (aggregate, timestamp)."""
     put = store.put_pair
     drop = dropper(context)
-    time = context.stream_time()
+    time = context.clock.stream_time()
     difference_ms, grace_ms = operator.windows.difference_ms, operator.windows.grace_ms
     aggregator = operator.fold.aggregator
-    emit: Emit | None = None
+    emit: TableForward | None = None
     is_cached = False
     if not operator.emit_on_close:
         emit, is_cached = table_emit(context, operator.store, operator.send_old)
@@ -241,10 +241,10 @@ def _closer(
 
     The function returns whether any window was emitted.
     """
-    forward = context.forward
-    store = context.store(operator.store)
+    forward = context.output.forward
+    store = context.stores[operator.store]
     difference_ms = operator.windows.difference_ms
-    emitted = restored_emitted_time(context, operator.store, time, operator.windows.grace_ms)
+    emitted = restored_emitted_time(context.clock, operator.store, time, operator.windows.grace_ms)
     memo = WindowMemo(difference_ms)
 
     def emit_closed(close_ms: int, headers: Headers | None) -> bool:
@@ -261,8 +261,8 @@ def _closer(
             forward(windowed(key, memo[start_ms]), (pair[0], None, True), pair[1], headers)
         return count
 
-    emit_until = measured(context, emit_windows)
+    emit_until = measured(context.metrics, emit_windows)
 
     # ``emitted`` is unchanged: if the application continues, these windows are emitted again when they close.
-    context.on_final_flush(partial(emit_until, MAX_TIME, None))
+    context.output.on_final_flush(partial(emit_until, MAX_TIME, None))
     return emit_closed, emitted

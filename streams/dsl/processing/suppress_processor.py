@@ -61,15 +61,15 @@ class Suppress:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        is_weighed = self.max_bytes is not None or context.records(table.SUPPRESSED_SIZE)
-        buffer = _Buffer(context.store(self.store), self.value_serde, is_weighed)
+        is_weighed = self.max_bytes is not None or context.metrics.records(table.SUPPRESSED_SIZE)
+        buffer = _Buffer(context.stores[self.store], self.value_serde, is_weighed)
         read = buffer.store.get
         put = buffer.put
         evict = buffer.evict
         places = buffer.places
         to_bytes = self.key_serde.serialize
-        origin_of = context.record_metadata
-        time = context.stream_time()
+        origin_of = context.output.current.metadata
+        time = context.clock.stream_time()
         wait_ms = self.wait_ms
         until_close = self.until_window_closes
         emit = self._emit(context)
@@ -109,17 +109,17 @@ class Suppress:
                 evict(emit)
             return len(places) < count
 
-        context.on_idle(advance)
+        context.clock.on_idle(advance)
         if until_close:
-            time_listeners(context, self.store).append(advance)
+            time_listeners(context.stores, self.store).append(advance)
         context.on_init(buffer.load)
-        context.on_final_flush(flush)
-        return self._measured(context, buffer, process) if context.records(table.SUPPRESSED_COUNT) else process
+        context.output.on_final_flush(flush)
+        return self._measured(context, buffer, process) if context.metrics.records(table.SUPPRESSED_COUNT) else process
 
     def _measured(self, context: NodeContext, buffer: "_Buffer", process: Process) -> Process:
         """Return a process function that also records the number of buffered changes, and their size."""
-        counts = context.amounts(table.SUPPRESSED_COUNT, self.store)
-        sizes = context.amounts(table.SUPPRESSED_SIZE, self.store)
+        counts = context.metrics.amounts(table.SUPPRESSED_COUNT, self.store)
+        sizes = context.metrics.amounts(table.SUPPRESSED_SIZE, self.store)
 
         def measured(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
             process(key, change, timestamp_ms, headers)
@@ -130,10 +130,10 @@ class Suppress:
 
     def _emit(self, context: NodeContext) -> "_EmitBuffered":
         """Return the function that emits a buffered change."""
-        send = release(context, context.forward)
+        send = release(context.output, context.output.forward)
         to_key = self.key_serde.deserialize
         drops_deletions = self.until_window_closes
-        emitted = context.counter(table.SUPPRESSION_EMITTED)
+        emitted = context.metrics.counter(table.SUPPRESSION_EMITTED)
 
         def emit(key_bytes: bytes, row: Buffered) -> None:
             new = row[_NEW]
@@ -235,7 +235,7 @@ class SuppressedValues:
 
     def getter(self, context: NodeContext, *, undeleted: bool = False) -> Getter:
         """Return the function that reads the current row for a key."""
-        held = context.store(self.store).get
+        held = context.stores[self.store].get
         to_bytes = self.key_serde.serialize
         read = self.parent.getter(context, undeleted=undeleted)
 

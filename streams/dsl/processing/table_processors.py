@@ -33,9 +33,9 @@ class TableSource:
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
         drop = dropper(context)
-        lost = context.side_output()
+        lost = context.output.side_output()
         if self.store is None:
-            forward = context.forward
+            forward = context.output.forward
 
             def pass_on(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
                 if key is None:
@@ -45,10 +45,10 @@ class TableSource:
 
             return pass_on
 
-        get, put = open_rows(context, self.store)
+        get, put = open_rows(context.stores, self.store)
         emit, is_cached = table_emit(context, self.store, self.send_old)
         # An expired row is deleted downstream before it is replaced, and is found when it is read.
-        reads_old = self.send_old or is_cached or context.store(self.store).spec.ttl_ms >= 0
+        reads_old = self.send_old or is_cached or context.stores[self.store].spec.ttl_ms >= 0
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             if key is None:
@@ -158,9 +158,9 @@ def _mapping(
     skips_empty: bool = False,
 ) -> Process:
     """Return the process function that maps rows; with ``skips_empty``, it drops changes without new and old value."""
-    pass_time = time_passer(context, closings)
+    pass_time = time_passer(context.stores, closings)
     if store is None:
-        forward = context.forward
+        forward = context.output.forward
 
         def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
             new = compute(key, change[0])
@@ -172,7 +172,7 @@ def _mapping(
             forward(key, (new, old, change[2]), timestamp_ms, headers)
 
         return process
-    get, put = open_rows(context, store)
+    get, put = open_rows(context.stores, store)
     emit, is_cached = table_emit(context, store, send_old)
     reads_old = send_old or is_cached
 
@@ -206,7 +206,7 @@ class TableGroupMap:
         """Return the process function of one task."""
         mapper = self.mapper
         is_versioned = self.is_versioned
-        forward = context.forward
+        forward = context.output.forward
         node = context.node
 
         def mapped(key: Any, row: Any) -> tuple[Any, Any]:
@@ -218,9 +218,9 @@ class TableGroupMap:
                 )
             return pair[0], pair[1]
 
-        lost = context.side_output()
+        lost = context.output.side_output()
         reasons = DropReason.OUT_OF_ORDER, DropReason.NULL_KEY, DropReason.NULL_VALUE
-        out_of_order, without_key, without_value = (context.tally(reason) for reason in reasons)
+        out_of_order, without_key, without_value = (context.metrics.tally(reason) for reason in reasons)
 
         def drop(
             tally: Counter, reason: DropReason, key: Any, value: Any, timestamp_ms: int, headers: Headers | None

@@ -17,12 +17,12 @@ from streams.core.event_time.windows import FixedWindows, SlidingWindows, TimeWi
 from streams.core.inlining import inlined
 from streams.core.metrics import DropReason
 from streams.dsl.processing.drops import dropper
-from streams.dsl.processing.emission import Emit, emit_nothing, table_emit
+from streams.dsl.processing.emission import emit_nothing, table_emit
 from streams.dsl.processing.finals import measured, restored_emitted_time
 from streams.dsl.processing.folds import Fold
 from streams.dsl.processing.sliding_processor import SlidingAggregate
 from streams.dsl.processing.window_objects import MAX_TIME, WindowMemo
-from streams.topology import Lost, NodeContext, Process, StreamTime
+from streams.topology import Lost, NodeContext, Process, StreamTime, TableForward
 
 
 @frozen
@@ -53,10 +53,10 @@ class WindowAggregate:
         starts_of = _starts(windows)
         is_tumbling = isinstance(windows, TimeWindows) and windows.advance_ms == size_ms
         drop = dropper(context)
-        time = context.stream_time()
+        time = context.clock.stream_time()
         # The retention, measured from the end of the window that starts with a record.
-        kept_ms = context.store(self.store).spec.retention_ms - size_ms
-        emitted = restored_emitted_time(context, self.store, time, windows.grace_ms) if on_close else StreamTime()
+        kept_ms = context.stores[self.store].spec.retention_ms - size_ms
+        emitted = restored_emitted_time(context.clock, self.store, time, windows.grace_ms) if on_close else StreamTime()
         emit_closed = _closer(context, self, time, emitted)
         update = self._updater(context, time, drop)
 
@@ -83,7 +83,7 @@ class WindowAggregate:
         self, context: NodeContext, time: StreamTime, drop: Lost
     ) -> Callable[[Any, Any, int, int, Headers | None], None]:
         """Return a function that adds a value to one window and takes (key, value, timestamp_ms, start_ms, headers)."""
-        store = context.store(self.store)
+        store = context.stores[self.store]
         fetch = store.fetch_pair
         put = store.put_pair
         find, replace = store.in_place()
@@ -91,14 +91,14 @@ class WindowAggregate:
         memo = WindowMemo(self.windows.size_ms)
         size_ms, grace_ms = self.windows.size_ms, self.windows.grace_ms
         initializer, aggregator = self.fold.initializer, self.fold.aggregator
-        is_cached = context.caches(self.store) and not on_close
+        is_cached = context.stores.caches(self.store) and not on_close
         send_old = self.send_old
-        hold: Emit = emit_nothing
-        hold_slot: Emit = emit_nothing
-        emit: Emit = emit_nothing
+        hold: TableForward = emit_nothing
+        hold_slot: TableForward = emit_nothing
+        emit: TableForward = emit_nothing
         if is_cached:
             # The cache is keyed by (key, window start); a windowed key is built when an entry is flushed or evicted.
-            section = context.table_section(self.store, send_old=send_old, window_of=memo.__getitem__)
+            section = context.output.cached(self.store, send_old=send_old, window_of=memo.__getitem__)
             hold, hold_slot = section.hold, section.hold_slot
         elif not on_close:
             emit, _ = table_emit(context, self.store, send_old)
@@ -171,8 +171,8 @@ def _closer(
 
     Windows that end at or before ``emitted`` have been emitted; ``emitted`` is restored after a restart.
     """
-    forward = context.forward
-    store = context.store(operator.store)
+    forward = context.output.forward
+    store = context.stores[operator.store]
     windows = operator.windows
     size_ms, grace_ms = windows.size_ms, windows.grace_ms
     advance_ms = windows.advance_ms if isinstance(windows, TimeWindows) else windows.size_ms
@@ -194,14 +194,14 @@ def _closer(
             forward(windowed(key, memo[start_ms]), (pair[0], None, True), pair[1], headers)
         return count
 
-    emit_until = measured(context, emit_windows, emits_on_close=operator.emit_on_close)
+    emit_until = measured(context.metrics, emit_windows, emits_on_close=operator.emit_on_close)
 
     def advance(stream_time_ms: int) -> bool:
         time.ms = max(time.ms, stream_time_ms)
         return operator.emit_on_close and emit_closed(None)
 
-    context.on_idle(advance)
+    context.clock.on_idle(advance)
     if operator.emit_on_close:
         # ``emitted`` is unchanged: if the application continues, these windows are emitted again when they close.
-        context.on_final_flush(partial(emit_until, MAX_TIME, None))
+        context.output.on_final_flush(partial(emit_until, MAX_TIME, None))
     return emit_closed

@@ -16,10 +16,7 @@ from attrs import define, evolve, field, frozen
 from streams.core.blocks.records import NO_TIMESTAMP, TopicPartition
 from streams.runtime.tasks.offset_metadata import OffsetMetadata, OwnMetadata
 from streams.state import Content
-from streams.topology import PunctuationType
-
-#: What the operator times begin with that Kafka Streams commits as well; the name of the store follows.
-_EMITTED = "/"
+from streams.topology import EMITTED, PunctuationType, emitted_name
 
 
 class TimerPlace(NamedTuple):
@@ -120,7 +117,7 @@ class Checkpoint:
             checkpoint.stream_time_ms = max(checkpoint.stream_time_ms, own.stream_time_ms)
             checkpoint.place_ms = max(checkpoint.place_ms, own.place_ms)
             checkpoint.commits = max(checkpoint.commits, own.commits)
-            emitted = {_EMITTED + name: time for name, time in found.times.items()}
+            emitted = {emitted_name(name): time for name, time in found.times.items()}
             for name, time in (emitted | dict(own.operator_times)).items():
                 checkpoint.operator_times[name] = max(time, checkpoint.operator_times.get(name, NO_TIMESTAMP))
             for name, (end, *row) in own.changelogs.items():
@@ -165,11 +162,6 @@ class Checkpoint:
         )
 
 
-def emitted_name(store: str) -> str:
-    """Return the name of the operator time up to which the closed windows of a store have been emitted."""
-    return _EMITTED + store
-
-
 def is_of_others(metadata: str) -> bool:
     """Return whether another client or tool than this library and Kafka Streams has committed an offset."""
     return bool(metadata) and OffsetMetadata.decode(metadata) is None
@@ -206,5 +198,5 @@ def _timers(rows: Sequence[list[Any]]) -> Iterable[tuple[TimerPlace, CarriedTime
 
 def _parted(times: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
     """Return the times by store up to which windows have been emitted, and all other times."""
-    emitted = {name.removeprefix(_EMITTED): time for name, time in times.items() if name.startswith(_EMITTED)}
-    return emitted, {name: time for name, time in times.items() if not name.startswith(_EMITTED)}
+    emitted = {name.removeprefix(EMITTED): time for name, time in times.items() if name.startswith(EMITTED)}
+    return emitted, {name: time for name, time in times.items() if not name.startswith(EMITTED)}

@@ -6,33 +6,27 @@ effects.  A task is pure: it reads no clock, and performs no I/O except in its s
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from attrs import define, field, frozen
 
 from streams.core.blocks.records import (
     NO_TIMESTAMP,
     Block,
-    Headers,
-    Record,
-    RecordContext,
-    RecordMetadata,
     TaskId,
     TopicPartition,
 )
-from streams.core.concurrency.calls import CallLoop
+from streams.core.concurrency.calls import BlockingLoop, CallLoop
 from streams.core.concurrency.threads import INTERRUPTIONS
-from streams.core.errors import ForeignFormatError, HandlerError, ProcessingError, StreamsError
-from streams.core.handlers import ErrorHandlerContext, FailureOrigin, ProducerRecord
-from streams.core.inlining import inlined
+from streams.core.errors import ProcessingError, WallClockError
 from streams.core.metrics import DropReason, Metrics
-from streams.core.user_code import expected_result
 from streams.runtime.tasks.calls import TaskCalls
 from streams.runtime.tasks.checkpoint import Checkpoint
-from streams.runtime.tasks.context import TaskNodeContext
+from streams.runtime.tasks.current_record import CurrentRecord
+from streams.runtime.tasks.failures import TaskFailures
 from streams.runtime.tasks.handling import Handlers
 from streams.runtime.tasks.idle import IdleClose, IdleLimits, idle_close
-from streams.runtime.tasks.outbox import Outbox, TopicColumns
+from streams.runtime.tasks.outbox import Outbox
 from streams.runtime.tasks.punctuation import Punctuations, Timer, TimerHeap
 from streams.runtime.tasks.queues import PartitionQueue, Run, TaskQueues
 from streams.runtime.tasks.recording import OrderRecorder
@@ -42,19 +36,24 @@ from streams.runtime.tasks.task_metrics import TaskMetrics
 from streams.state import Content, RecordCache, Store
 from streams.topology import (
     BatchingNode,
+    CallingNode,
     CompiledSubTopology,
-    FlatMap,
-    FlatMapValues,
     HoldingNode,
-    Map,
+    NodeCalls,
+    NodeClock,
+    NodeContext,
+    NodeMetrics,
+    NodeOutput,
+    NodeStores,
     Process,
+    ProgramHost,
     PunctuationType,
+    SideOutput,
     SinkNode,
     StreamTime,
     Topology,
 )
 
-_NO_ORIGIN = ("", -1, -1)
 #: Metadata entry of a store: the first changelog offset that the committed state does not contain.
 CHANGELOG_POSITION = "changelog_position"
 #: Metadata entry of a store: the number of the task's commit after which it was written.
@@ -141,127 +140,6 @@ class TaskParts:
     idle_limits: IdleLimits | None = None
 
 
-@define(eq=False)
-class TaskFailures:
-    """Handles the failures of one task."""
-
-    _task: "Task"
-    #: The failure for which a handler returned "fail"; no other handler is called for it.
-    _decided: ProcessingError | None = None
-
-    def is_final(self, error: BaseException) -> bool:
-        """Return whether an error fails the task without a call to an exception handler."""
-        return error is self._decided or isinstance(error, HandlerError)
-
-    def of_record(self, error: BaseException, node: str | None) -> ProcessingError:
-        """Return the error to raise for a failure at a node; it names the position of the current record."""
-        task = self._task
-        metadata = task.record_metadata()
-        where = f" at {metadata.topic}-{metadata.partition} offset {metadata.offset}" if metadata else ""
-        what = str(error) if isinstance(error, StreamsError) else f"{type(error).__name__}: {error}"
-        operator = getattr(task.topology.nodes.get(node or ""), "operator", None)
-        if isinstance(operator, Map | FlatMap | FlatMapValues):
-            what += expected_result(error, operator.mapper, operator.result)
-        return ProcessingError(
-            f"task {task.task_id}, node {node!r}{where}: {what}",
-            node=node,
-            task_id=task.task_id,
-            topic=metadata.topic if metadata else None,
-            partition=metadata.partition if metadata else None,
-            offset=metadata.offset if metadata else None,
-        )
-
-    def decided(self, error: BaseException, node: str | None) -> ProcessingError:
-        """Return the error to raise for a failure at a node, and call no other handler for this error."""
-        self._decided = self.of_record(error, node)
-        return self._decided
-
-    def of_call(self, error: BaseException, what: str, node: str, time_ms: int) -> ProcessingError:
-        """Return the error to raise for a failure in a call that no record causes, such as a punctuation."""
-        return ProcessingError(
-            f"task {self._task.task_id}, node {node!r}, {what} at {time_ms}: {type(error).__name__}: {error}",
-            node=node,
-            task_id=self._task.task_id,
-        )
-
-    def skips_punctuation(self, node: str, error: Exception) -> bool:
-        """Call the processing handler for a punctuation that failed; return whether the task continues."""
-        handlers = self._task.handlers
-        return handlers.settings.may_skip("processing_handler") and handlers.skips(
-            "processing_handler", self._context(node), None, error
-        )
-
-    def skips_unwritable(
-        self, node: str, record: ProducerRecord[Any, Any], error: Exception, origin: FailureOrigin
-    ) -> bool:
-        """Call the production handler for an output that a sink cannot write; return whether the task continues."""
-        return self._task.handlers.skips("production_handler", self._context(node, origin), record, error)
-
-    def answer_about_unsent(
-        self, record: ProducerRecord[Any, Any], error: Exception
-    ) -> Literal["fail", "continue", "retry"]:
-        """Call the production handler for an output that could not be sent; its source record is no longer known."""
-        task = self._task
-        context = ErrorHandlerContext(
-            task.sink_of(record.topic),
-            task.task_id,
-            None,
-            -1,
-            -1,
-            record.timestamp_ms,
-            record.headers,
-            origin="send",
-            dead_letter_topic=task.handlers.settings.dead_letter_topic,
-        )
-        return task.handlers.answer("production_handler", context, record, error)
-
-    def on_error(self, node: str, error: Exception, key: Any, value: Any, timestamp_ms: int, headers: Any) -> None:
-        """Call the processing handler for a record that failed at a node.
-
-        Raises:
-            ProcessingError: the handler returned "fail".
-        """
-        if self.is_final(error) or isinstance(error, ForeignFormatError):
-            # Data in a foreign format in a store is not the fault of this record.
-            raise error
-        record = Record(key, value, timestamp_ms, headers or ())
-        if not self._task.handlers.skips("processing_handler", self._context(node), record, error):
-            raise self.decided(error, node) from error
-
-    def check(self, call: Callable[[], None]) -> None:
-        """Call a function that processes a known record outside of a run of records.
-
-        Raises:
-            ProcessingError: the function failed.
-        """
-        try:
-            call()
-        except INTERRUPTIONS:
-            raise
-        except BaseException as error:
-            if self.is_final(error):
-                raise
-            raise self.decided(error, self._task.program.failed_node(error)) from error
-
-    def _context(self, node: str, origin: FailureOrigin | None = None) -> ErrorHandlerContext:
-        task = self._task
-        topic, number, offset = task.origin()
-        timestamp_ms, headers, key, value = task.raw_record()
-        return ErrorHandlerContext(
-            node,
-            task.task_id,
-            topic or None,
-            number,
-            offset,
-            timestamp_ms,
-            headers,
-            key,
-            value,
-            origin,
-            task.handlers.settings.dead_letter_topic,
-        )
-
-
 class Task:
     """A task, which processes one partition group of one sub-topology, with its stores.
 
@@ -271,7 +149,7 @@ class Task:
 
     def __init__(self, parts: TaskParts) -> None:
         self.task_id = parts.task_id
-        #: Objects that several nodes share, by key (``NodeContext.shared``).
+        #: Objects that several nodes share, by key (``NodeStores.shared``).
         self.shared: dict[str, Any] = {}
         self.handlers = parts.handlers
         self.regroups = parts.regroups
@@ -299,7 +177,7 @@ class Task:
         self.sensors = TaskMetrics(parts.metrics, parts.task_id, parts.application_id, parts.topology, self.sink_of)
         self.queues.enforced = self.sensors.enforced
         self.outbox.on_drained = lambda columns: self.sensors.produced(columns, self.now_ms)
-        self._forget_run()
+        self.record = CurrentRecord(self.inputs, self.readers, self.queues)
         state = parts.state
         self.initial = state
         self.stores = state.stores
@@ -325,27 +203,20 @@ class Task:
         if state.is_complete:
             self.initialize()
 
-    def _forget_run(self) -> None:
-        """Reset the attributes that refer to the records being processed."""
-        #: The current run, and an iterator over its values.
-        self._run: Run | None = None
-        self._values: Any = None
-        #: The input of all records in the run, or None if there are several inputs.
-        self._item: TaskInput | None = None
-        self._override: RecordContext | None = None
-        #: Raw key and value of the record of the override, if they are known.
-        self._raw: tuple[bytes | None, bytes | None] = (None, None)
-        self._time_memo = (0, NO_TIMESTAMP)
-        #: Time of the current or last punctuation.
-        self._punctuated_ms = NO_TIMESTAMP
-
     def _bind(self, parts: TaskParts) -> None:
         """Bind the program to this task, child nodes first."""
-        self.failures = TaskFailures(self)
-        self.on_error = self.failures.on_error
-        self._contexts: dict[str, TaskNodeContext] = {}
+        self.failures = TaskFailures(
+            self.task_id,
+            self.topology,
+            self.handlers,
+            self.record,
+            lambda error: self.program.failed_node(error),
+            self.sink_of,
+        )
+        self._contexts: dict[str, NodeContext] = {}
         self._closers: list[Callable[[], None]] = []
-        self.program = parts.compiled.bind(self)
+        host = ProgramHost(self.stop, self.failures.on_error, self._context, self.outbox.columns, self._sink_process)
+        self.program = parts.compiled.bind(host)
         # Contexts are in graph order: a flush must not forward records to a node that is already flushed.
         self._contexts = {node: self._contexts[node] for node in parts.compiled.sub.nodes if node in self._contexts}
         limits = self._idle_limits = parts.idle_limits
@@ -364,7 +235,7 @@ class Task:
     def _idle_close(self) -> IdleClose | None:
         if self._idle_limits is None:
             return None
-        advances = [(name, *row) for name, context in self._contexts.items() for row in context.advances]
+        advances = [(name, *row) for name, context in self._contexts.items() for row in context.clock.advances]
         sources = tuple(dict.fromkeys(item.source for item in self.inputs.values()))
         return idle_close(
             self._idle_limits,
@@ -410,9 +281,9 @@ class Task:
                 continue
             opened: Any = store
             expiry = opened.expiry
-            expiry.clock = self.stream_time_ms
+            expiry.clock = self.record.stream_time_ms
             node = self.topology.store_users[name][0]
-            due_from_ms = self.stream_time_ms()
+            due_from_ms = self.record.stream_time_ms()
             self.punctuations.schedule(
                 node, expiry.bucket_ms, PunctuationType.STREAM_TIME, expiry.sweep, None, due_from_ms
             )
@@ -582,7 +453,7 @@ class Task:
         self._is_flushed = self.is_dirty = True
         self.prepare_commit()
         for context in self._contexts.values():
-            context.final_flush()
+            context.output.final_flush()
             self.prepare_commit()
 
     def next_deadline_ms(self) -> int | None:
@@ -598,18 +469,16 @@ class Task:
         values: Any = iter(run.values)
         timestamps: Any = self.outbox.placed(run.timestamps, run.places)
         self.stop.clear()
-        self._run = run
-        self._values = values
-        self._time_memo = (0, self.queues.stream_time_ms)
+        item = None if isinstance(run.queues, list) else self.inputs[run.queues.partition]
+        self.record.begin(run, values, item)
         try:
             if isinstance(run.queues, list):
-                self._item = None
                 entry_of = {queue: self.program.entries[self.inputs[queue.partition].source] for queue in self.queues}
                 entries = list(map(entry_of.__getitem__, run.queues))
                 self.program.run_mixed(entries, run.keys, values, timestamps, run.headers)
             else:
-                self._item = self.inputs[run.queues.partition]
-                source = self._item.source
+                assert item is not None
+                source = item.source
                 if run.headers is None:
                     self.program.runs[source](run.keys, values, timestamps)
                 else:
@@ -617,14 +486,14 @@ class Task:
         except INTERRUPTIONS:
             raise
         except BaseException as error:
-            self._done(run, self._index)
+            self._done(run, self.record.index)
             if self.failures.is_final(error):
                 raise
             raise self.failures.of_record(error, self.program.failed_node(error)) from error
         finally:
             # The position of the loop is determined by the remaining length of the iterator over the values.
             count: int = size - values.__length_hint__()
-            self._run = self._values = None
+            self.record.end()
         self._done(run, count)
         return count
 
@@ -653,7 +522,7 @@ class Task:
 
     def _call(self, what: str, node: str, callback: Callable[[int], object], time_ms: int) -> object:
         """Call a function of a node outside of record processing, and attribute its errors to the node."""
-        self._punctuated_ms = time_ms
+        self.record.punctuated_ms = time_ms
         try:
             return callback(time_ms)
         except INTERRUPTIONS:
@@ -665,23 +534,108 @@ class Task:
                 raise self.failures.of_call(error, what, node, time_ms) from error
             return True
 
-    # --- calls from the program (ProgramHost) ---------------------------------------------
+    # --- calls from the program -----------------------------------------------------------
 
-    def context(self, node: str, forward: Process, forward_to: Callable[[str], Process]) -> TaskNodeContext:
+    def _context(self, node: str, forward: Process, forward_to: Callable[[str], Process]) -> NodeContext:
         """Return the context of an operator."""
-        context = TaskNodeContext(self, node, forward, forward_to)
-        self._contexts[node] = context
+        nodes = self.topology.nodes
+        children = self.topology.children[node]
+        sides = [
+            (operator.reasons, child)
+            for child in children
+            if isinstance(operator := getattr(nodes[child], "operator", None), SideOutput)
+        ]
+        stores = NodeStores(
+            node,
+            self.topology.stores_of(node),
+            self.stores,
+            self.global_stores,
+            self.shared,
+            self.cache,
+            partial(self._view, node),
+        )
+        clock = NodeClock(
+            node,
+            self.operator_times,
+            self.record.stream_time_ms,
+            partial(self._wall_clock_ms, node),
+            self.initial.is_timed,
+            partial(self._schedule, node),
+            self.topology.store_users,
+        )
+        output = NodeOutput(
+            node, forward, children, forward_to, self.record, stores, sides, self.sensors.hit_ratio, f"{self.task_id}/"
+        )
+        # Before the stores are closed: what the cache holds is not committed.
+        self.on_close(output.clear_cache)
+        context = self._contexts[node] = NodeContext(
+            node,
+            self.task_id,
+            self.application_id,
+            stores,
+            clock,
+            output,
+            NodeMetrics(node, self.task_id, self.metrics, stores),
+            self._node_calls(node),
+            self._request_commit,
+            self.on_close,
+        )
         return context
 
-    def sink_columns(self, sink: SinkNode) -> TopicColumns:
-        """Return the outbox columns for a sink, which must write to a single topic without a partitioner."""
-        return self.outbox.columns(sink)
+    def _node_calls(self, node: str) -> NodeCalls:
+        loop = self.initial.call_loop
+        return NodeCalls(
+            loop=self._call_loop,
+            add=self._add_calls,
+            add_batches=partial(self.batches.insert, 0),
+            ends_runs=loop is None or isinstance(loop, BlockingLoop),
+            raw_record=self.record.raw_record if self.handlers.settings.may_ask else lambda: (None, None),
+            deliver=self.failures.deliver,
+            fail=partial(self.failures.fail, node),
+        )
 
-    def sink_process(self, sink: SinkNode) -> Process:
+    def _call_loop(self) -> CallLoop:
+        if self.calls is None:
+            self.calls = TaskCalls.on(self.initial.call_loop)
+            self.on_close(self.calls.close)
+        return self.calls.loop
+
+    def _add_calls(self, node: CallingNode) -> None:
+        assert self.calls is not None
+        self.calls.add(node)
+
+    def _view(self, node: str, name: str, view: Any) -> Any:
+        if name in self.stores:
+            view = self.sensors.measured(name, self.stores[name].type_name, view)
+        return view if self.watch is None else self.watch.store(self, node, name, view)
+
+    def _wall_clock_ms(self, node: str) -> int:
+        if self.now_ms == NO_TIMESTAMP:
+            raise WallClockError(node)
+        return self.now_ms
+
+    def _schedule(
+        self,
+        node: str,
+        interval_ms: int,
+        kind: PunctuationType,
+        callback: Callable[[int], None],
+        start_ms: int | None = None,
+    ) -> Timer:
+        is_stream_time = kind is PunctuationType.STREAM_TIME
+        now_ms = self.record.stream_time_ms() if is_stream_time else self._wall_clock_ms(node)
+        self.stop.append(True)  # The new punctuation may be due before the run of records ends.
+        return self.punctuations.schedule(node, interval_ms, kind, callback, start_ms, now_ms)
+
+    def _request_commit(self) -> None:
+        self.wants_commit = True
+        self.stop.append(True)
+
+    def _sink_process(self, sink: SinkNode) -> Process:
         """Return the process function of a sink that chooses topic or partition, or that may skip records."""
         may_skip = self.handlers.settings.may_skip("production_handler")
         return self.outbox.process(
-            sink, self.record_context, partial(self.failures.skips_unwritable, sink.name) if may_skip else None
+            sink, self.record.context, partial(self.failures.skips_unwritable, sink.name) if may_skip else None
         )
 
     def sink_of(self, topic: str) -> str:
@@ -690,95 +644,6 @@ class Task:
         sinks = (node for node in self.topology.nodes.values() if isinstance(node, SinkNode) and node.topic in names)
         return next((sink.name for sink in sinks), topic)
 
-    # --- current record ----------------------------------------------------------------
-
-    @property
-    def _index(self) -> int:
-        """The index of the current record in the run of records being processed."""
-        assert self._run is not None
-        return len(self._run) - int(self._values.__length_hint__()) - 1
-
-    @inlined
-    def origin(self) -> tuple[str, int, int]:
-        """Return the topic, partition and offset of the current record, or ("", -1, -1) within a punctuation."""
-        if self._override is not None:
-            return self._override[:3]
-        run = self._run
-        if run is None:
-            return _NO_ORIGIN
-        index = len(run.timestamps) - self._values.__length_hint__() - 1
-        item = self._item
-        if item is None:
-            item = self.inputs[run.queue_of(index).partition]
-        return (item.name, item.number, run.offsets[index])
-
-    def position_of_record(self) -> tuple[TaskInput, int] | None:
-        """Return the broker partition and offset that identify the current record, or None if there is none."""
-        if self._run is None:
-            return None
-        return self.inputs[self._run.queue_of(self._index).partition], self._run.offsets[self._index]
-
-    def record_metadata(self) -> RecordMetadata | None:
-        """Return the topic, partition and offset of the current record, or None within a punctuation."""
-        if self._override is None and self._run is None:
-            return None
-        return RecordMetadata(*self.origin())
-
-    def raw_record(self) -> tuple[int, Headers, bytes | None, bytes | None]:
-        """Return timestamp, headers, raw key and raw value of the current record; raw data that is not kept is None."""
-        if self._override is not None:
-            return self._override.timestamp_ms, self._override.headers, *self._raw
-        run = self._run
-        if run is None:
-            return self._punctuated_ms, (), None, None
-        index = self._index
-        headers = () if run.headers is None else run.headers[index]
-        raw = self.readers[run.queue_of(index).partition].raw_record(run.offsets[index])
-        return run.timestamps[index], headers, *raw
-
-    def raw_bytes(self) -> tuple[bytes | None, bytes | None]:
-        """Return the serialized key and value of the current record, each None if it is not kept."""
-        return self.raw_record()[2:]
-
-    def record_context(self, timestamp_ms: int, headers: Headers | None) -> RecordContext:
-        """Return the record context: the origin of the current record, with the given timestamp and headers."""
-        return RecordContext(*self.origin(), timestamp_ms, headers or ())
-
-    def stream_time_ms(self) -> int:
-        """Return the highest timestamp among the records processed so far, including the current record."""
-        if self._run is None:
-            return self.queues.stream_time_ms
-        start, time = self._time_memo
-        stop = self._index + 1
-        if stop > start:
-            time = max(time, max(self._run.timestamps[start:stop]))
-            self._time_memo = (stop, time)
-        return time
-
-    def within(self, context: RecordContext, forward: Callable[[], None]) -> None:
-        """Call ``forward`` for a buffered record, with ``context`` as the metadata of the current record."""
-        before = self._override
-        self._override = context
-        try:
-            forward()
-        finally:
-            self._override = before
-
-    def deliver(
-        self, context: RecordContext, raw: tuple[bytes | None, bytes | None], forward: Callable[[], None]
-    ) -> None:
-        """Call ``forward`` for the result of an async call, with the metadata and raw record of its input.
-
-        Raises:
-            ProcessingError: the call or a downstream node failed, and the handler returned "fail".
-        """
-        before = self._raw
-        self._raw = raw
-        try:
-            self.within(context, partial(self.failures.check, forward))
-        finally:
-            self._raw = before
-
     # --- commit -------------------------------------------------------------------------
 
     def prepare_commit(self) -> None:
@@ -786,7 +651,7 @@ class Task:
         for node in self.batches:
             node.flush()
         for context in self._contexts.values():
-            context.flush_cache()
+            context.output.flush_cache()
         if self.calls is not None:
             self.calls.save()
 

@@ -166,13 +166,13 @@ def _opened(context: NodeContext, join: AsOf) -> tuple[_Waiting, Process, Releas
     """Return a task's buffered left records, and two functions: one joins a left record now, one joins it when due."""
 
     def make() -> _Waiting:
-        return _Waiting(join, context.store(join.lefts), context.store(join.rights), StreamTime())
+        return _Waiting(join, context.stores[join.lefts], context.stores[join.rights], StreamTime())
 
-    waiting: _Waiting = context.shared(join.lefts, make)
-    forward = context.forward
-    lost = context.side_output()
+    waiting: _Waiting = context.stores.shared(join.lefts, make)
+    forward = context.output.forward
+    lost = context.output.side_output()
     is_left_join = join.is_left_join
-    unjoined = Counter() if is_left_join else context.tally(DropReason.UNJOINED)
+    unjoined = Counter() if is_left_join else context.metrics.tally(DropReason.UNJOINED)
     joiner = two_value_joiner(join.joiner, join.with_key)
 
     def joined(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -186,7 +186,7 @@ def _opened(context: NodeContext, join: AsOf) -> tuple[_Waiting, Process, Releas
             if lost is not None:
                 lost(DropReason.UNJOINED, key, value, timestamp_ms, headers)
 
-    return waiting, joined, release(context, joined)
+    return waiting, joined, release(context.output, joined)
 
 
 @frozen
@@ -217,13 +217,13 @@ class AsOfLeft:
         join = self.join
         waiting, joined, send = _opened(context, join)
         # One of the two sides stores the time for both.
-        time = waiting.time = context.stream_time()
-        forward = context.forward
+        time = waiting.time = context.clock.stream_time()
+        forward = context.output.forward
         drop = dropper(context)
         kept_ms = join.kept_ms
         is_left_join = join.is_left_join
         joiner = two_value_joiner(join.joiner, join.with_key)
-        origin_of = context.record_metadata
+        origin_of = context.output.current.metadata
         advance = waiting.advance
         add = waiting.add
         due_of = waiting.due_ms
@@ -247,8 +247,8 @@ class AsOfLeft:
                 add((origin_of(), timestamp_ms, timestamp_ms, headers, value), key, due_ms)
 
         context.on_init(waiting.load)
-        context.on_final_flush(lambda: waiting.release(_NEVER_MS, send))
-        context.on_idle(lambda stream_time_ms: waiting.advance(stream_time_ms, send), join.lefts)
+        context.output.on_final_flush(lambda: waiting.release(_NEVER_MS, send))
+        context.clock.on_idle(lambda stream_time_ms: waiting.advance(stream_time_ms, send), join.lefts)
         return process
 
 

@@ -66,9 +66,9 @@ class SubscriptionSend:
         hash_of = _hash_of(self.value_serde)
         is_versioned = self.is_versioned
         drop = dropper(context)
-        forward = context.forward
+        forward = context.output.forward
         plan = self._plan_left() if self.is_left else self._plan_inner(drop)
-        origin_of = context.record_metadata
+        origin_of = context.output.current.metadata
         task_partition = context.task_id.partition
 
         def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -151,9 +151,9 @@ class SubscriptionReceive:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        put = context.store(self.store).put_pair
-        drop = context.drop
-        forward = context.forward
+        put = context.stores[self.store].put_pair
+        drop = context.metrics.drop
+        forward = context.output.forward
         place_of = subscriber_key(self.foreign_key_serde, self.key_serde)
 
         def process(key: Any, value: ForeignKeySubscription, timestamp_ms: int, headers: Headers | None) -> None:
@@ -178,7 +178,7 @@ class SubscriptionJoin:
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
         lookup = self.table.getter(context)
-        forward = context.forward
+        forward = context.output.forward
 
         def process(key: Any, value: ForeignKeySubscription, timestamp_ms: int, headers: Headers | None) -> None:
             instruction = value.instruction
@@ -211,9 +211,9 @@ class ForeignTableJoin:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        scan = context.store(self.store).prefix_scan
-        drop = context.drop
-        forward = context.forward
+        scan = context.stores[self.store].prefix_scan
+        drop = context.metrics.drop
+        forward = context.output.forward
         prefix_of = subscriber_prefix(self.foreign_key_serde)
         is_versioned = self.is_versioned
 
@@ -249,8 +249,8 @@ class ResponseJoin:
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
         lookup = self.table.getter(context)
-        drop = context.drop
-        forward = context.forward
+        drop = context.metrics.drop
+        forward = context.output.forward
         hash_of = _hash_of(self.value_serde)
         is_left = self.is_left
         join = two_value_joiner(self.joiner, self.with_key)

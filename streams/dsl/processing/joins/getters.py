@@ -13,7 +13,7 @@ from attrs import frozen
 from streams.core.inlining import inlined
 from streams.dsl.processing.joins.joining import JoinKind, two_value_joiner
 from streams.state import InPlace, MeasuredStore, TableReads
-from streams.topology import NodeContext
+from streams.topology import NodeContext, NodeStores
 
 #: A value and the event time of its last change.
 Pair: TypeAlias = tuple[Any, int]
@@ -45,25 +45,23 @@ class TableValues(Protocol):
         ...
 
 
-def open_rows(context: NodeContext, name: str) -> tuple[Getter, Callable[[Any, Any, int], bool | None]]:
+def open_rows(stores: NodeStores, name: str) -> tuple[Getter, Callable[[Any, Any, int], bool | None]]:
     """Return ``get(key)`` and ``put(key, value, timestamp_ms)`` for an operator's timestamped or versioned store.
 
     ``put`` returns whether the row is now the latest for its key, or None if the row was too old to be stored.
     """
-    store = context.store(name)
+    store = stores[name]
     table: TableReads = store.spec.kind.table
     return (table.get_own or table.get)(store), table.put(store)
 
 
-def open_updates(
-    context: NodeContext, name: str
-) -> tuple[Getter, Getter, Callable[[Any, Any, int, bool], bool | None]]:
+def open_updates(stores: NodeStores, name: str) -> tuple[Getter, Getter, Callable[[Any, Any, int, bool], bool | None]]:
     """Return ``find(key)``, ``get(key)`` and ``put(key, value, timestamp_ms, is_in_place)`` for a store of table rows.
 
     ``find`` returns a row that may be replaced in place, if the store supports this.  If it has returned a row with a
     value, the next call may be ``put`` with ``is_in_place``.
     """
-    store = context.store(name)
+    store = stores[name]
     table: TableReads = store.spec.kind.table
     in_place = None if isinstance(store, MeasuredStore) else table.in_place
     find, put = (_nothing_in_place if in_place is None else in_place)(store)
@@ -97,13 +95,13 @@ class StoreValues:
 
     def getter(self, context: NodeContext, *, undeleted: bool = False) -> Getter:
         """Return the function that reads the current row for a key."""
-        store = context.store(self.store)
+        store = context.stores[self.store]
         table: TableReads = store.spec.kind.table
         return ((table.get_undeleted if undeleted else None) or table.get)(store)
 
     def time_getter(self, context: NodeContext) -> TimeGetter | None:
         """Return the function that reads the row that was valid at a time, or None if the store is not versioned."""
-        store = context.store(self.store)
+        store = context.stores[self.store]
         table: TableReads = store.spec.kind.table
         return None if table.get_as_of is None else table.get_as_of(store)
 

@@ -45,11 +45,11 @@ class GraceBuffer:
 
     def open(self, context: NodeContext) -> Process:
         """Return the function that buffers a record and evicts the records whose grace period has ended."""
-        time = context.stream_time("buffered")
+        time = context.clock.stream_time("buffered")
         waiting, joined, grace_ms = self._waiting, self.joined, self.grace_ms
         context.on_init(self._load)
-        origin_of = context.record_metadata
-        send = release(context, joined)
+        origin_of = context.output.current.metadata
+        send = release(context.output, joined)
 
         def evict(until_ms: int) -> bool:
             count = len(waiting)
@@ -85,8 +85,8 @@ class GraceBuffer:
             heappush(waiting, data)
             evict(time.ms - grace_ms)
 
-        context.on_idle(advance)
-        context.on_final_flush(partial(evict, _NEVER_MS))
+        context.clock.on_idle(advance)
+        context.output.on_final_flush(partial(evict, _NEVER_MS))
         return process
 
     def _load(self) -> None:

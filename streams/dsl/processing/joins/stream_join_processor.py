@@ -43,19 +43,19 @@ class JoinBuffer:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        store = context.store(self.store)
-        forward = context.forward
+        store = context.stores[self.store]
+        forward = context.output.forward
         append = store.append
-        lost = context.side_output()
+        lost = context.output.side_output()
         retention_ms = store.spec.retention_ms
-        hidden = context.tally(DropReason.EXPIRED)
+        hidden = context.metrics.tally(DropReason.EXPIRED)
 
         def advance(stream_time_ms: int) -> bool:
             # Older records are refused, and older entries expire.
             store.observe(stream_time_ms)
             return False
 
-        context.on_idle(advance)
+        context.clock.on_idle(advance)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             forward(key, value, timestamp_ms, headers)
@@ -116,15 +116,15 @@ class StreamStreamJoin:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        find = context.store(self.other_store).rows_in_range
-        forward = context.forward
+        find = context.stores[self.other_store].rows_in_range
+        forward = context.output.forward
         drop = dropper(context)
         before_ms, after_ms = self._reach()
         join = self._joiner()
         is_outer = self.is_outer
         is_left = self.is_left_side
         is_other_left = not is_left
-        time = context.stream_time()
+        time = context.clock.stream_time()
         unmatched = self._open_unmatched(context, time)
         emit_closed = _ignore if unmatched is None else self._closer(context, unmatched, time)
 
@@ -164,7 +164,7 @@ class StreamStreamJoin:
         if self.outer_store is None:
             return None
         assert self.key_serde is not None, "the outer store needs the serde of the keys"
-        unmatched = shared_unmatched(context, self.outer_store, self.key_serde)
+        unmatched = shared_unmatched(context.stores, self.outer_store, self.key_serde)
 
         def restore() -> None:
             unmatched.load()
@@ -173,14 +173,14 @@ class StreamStreamJoin:
         context.on_init(restore)
         if self.is_left_side:
             # One of the two sides stores the time for both.
-            unmatched.earliest = context.stream_time("earliest")
+            unmatched.earliest = context.clock.stream_time("earliest")
         return unmatched
 
     def _closer(
         self, context: NodeContext, unmatched: Unmatched, time: StreamTime
     ) -> Callable[[int, Headers | None], None]:
         """Return a function that emits the unmatched records whose window has closed at a given stream time."""
-        forward = context.forward
+        forward = context.output.forward
         windows = self.windows
         join = two_value_joiner(self.joiner, self.with_key)
         _, after_ms = self._reach()
@@ -205,8 +205,8 @@ class StreamStreamJoin:
             return unmatched.earliest.ms != before_ms
 
         if self.is_left_side:
-            context.on_final_flush(lambda: emit_closed(_NEVER_MS, None))
-            context.on_idle(advance, self.outer_store)
+            context.output.on_final_flush(lambda: emit_closed(_NEVER_MS, None))
+            context.clock.on_idle(advance, self.outer_store)
         return emit_closed
 
 
@@ -231,14 +231,14 @@ class StreamSelfJoin:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        find = context.store(self.store).fetch_range
-        forward = context.forward
+        find = context.stores[self.store].fetch_range
+        forward = context.output.forward
         drop = dropper(context)
         before_ms = self.windows.before_ms
         after_ms = self.windows.after_ms
         retention_ms = self.retention_ms
         join = two_value_joiner(self.joiner, self.with_key)
-        time = context.stream_time()
+        time = context.clock.stream_time()
         excludes_itself = before_ms < 0 or after_ms < 0
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:

@@ -50,7 +50,7 @@ class StreamTableJoin:
         """Return the process function of one task."""
         drop = dropper(context)
         is_left = self.is_left
-        time = context.stream_time()
+        time = context.clock.stream_time()
         joined = self._joined(context)
         has_grace = self.grace_ms is not None
         if has_grace:
@@ -97,7 +97,7 @@ class StreamTableJoin:
         assert self.buffer_store is not None
         assert self.key_serde is not None
         assert self.grace_ms is not None
-        return GraceBuffer(context.store(self.buffer_store), self.key_serde, self.grace_ms, joined).open(context)
+        return GraceBuffer(context.stores[self.buffer_store], self.key_serde, self.grace_ms, joined).open(context)
 
 
 @frozen
@@ -139,9 +139,9 @@ def _row_joiner(
     context: NodeContext, is_left: bool, join: Callable[[Any, Any, Any, Any], Any]
 ) -> Callable[[Any, Any, Any, Pair | None, int, Headers | None], None]:
     """Return a function that joins a record with its row: (key, row key, value, row, timestamp_ms, headers)."""
-    forward = context.forward
-    lost = context.side_output()
-    unjoined = Counter() if is_left else context.tally(DropReason.UNJOINED)
+    forward = context.output.forward
+    lost = context.output.side_output()
+    unjoined = Counter() if is_left else context.metrics.tally(DropReason.UNJOINED)
 
     @inlined
     def join_row(
@@ -184,12 +184,12 @@ class TableTableJoin:
         """Return the process function of one task."""
         compute = self._compute()
         lookup = self.other.getter(context, undeleted=True)
-        forward = context.forward
+        forward = context.output.forward
         drop = dropper(context)
         send_old, is_versioned = self.send_old, self.is_versioned
         # Without a row on the other side, the inner join and the right side of the left join emit nothing.
         is_silent_alone = self.kind is JoinKind.INNER or (self.kind is JoinKind.LEFT and not self.is_left_side)
-        pass_time = time_passer(context, self.closings)
+        pass_time = time_passer(context.stores, self.closings)
 
         def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
             new, old, is_latest = change
@@ -242,7 +242,7 @@ class TableJoinMerge:
         """Return the process function of one task."""
         send_old = self.send_old
         if self.store is None:
-            forward = context.forward
+            forward = context.output.forward
             if send_old:
                 return forward
 
@@ -250,7 +250,7 @@ class TableJoinMerge:
                 forward(key, (change[0], None, change[2]), timestamp_ms, headers)
 
             return pass_on
-        get, put = open_rows(context, self.store)
+        get, put = open_rows(context.stores, self.store)
         emit, is_cached = table_emit(context, self.store, self.send_old)
 
         def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:

@@ -20,7 +20,7 @@ from streams.core.errors import SerializationError
 from streams.core.serdes.serdes import BYTES, Serde
 from streams.dsl.processing.portable import portable
 from streams.state import KEY_VALUE, StoreSpec
-from streams.topology import NodeContext, StreamTime
+from streams.topology import NodeStores, StreamTime
 
 _RIGHT = 0
 _LEFT = 1
@@ -237,7 +237,7 @@ def _next_place(seen: tuple[int, int, bytes], side: int) -> Place:
     return (seen[0], b"") if side > seen[1] else (seen[0] + 1, b"")
 
 
-def shared_unmatched(context: NodeContext, store_name: str, key_serde: Serde[Any]) -> Unmatched:
+def shared_unmatched(stores: NodeStores, store_name: str, key_serde: Serde[Any]) -> Unmatched:
     """Return the unmatched records that are shared by both sides of a join in this task."""
-    shared: Unmatched = context.shared(store_name, lambda: Unmatched(context.store(store_name), key_serde))
+    shared: Unmatched = stores.shared(store_name, lambda: Unmatched(stores[store_name], key_serde))
     return shared
