@@ -7,11 +7,9 @@ from streams.connect.http.http_sink import HttpSink
 from streams.connect.http.http_source import HttpSource
 from streams.connect.http.webhook_source import WebhookSource
 from streams.connect.kinds import Side, kind_named, make
-from streams.connect.lakes.delta_sink import DeltaSink
-from streams.connect.lakes.iceberg_sink import IcebergSink
-from streams.connect.lakes.parquet_manifest import ManifestFile, ParquetManifest
-from streams.connect.lakes.parquet_sink import ParquetSink
+from streams.connect.lake_sinks import DeltaSink, IcebergSink, ParquetSink
 from streams.connect.lifecycle import WorkerProgress
+from streams.connect.parquet_manifest import ManifestFile, ParquetManifest
 from streams.connect.postgres.postgres_polling_source import PostgresPollingSource
 from streams.connect.postgres.postgres_sink import PostgresSink
 from streams.connect.postgres.postgres_source import PostgresSource

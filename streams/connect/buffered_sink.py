@@ -1,4 +1,4 @@
-"""The base of sinks that buffer blocks until a commit, which is fenced by the positions that the target has.
+"""The base of sinks: they buffer blocks until a commit, and know the positions that the target has.
 
 Of the other packages, this module imports only ``core``.
 """
@@ -13,7 +13,7 @@ from streams.core.topic import Topic
 
 
 class BufferedSink(ABC):
-    """A sink that is exactly once: a commit writes blocks and positions, if the positions are those of the last one."""
+    """A sink whose commit writes blocks and, to be exactly once, positions, if they are those of the last commit."""
 
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
 

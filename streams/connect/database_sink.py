@@ -4,14 +4,14 @@ Of the other packages, this module imports only ``core``.
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from typing import Any, Literal, TypeAlias
 
 from streams.connect.buffered_sink import BufferedSink
 from streams.connect.errors import ConnectError
 from streams.connect.protocol import SinkBlock
-from streams.connect.table_columns import TableShape, lost_table, table_shape
+from streams.connect.table_columns import TableColumn, TableShape, lost_table, table_shape
 from streams.core.errors import ConfigError
 from streams.core.topic import Topic
 
@@ -55,12 +55,31 @@ class DatabaseSink(BufferedSink):
             raise ConfigError(f"{self!r}: topic {topic.name!r} has no keys: declare key=, or give mode='append'")
         with self._transaction() as connection:
             positions = self._read_positions(connection)
-            if any(positions.values()) and not self._has_table(connection):
+            columns = self._table_columns(connection)
+            if not columns and any(positions.values()):
                 raise lost_table(self, self._connector, topic.name, self._positions_name)
-            if self._creates:
+            if not columns and self._creates:
                 self._create_table(connection)
-            self._check_table(connection)
+                columns = self._table_columns(connection)
+            self._check(columns)
+            if self._is_upsert and {column.name for column in self._shape.keys} not in self._unique_keys(connection):
+                names = ", ".join(column.name for column in self._shape.keys)
+                raise ConfigError(
+                    f"{self!r}: an upsert needs a primary key, or a unique index, of the columns {names}: "
+                    f"CREATE UNIQUE INDEX {self._table_name.rpartition('.')[2]}_key ON {self._table_name} ({names})"
+                )
+            self._prepare(connection)
         return positions
+
+    def _check(self, columns: Set[str]) -> None:
+        if not columns:
+            raise ConfigError(f"{self!r}: the table does not exist; create it, or give create=True")
+        missing = [column for column in self._shape.columns if column.name not in columns]
+        if missing:
+            raise ConfigError(
+                f"{self!r}: the table has no column {missing[0].name!r}; "
+                + "; ".join(f"ALTER TABLE {self._table_name} ADD COLUMN {self._definition(it)}" for it in missing)
+            )
 
     def _commit(self, blocks: Sequence[SinkBlock[Any, Any]], moves: Mapping[int, int]) -> None:
         try:
@@ -99,20 +118,24 @@ class DatabaseSink(BufferedSink):
         """Create the table of positions if it is missing, and return those of the connector in the topic."""
 
     @abstractmethod
-    def _has_table(self, connection: Any) -> bool:
-        """Whether the table exists."""
+    def _table_columns(self, connection: Any) -> Set[str]:
+        """Return the names of the columns of the table, none if there is no table."""
 
     @abstractmethod
     def _create_table(self, connection: Any) -> None:
         """Create the table if it is missing, with the columns that the types of the topic define."""
 
     @abstractmethod
-    def _check_table(self, connection: Any) -> None:
-        """Check the columns and the key of the table.
+    def _definition(self, column: TableColumn) -> str:
+        """Return the name and type of a column, as they are in a statement."""
 
-        Raises:
-            ConfigError: the table does not exist, or does not fit the topic.
-        """
+    @abstractmethod
+    def _unique_keys(self, connection: Any) -> Collection[Set[str]]:
+        """Return the names of the columns of each unique index, and of the primary key."""
+
+    @abstractmethod
+    def _prepare(self, connection: Any) -> None:
+        """Prepare to write to the table."""
 
     @abstractmethod
     def _move(self, connection: Any, partition: int, expected: int | None, to: int) -> bool:

@@ -42,15 +42,15 @@ class ConnectorKind:
 KINDS = (
     ConnectorKind("postgres", "sink", "streams.connect.postgres.postgres_sink", "PostgresSink"),
     ConnectorKind("sql", "sink", "streams.connect.sql_sink", "SqlSink"),
-    ConnectorKind("parquet", "sink", "streams.connect.lakes.parquet_sink", "ParquetSink"),
+    ConnectorKind("parquet", "sink", "streams.connect.lake_sinks", "ParquetSink"),
     ConnectorKind("postgres", "source", "streams.connect.postgres.postgres_source", "PostgresSource"),
     ConnectorKind(
         "postgres_polling", "source", "streams.connect.postgres.postgres_polling_source", "PostgresPollingSource"
     ),
     ConnectorKind("file", "source", "streams.connect.files.growing_file_source", "GrowingFileSource"),
     ConnectorKind("folder", "source", "streams.connect.files.folder_source", "FolderSource"),
-    ConnectorKind("delta", "sink", "streams.connect.lakes.delta_sink", "DeltaSink"),
-    ConnectorKind("iceberg", "sink", "streams.connect.lakes.iceberg_sink", "IcebergSink"),
+    ConnectorKind("delta", "sink", "streams.connect.lake_sinks", "DeltaSink"),
+    ConnectorKind("iceberg", "sink", "streams.connect.lake_sinks", "IcebergSink"),
     ConnectorKind("http", "sink", "streams.connect.http.http_sink", "HttpSink"),
     ConnectorKind("http", "source", "streams.connect.http.http_source", "HttpSource"),
     ConnectorKind("webhook", "source", "streams.connect.http.webhook_source", "WebhookSource"),

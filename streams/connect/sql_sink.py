@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from streams.connect.database_sink import Columns, DatabaseSink
 from streams.connect.protocol import SinkBlock
 from streams.connect.sql_values import converter
-from streams.connect.table_columns import ColumnType
+from streams.connect.table_columns import ColumnType, TableColumn
 from streams.core.errors import ConfigError
 
 #: Dialects whose INSERT has ON CONFLICT.
@@ -90,9 +90,13 @@ class SqlSink(DatabaseSink):
         )
         return {partition: int(offset) for partition, offset in connection.execute(query)}
 
-    def _has_table(self, connection: Any) -> bool:
+    def _table_columns(self, connection: Any) -> set[str]:
         schema, name = _split(self._table_name)
-        return bool(self._sql.inspect(connection).has_table(name, schema=schema))
+        try:
+            self._table = self._sql.Table(name, self._sql.MetaData(), autoload_with=connection, schema=schema)
+        except self._sql.exc.NoSuchTableError:
+            return set()
+        return set(self._table.c.keys())
 
     def _positions_table(self) -> Any:
         sql = self._sql
@@ -107,11 +111,12 @@ class SqlSink(DatabaseSink):
             schema=schema,
         )
 
-    def _create_table(self, connection: Any) -> None:
+    def _column(self, column: TableColumn) -> Any:
         sql = self._sql
-        keys = self._shape.keys if self._is_upsert else ()
+        is_key = self._is_upsert and column in self._shape.keys
         types: dict[ColumnType, Any] = {
-            ColumnType.TEXT: sql.Text(),
+            # Not every database has keys of unlimited length.
+            ColumnType.TEXT: sql.String(255) if is_key else sql.Text(),
             ColumnType.INTEGER: sql.BigInteger(),
             ColumnType.FLOAT: sql.Float(53),
             ColumnType.BOOLEAN: sql.Boolean(),
@@ -123,50 +128,32 @@ class SqlSink(DatabaseSink):
             ColumnType.UUID: sql.Uuid(),
             ColumnType.JSON: sql.Text(),
         }
-        # Not every database has keys of unlimited length.
-        of_key = {**types, ColumnType.TEXT: sql.String(255)}
-        columns = [
-            sql.Column(
-                column.name,
-                (of_key if column in keys else types)[column.type],
-                primary_key=column in keys,
-                autoincrement=False,
-            )
-            for column in self._shape.columns
-        ]
-        lower = [column.name.lower() for column in columns]
-        if self._engine.dialect.name != "postgresql" and len(set(lower)) < len(lower):
+        return sql.Column(column.name, types[column.type], primary_key=is_key, autoincrement=False)
+
+    def _definition(self, column: TableColumn) -> str:
+        return str(self._sql.schema.CreateColumn(self._column(column)).compile(dialect=self._engine.dialect))
+
+    def _create_table(self, connection: Any) -> None:
+        names = [column.name for column in self._shape.columns]
+        if self._engine.dialect.name != "postgresql" and len({name.lower() for name in names}) < len(names):
             raise ConfigError(
                 f"{self!r}: the database does not tell the names of columns apart that differ by case alone: "
-                f"{', '.join(column.name for column in columns)}; rename a field, or the key by key="
+                f"{', '.join(names)}; rename a field, or the key by key="
             )
         schema, name = _split(self._table_name)
-        sql.Table(name, sql.MetaData(), *columns, schema=schema).create(connection, checkfirst=True)
+        table = self._sql.Table(name, self._sql.MetaData(), *map(self._column, self._shape.columns), schema=schema)
+        table.create(connection, checkfirst=True)
 
-    def _check_table(self, connection: Any) -> None:
-        sql = self._sql
-        (schema, name) = _split(self._table_name)
-        try:
-            table = sql.Table(name, sql.MetaData(), autoload_with=connection, schema=schema)
-        except sql.exc.NoSuchTableError:
-            raise ConfigError(f"{self!r}: the table does not exist; create it, or give create=True") from None
-        missing = [column.name for column in self._shape.columns if column.name not in table.c]
-        if missing:
-            raise ConfigError(f"{self!r}: the table has no column {missing[0]!r}; add {', '.join(missing)}")
-        if self._is_upsert:
-            keys = {column.name for column in self._shape.keys}
-            unique = [set(table.primary_key.columns.keys())]
-            unique += [set(index.columns.keys()) for index in table.indexes if index.unique]
-            unique += [set(it.columns.keys()) for it in table.constraints if isinstance(it, sql.UniqueConstraint)]
-            if keys not in unique:
-                raise ConfigError(
-                    f"{self!r}: an upsert needs a primary key, or a unique index, of the columns "
-                    f"{', '.join(sorted(keys))}"
-                )
-        self._table = table
+    def _unique_keys(self, connection: Any) -> list[set[str]]:
+        table = self._table
+        constraints = [it for it in table.constraints if isinstance(it, self._sql.UniqueConstraint)]
+        unique = [table.primary_key, *(index for index in table.indexes if index.unique), *constraints]
+        return [set(key.columns.keys()) for key in unique]
+
+    def _prepare(self, connection: Any) -> None:
         dialect = self._engine.dialect.name
         self._converters = [
-            converter(column.type, table.c[column.name], dialect, repr(self)) for column in self._shape.columns
+            converter(column.type, self._table.c[column.name], dialect, repr(self)) for column in self._shape.columns
         ]
 
     def _move(self, connection: Any, partition: int, expected: int | None, to: int) -> bool:

@@ -3,7 +3,12 @@
 Of the other packages, this module imports only ``core``; pyarrow and fsspec are imported on use.
 """
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from streams.core.errors import StreamsError
 
@@ -71,6 +76,39 @@ def file_system(uri: str) -> tuple[Any, str]:
             ) from other
         system = PyFileSystem(FSSpecHandler(fsspec_system))
     return system, path
+
+
+@contextmanager
+def whole_file(system: Any, path: str) -> Iterator[Any]:
+    """Open a file for writing; it appears under its name if the ``with`` block raises no exception.
+
+    On this machine its folder is created if needed, and it is synced to disk before.
+    """
+    if system.type_name != "local":
+        with system.open_output_stream(path) as stream:
+            yield stream
+        return
+    whole = Path(path)
+    whole.parent.mkdir(parents=True, exist_ok=True)
+    part = whole.with_name(f"{whole.name}.{uuid4().hex}.part")
+    try:
+        with system.open_output_stream(str(part)) as stream:
+            yield stream
+        sync_to_disk(part)
+        part.replace(whole)
+        sync_to_disk(whole.parent)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def sync_to_disk(path: Path) -> None:
+    """Write what the system still holds in memory of a file or folder to its disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def short_reason(error: Exception) -> str:

@@ -6,7 +6,7 @@ Of the other packages, this module imports only ``core`` and ``files``.
 import json
 import os
 from collections.abc import Collection, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 from urllib.parse import unquote
 
 from attrs import define
@@ -21,10 +21,10 @@ from streams.lakes.lake_log import (
     LakePosition,
     LakeState,
     LakeWriter,
+    LogErrors,
     Partition,
     TableLog,
-    check_columns,
-    check_partitions,
+    check_table,
     explained,
     needs_library,
 )
@@ -44,14 +44,14 @@ def delta_state(name: LakeName) -> LakeState:
         ConfigError: ``deltalake`` is not installed.
         InputError: there is no such table or version.
     """
-    with explained(f"{name}: cannot be read as a Delta table", DeltaLog.errors()):
+    with explained(f"{name}: cannot be read as a Delta table", DeltaLog.errors().all):
         from deltalake import DeltaTable
 
         table = DeltaTable(_uri(name))
         at = name.version if name.version is not None else name.time
         if at is not None:
             table.load_as_version(at)
-    with explained(f"{name}: its log cannot be read", DeltaLog.errors()):
+    with explained(f"{name}: its log cannot be read", DeltaLog.errors().all):
         operations = [
             (str(entry.get("version", "")), str(entry.get("operation", ""))) for entry in table.history(_OPERATIONS)
         ]
@@ -68,7 +68,7 @@ def delta_rows(name: LakeName, state: LakeState, files: Sequence[str]) -> Any:
     Raises:
         InputError: the table has a feature that ``deltalake`` cannot read, such as deletion vectors.
     """
-    with explained(f"{name}: cannot be read as a Delta table", DeltaLog.errors()):
+    with explained(f"{name}: cannot be read as a Delta table", DeltaLog.errors().all):
         from deltalake import DeltaTable
         from pyarrow.dataset import FileSystemDataset, ParquetReadOptions
 
@@ -85,8 +85,8 @@ def delta_rows(name: LakeName, state: LakeState, files: Sequence[str]) -> Any:
 class DeltaLog(TableLog):
     """A Delta table; each position is an application transaction in its log."""
 
+    format: ClassVar = "delta"
     _table: Any
-    _columns: Sequence[PartitionColumn]
     #: What the names of application transactions begin with.
     _prefix: str
 
@@ -102,16 +102,16 @@ class DeltaLog(TableLog):
         what = f"delta:{uri}"
         names = [column.name for column in columns]
         wide = wide_schema(schema, columns)
-        with explained(f"{what}: cannot be written as a Delta table", DeltaLog.errors()):
+        with explained(f"{what}: cannot be written as a Delta table", DeltaLog.errors().all):
             import pyarrow as pa
             from deltalake import DeltaTable
 
             if not DeltaTable.is_deltatable(uri):
                 DeltaTable.create(uri, wide, mode="ignore", partition_by=names)
             table = DeltaTable(uri)
-            check_partitions(what, list(table.metadata().partition_columns), names)
-            check_columns(what, pa.schema(table.schema().to_arrow()), wide)
-        return cls(uri, False, table, columns, f"streams/{writer.name}/{writer.topic}")
+            existing = pa.schema(table.schema().to_arrow())
+            check_table(what, existing, wide, table.metadata().partition_columns, names)
+        return cls(uri, columns, False, table, f"streams/{writer.name}/{writer.topic}")
 
     def __str__(self) -> str:
         return f"delta:{self.folder}"
@@ -133,7 +133,7 @@ class DeltaLog(TableLog):
     def files(self) -> list[DataFile]:
         """Return the data files of the version read last."""
         actions = self._table.get_add_actions(flatten=True)
-        names = [f"partition.{column.name}" for column in self._columns]
+        names = [f"partition.{column.name}" for column in self.columns]
         rows = zip(*(actions.column(name).to_pylist() for name in ("path", "num_records", *names)), strict=True)
         return [DataFile(unquote(path), _texts(values), count or 0) for path, count, *values in rows]
 
@@ -148,13 +148,13 @@ class DeltaLog(TableLog):
                 transactions.append(deltalake.Transaction(f"{self._prefix}/{key}/rows", position.rows))
         properties = deltalake.CommitProperties(custom_metadata=dict(commit.properties), app_transactions=transactions)
         if not commit.rows:
-            names = [column.name for column in self._columns]
+            names = [column.name for column in self.columns]
             self._table.create_write_transaction(
                 self._actions(commit), "append", self._table.schema(), names, commit_properties=properties
             )
             self.refresh()
             return
-        rows = wide_table(commit.all_rows(), self._columns)
+        rows = wide_table(commit.all_rows(), self.columns)
         try:
             deltalake.write_deltalake(self._table, rows, mode="append", commit_properties=properties)
         except SchemaMismatchError as error:
@@ -164,9 +164,9 @@ class DeltaLog(TableLog):
         from deltalake.transaction import AddAction, RemoveAction
 
         now_ms = SystemClock().now_ms()
-        names = [column.name for column in self._columns]
+        names = [column.name for column in self.columns]
         actions: list[Any] = []
-        for file in commit.added:
+        for file in commit.all_added():
             stats = json.dumps({"numRecords": file.rows})
             values = dict(zip(names, file.partition, strict=True))
             actions.append(AddAction(file.path, file.size_bytes, values, now_ms, True, stats))
@@ -176,29 +176,17 @@ class DeltaLog(TableLog):
         return actions
 
     @staticmethod
-    def errors() -> tuple[type[Exception], ...]:
-        """Return the errors of the library, and those of storage.
+    def errors() -> LogErrors:
+        """Return the errors of ``deltalake``.
 
         Raises:
-            ConfigError: ``deltalake`` is not installed.
+            ConfigError: it is not installed.
         """
         try:
-            from deltalake.exceptions import DeltaError
+            from deltalake.exceptions import CommitFailedError, DeltaError
         except ImportError as error:
             raise needs_library("deltalake", error) from None
-        return (DeltaError, OSError)
-
-    @staticmethod
-    def conflicts() -> tuple[type[Exception], ...]:
-        """Return the errors of a commit that say that another writer was faster."""
-        from deltalake.exceptions import CommitFailedError
-
-        return (CommitFailedError,)
-
-    @staticmethod
-    def passing() -> tuple[type[Exception], ...]:
-        """Return the errors that may pass: of storage, and of conflicts."""
-        return (OSError, *DeltaLog.conflicts())
+        return LogErrors((DeltaError, OSError), (CommitFailedError,), (CommitFailedError, OSError))
 
 
 def _texts(values: Sequence[Any]) -> Partition:

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date, timedelta
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from attrs import define
 
@@ -20,9 +20,9 @@ from streams.lakes.lake_log import (
     LakePosition,
     LakeState,
     LakeWriter,
+    LogErrors,
     TableLog,
-    check_columns,
-    check_partitions,
+    check_table,
     explained,
     needs_library,
 )
@@ -82,8 +82,8 @@ def _created(catalog: Any, name: str, schema: Any, columns: Sequence[tuple[str, 
                     spec.add_field("timestamp", DayTransform(), "day")
     existing = [_described(field, table) for field in table.spec().fields]
     expected = ["day(timestamp)" if not path else ".".join(path) for path in columns]
-    check_partitions(f"iceberg:{name}", existing, expected)
-    check_columns(f"iceberg:{name}", schema_to_pyarrow(table.schema(), include_field_ids=False), schema)
+    columns_there = schema_to_pyarrow(table.schema(), include_field_ids=False)
+    check_table(f"iceberg:{name}", columns_there, schema, existing, expected)
     return table
 
 
@@ -131,7 +131,7 @@ def iceberg_state(name: LakeName) -> LakeState:
     Raises:
         InputError: there is no such table or snapshot.
     """
-    with explained(f"{name}: cannot be read as an Iceberg table", IcebergLog.errors()):
+    with explained(f"{name}: cannot be read as an Iceberg table", IcebergLog.errors().all):
         catalog, rest = _catalog_of(name.table)
         table = catalog.load_table(rest)
         snapshot = _snapshot(name, table)
@@ -163,7 +163,7 @@ def iceberg_rows(name: LakeName, state: LakeState, files: Sequence[str]) -> Any:
     Raises:
         InputError: the files cannot be read.
     """
-    with explained(f"{name}: cannot be read as an Iceberg table", IcebergLog.errors()):
+    with explained(f"{name}: cannot be read as an Iceberg table", IcebergLog.errors().all):
         import pyarrow as pa
         from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
@@ -193,6 +193,7 @@ class IcebergLog(TableLog):
     So a rollback of the table resets the positions of a connector, and they outlive the expiry of a snapshot.
     """
 
+    format: ClassVar = "iceberg"
     _name: LakeName
     _catalog: Any
     #: The name in the catalog.
@@ -210,7 +211,7 @@ class IcebergLog(TableLog):
             ConfigError: ``pyiceberg`` is not installed.
             InputError: the table has other columns or partition fields, or the catalog is not known.
         """
-        with explained(f"{name}: cannot be written as an Iceberg table", IcebergLog.errors()):
+        with explained(f"{name}: cannot be written as an Iceberg table", IcebergLog.errors().all):
             catalog, within = _catalog_of(name.table)
             try:
                 table = _created(catalog, within, schema, [column.path for column in columns])
@@ -220,7 +221,7 @@ class IcebergLog(TableLog):
         location = table.properties.get("write.data.path") or f"{table.location().rstrip('/')}/data"
         key = f"{writer.name}.{writer.topic}" if writer.is_connector else f"streams/{writer.name}/{writer.topic}"
         prefix = "streams.offsets" if writer.is_connector else "streams.slices"
-        return cls(location, True, name, catalog, within, table, f"{prefix}.{key}", writer.is_connector)
+        return cls(location, columns, True, name, catalog, within, table, f"{prefix}.{key}", writer.is_connector)
 
     def __str__(self) -> str:
         return str(self._name)
@@ -286,40 +287,29 @@ class IcebergLog(TableLog):
                 change.set_properties({_NAME_MAPPING: self._table.schema().name_mapping.model_dump_json()})
             update = change.update_snapshot(snapshot_properties=properties)
             with update.overwrite() if commit.removed else update.fast_append() as snapshot:
-                for file in commit.added:
+                for file in commit.all_added():
                     snapshot.append_data_file(self._data_file(file))
                 for file in commit.removed:
                     snapshot.delete_data_file(data_files[file])
 
     @staticmethod
-    def errors() -> tuple[type[Exception], ...]:
-        """Return the errors of the library, and those of storage.
+    def errors() -> LogErrors:
+        """Return the errors of ``pyiceberg``, and of the database of a catalog.
 
         Raises:
-            ConfigError: ``pyiceberg`` is not installed.
+            ConfigError: it is not installed.
         """
         try:
-            from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, RESTError, ValidationError
+            from pyiceberg import exceptions
         except ImportError as error:
             raise needs_library("pyiceberg", error) from None
-        return (NoSuchTableError, RESTError, CommitFailedException, ValidationError, ValueError, OSError)
-
-    @staticmethod
-    def conflicts() -> tuple[type[Exception], ...]:
-        """Return the errors of a commit that say that another writer was faster."""
-        from pyiceberg.exceptions import CommitFailedException
-
-        return (CommitFailedException,)
-
-    @staticmethod
-    def passing() -> tuple[type[Exception], ...]:
-        """Return the errors that may pass: of storage, of a catalog's server, and of conflicts."""
-        from pyiceberg.exceptions import CommitStateUnknownException, ServerError, ServiceUnavailableError
-
-        # A catalog in a database has the errors of SQLAlchemy, such as that of a lock.
+        conflicts = (exceptions.CommitFailedException,)
+        every = (*conflicts, exceptions.NoSuchTableError, exceptions.RESTError, exceptions.ValidationError)
+        servers = (exceptions.CommitStateUnknownException, exceptions.ServerError, exceptions.ServiceUnavailableError)
+        # Such as that of a lock.
         databases = sys.modules.get("sqlalchemy.exc")
-        others = (CommitStateUnknownException, ServerError, ServiceUnavailableError)
-        return (OSError, *IcebergLog.conflicts(), *others, *([databases.OperationalError] if databases else []))
+        passing = (*conflicts, *servers, OSError, *([databases.OperationalError] if databases else []))
+        return LogErrors((*every, ValueError, OSError), conflicts, passing)
 
     def _uri(self, path: str) -> str:
         return f"{self.folder if '://' in self.folder else f'file://{self.folder}'}/{path}"

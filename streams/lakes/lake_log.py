@@ -8,12 +8,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from itertools import chain
+from typing import Any, ClassVar, TypeAlias
 from urllib.parse import unquote
 
 from attrs import define, field, frozen
 
 from streams.core.errors import ConfigError, InputError, StreamsError
+from streams.files import NULL_FOLDER, PartitionColumn
 
 #: Prefixes of text that names a lake table.
 LAKE_PREFIXES = ("delta:", "iceberg:")
@@ -118,7 +120,8 @@ class Commit:
     properties: Mapping[str, str] = field(factory=dict)
     #: Rows to append, by key: tables of pyarrow.
     rows: Mapping[str, Any] = field(factory=dict)
-    added: Sequence[DataFile] = ()
+    #: Files to add, by key.
+    added: Mapping[str, Sequence[DataFile]] = field(factory=dict)
     removed: Sequence[DataFile] = ()
     #: The positions of keys that the table must have, as numbers, None for none.
     expected: Mapping[str, int | None] = field(factory=dict)
@@ -129,6 +132,10 @@ class Commit:
 
         return pa.concat_tables(self.rows.values())
 
+    def all_added(self) -> Iterator[DataFile]:
+        """Return the files to add of all keys."""
+        return chain.from_iterable(self.added.values())
+
 
 class PositionMovedError(StreamsError):
     """Another writer has changed the position of ``key``, which is ``number``, so that nothing was written."""
@@ -137,6 +144,18 @@ class PositionMovedError(StreamsError):
         super().__init__(f"the position of {key} is {number}: another writer has written there")
         self.key = key
         self.number = number
+
+
+@frozen
+class LogErrors:
+    """The errors of the library of a format."""
+
+    #: All of them, and those of storage.
+    all: tuple[type[Exception], ...] = ()
+    #: Those of a commit that say that another writer was faster.
+    conflicts: tuple[type[Exception], ...] = ()
+    #: Those that may pass: of storage, of a catalog's server, and of conflicts.
+    passing: tuple[type[Exception], ...] = ()
 
 
 class LakeLog(ABC):
@@ -150,13 +169,32 @@ class LakeLog(ABC):
     def positions(self, keys: Collection[str]) -> dict[str, LakePosition]:
         """Return the position of each key that has one in the version read last."""
 
-    @abstractmethod
     def commit(self, commit: Commit) -> None:
-        """Commit rows or files, with positions.
+        """Commit to the version that was read last, or with expected positions to the newest version.
 
         Raises:
             PositionMovedError: another writer has changed an expected position.
+            Exception: an error of the library, one of its ``conflicts`` if another writer was faster.
         """
+        self._check(commit.expected)
+        try:
+            self._write(commit)
+        except self.errors().conflicts:
+            self._check(commit.expected)
+            raise  # It was in conflict with another writer, whom it does not concern what is written here.
+
+    @abstractmethod
+    def _write(self, commit: Commit) -> None:
+        """Write what a commit changes, and raise errors of the library."""
+
+    @staticmethod
+    def errors() -> LogErrors:
+        """Return the errors of the library of the format, if it has one.
+
+        Raises:
+            ConfigError: it is not installed.
+        """
+        return LogErrors()
 
     def close(self) -> None:  # noqa: B027 - most have nothing to close.
         """Close the connections to a catalog."""
@@ -179,63 +217,26 @@ class LakeLog(ABC):
 
 @define(eq=False)
 class TableLog(LakeLog):
-    """A table of Delta Lake or Iceberg, whose commits are atomic."""
+    """A table of data files."""
 
     #: The data folder of the table, a path or URI.
     folder: str
+    #: What partitions the table.
+    columns: Sequence[PartitionColumn]
     #: Whether data files contain the partition columns too.
     has_partition_columns: bool
-
-    def commit(self, commit: Commit) -> None:
-        """Commit to the version that was read last, or with expected positions to the newest version.
-
-        Raises:
-            PositionMovedError: another writer has changed an expected position.
-            Exception: an error of the library, one of ``conflicts`` if another writer was faster.
-        """
-        self._check(commit.expected)
-        try:
-            self._write(commit)
-        except self.conflicts():
-            self._check(commit.expected)
-            raise  # It was in conflict with another writer, whom it does not concern what is written here.
+    #: Whether a commit is seen as a whole, or not at all.
+    is_atomic: ClassVar[bool] = True
 
     @abstractmethod
     def files(self) -> list[DataFile]:
         """Return the data files of the version read last."""
 
-    @abstractmethod
-    def _write(self, commit: Commit) -> None:
-        """Write what a commit changes, and raise errors of the library."""
-
-    @staticmethod
-    @abstractmethod
-    def errors() -> tuple[type[Exception], ...]:
-        """Return the errors of the library, and those of storage.
-
-        Raises:
-            ConfigError: the library is not installed.
-        """
-
-    @staticmethod
-    @abstractmethod
-    def conflicts() -> tuple[type[Exception], ...]:
-        """Return the errors of a commit that say that another writer was faster."""
-
-    @staticmethod
-    @abstractmethod
-    def passing() -> tuple[type[Exception], ...]:
-        """Return the errors that may pass: of storage, of a catalog's server, and of conflicts."""
-
-
-def partition_of(path: str, names: Sequence[str], null: str) -> Partition:
-    """Return the partition values in the path of a file, in the order of ``names``; the text ``null`` stands for None.
-
-    >>> partition_of("day=2026-01-01/product=a%2Fb/x.parquet", ["product", "day"], "-")
-    ('a/b', '2026-01-01')
-    """
-    folders = dict(folder.split("=", 1) for folder in path.split("/")[:-1])
-    return tuple(None if folders[name] == null else unquote(folders[name]) for name in names)
+    def partition_of(self, path: str) -> Partition:
+        """Return the partition values in the path of a file, such as ``day=2026-01-01/product=a%2Fb/x.parquet``."""
+        folders = dict(folder.split("=", 1) for folder in path.split("/")[:-1])
+        texts = [folders[column.name] for column in self.columns]
+        return tuple(None if text == NULL_FOLDER else unquote(text) for text in texts)
 
 
 @contextmanager
@@ -253,25 +254,20 @@ def needs_library(name: str, error: ImportError) -> ConfigError:
     return ConfigError(f"tables of this format need {name} ({error}); install it with: pip install 'streams[lake]'")
 
 
-def check_partitions(what: str, existing: Sequence[str], expected: Sequence[str]) -> None:
-    """Check the partition columns of a table; ``what`` names it in messages.
+def check_table(what: str, existing: Any, schema: Any, there: Sequence[str], here: Sequence[str]) -> None:
+    """Check the columns of a table, as Arrow schema, and its partition columns against those of an output.
 
-    Raises:
-        InputError: they are not those of ``partition_by``.
-    """
-    if list(existing) != list(expected):
-        there, here = (", ".join(names) or "nothing" for names in (existing, expected))
-        raise InputError(f"{what}: is partitioned by {there}, partition_by is {here}; give the same columns")
-
-
-def check_columns(what: str, existing: Any, schema: Any) -> None:
-    """Check the columns of a table, given as Arrow schema, against those of an output.
+    ``what`` names the table in messages.
 
     Raises:
         InputError: they differ.
     """
-    problems = list(column_problems(existing, schema))
-    if problems:
+    if list(there) != list(here):
+        raise InputError(
+            f"{what}: is partitioned by {', '.join(there) or 'nothing'}, partition_by is "
+            f"{', '.join(here) or 'nothing'}; give the same columns"
+        )
+    if problems := list(column_problems(existing, schema)):
         raise InputError(f"{what}: {', '.join(problems)}; write to another table, or change its columns")
 
 

@@ -68,7 +68,7 @@ def test_files_of_a_commit_that_failed_are_in_no_manifest_and_deleted(tmp_path, 
 
 def test_a_sink_that_was_overtaken_is_fenced_whatever_the_number_of_entries(tmp_path, monkeypatch):
     """Entries are in folders of three here, so that the newest one is often in the next folder."""
-    monkeypatch.setattr("streams.lakes.manifest_log._GROUP", 3)
+    monkeypatch.setattr("streams.lakes.manifest._GROUP", 3)
     first, second = ParquetSink(tmp_path), ParquetSink(tmp_path)
     for at in range(8):
         for sink in (first, second):

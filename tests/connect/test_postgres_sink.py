@@ -174,7 +174,7 @@ def test_what_does_not_fit_the_table_is_refused_with_a_remedy(database):
         written(TOTALS, [], PostgresSink(database, "totals"))
     with psycopg.connect(database) as connection:
         connection.execute("alter table totals add column value bigint")
-    with pytest.raises(ConfigError, match=r"CREATE UNIQUE INDEX ON totals \(key\)"):
+    with pytest.raises(ConfigError, match=r"CREATE UNIQUE INDEX totals_key ON totals \(key\)"):
         written(TOTALS, [], PostgresSink(database, "totals"))
     with pytest.raises(ConfigError, match="names 2 columns, but a key has 1: key"):
         written(TOTALS, [], PostgresSink(database, "totals", key=["a", "b"]))

@@ -191,7 +191,7 @@ def test_what_does_not_fit_is_refused_with_a_remedy(tmp_path):
     with pytest.raises(ConfigError, match="the table does not exist"):
         written(TOTALS, [], SqlSink(address, "totals"))
     database.execute("create table totals (key text)")
-    with pytest.raises(ConfigError, match="has no column 'value'; add value"):
+    with pytest.raises(ConfigError, match="has no column 'value'; ALTER TABLE totals ADD COLUMN value BIGINT"):
         written(TOTALS, [], SqlSink(address, "totals"))
     database.execute("alter table totals add column value integer check (value > 0)")
     with pytest.raises(ConfigError, match="an upsert needs a primary key, or a unique index, of the columns key"):

@@ -1,6 +1,7 @@
 """Outputs and stores of a replay are tables, and are written to folders by tasks, each slice exactly once."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from attrs import frozen
 from deltalake import DeltaTable
 
 from streams import CountWindows, StreamsBuilder, TimeWindows, Topic, time_windowed
+from streams.connect import ParquetManifest, ParquetSink, SinkBlock
 from streams.core.errors import InputError
 from streams.core.errors import SerializationError as NotSerializable
 from streams.core.serdes.serdes import serde_for
@@ -200,10 +202,10 @@ def test_slice_is_written_once_and_its_commit_names_it(history: Path, tmp_path: 
         before = rows_in(tmp_path / "out")
         assert result.write(copies, tmp_path / "out") == 0
 
-        commits = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("out/_streams/*/*.json"))]
-        assert [found["slice"] for found in commits] == ["00000", "00001", "00002", "end"]
-        assert {found["replay"] for found in commits} == {result.session.id}
-        assert sum(found["records"] for found in commits) == 200
+        entries = sorted(tmp_path.glob("out/_manifest/*/copies/*.json"))
+        assert [entry.stem for entry in entries] == ["00000", "00001", "00002", "end"]
+        assert {entry.parts[-3] for entry in entries} == {result.session.id}
+        assert sum(sum(json.loads(entry.read_text())["files"].values()) for entry in entries) == 200
     assert rows_in(tmp_path / "out") == before
 
 
@@ -265,7 +267,7 @@ def test_overwrite_replaces_touched_partitions_only(tmp_path: Path) -> None:
         result.write(copies, out, partition_by="day", mode="overwrite")
 
     assert [len(rows_in(folder)) for folder in sorted(out.glob("day=*"))] == [24, 10, 24]
-    assert not list(out.glob(f"_streams/{first}-*/*")), "a commit whose files are gone counts no longer"
+    assert not list(out.glob(f"_manifest/{first}/*/*")), "an entry whose files are gone counts no longer"
 
 
 @pytest.mark.slow
@@ -279,6 +281,28 @@ def test_append_adds_the_rows_of_another_replay(tmp_path: Path) -> None:
             result.write(copies, out)
 
     assert len(rows_in(out)) == 20
+
+
+def test_a_folder_is_shared_with_a_sink_and_refused_with_files_of_others(tmp_path: Path) -> None:
+    """Each accepts what the manifest names of the other; files of `main` before had no manifest."""
+    out = tmp_path / "out"
+    sink = ParquetSink(str(out))
+    sale = Sale("p/1", Decimal("1.25"), START, {"n": 1})
+    for number, (name, first) in enumerate((("a", 0), ("b", 10))):
+        with replayed(write_sales(tmp_path / f"{name}.jsonl", 10, first=first)) as result:
+            assert result.write(copies, out) == 10
+            assert result.write(copies, out) == 0
+        assert sink.open("to-lake", copies, [0]) == ({0: number} if number else {})
+        sink.write(SinkBlock(copies, 0, [number], ["p/1"], [sale], [0], None, number + 1))
+        sink.commit()
+    assert len(rows_in(out)) == 22
+    assert ParquetManifest(str(out), "to-lake", "copies").table().num_rows == 2
+
+    file = next(out.glob("*-copies-*-p0*.parquet"))
+    shutil.copy(file, out / f"{file.name[:12]}-copies-00000-p00000-0.parquet")
+    with replayed(write_sales(tmp_path / "c.jsonl", 10, first=20)) as result:
+        with pytest.raises(InputError, match="has files that no replay has written"):
+            result.write(copies, out)
 
 
 def scaled(factor: int) -> TopologySource:

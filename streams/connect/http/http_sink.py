@@ -5,10 +5,11 @@ Of the other packages, this module imports only ``core`` and ``files``; httpx is
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from attrs import evolve
 
+from streams.connect.buffered_sink import BufferedSink
 from streams.connect.errors import ConnectError
 from streams.connect.http.http_client import PASSING, QUOTED, HttpUnavailableError, httpx_for, url_of
 from streams.connect.protocol import Guarantee, SinkBlock
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from httpx import Client
 
 
-class HttpSink:
+class HttpSink(BufferedSink):
     """Posts the records of a topic to an HTTP server, at least once.
 
     A request has records of one partition, in ascending order of offset, and the header ``Idempotency-Key`` with
@@ -48,7 +49,7 @@ class HttpSink:
         ConfigError: httpx is not installed, or an argument is invalid.
     """
 
-    guarantee: Final = Guarantee.AT_LEAST_ONCE
+    guarantee = Guarantee.AT_LEAST_ONCE
 
     def __init__(
         self,
@@ -61,6 +62,7 @@ class HttpSink:
         encode: Callable[[SinkBlock[Any, Any]], bytes] | None = None,
         content_type: str = "application/json",
     ) -> None:
+        super().__init__()
         self._httpx = httpx_for("HttpSink")
         self._url = url_of(self._httpx, url, "HttpSink")
         if method not in ("POST", "PUT"):
@@ -72,42 +74,11 @@ class HttpSink:
         self._batch_records = batch_records
         self._timeout_ms = timeout_ms
         self._encode = encode or json_body
-        self._connector = ""
         self._client: Client | None = None
-        self._blocks: list[SinkBlock[Any, Any]] = []
 
     def __repr__(self) -> str:
         # A query can have a token.
         return f"HttpSink(url='{self._url.scheme}://{self._url.netloc.decode()}{self._url.path}')"
-
-    # --- protocol ---------------------------------------------------------------------
-
-    def open(self, connector: str, topic: Topic[Any, Any], partitions: Sequence[int]) -> Mapping[int, int]:
-        """Open the HTTP client; return no positions, so the worker starts at the committed offsets of its group."""
-        self.abort()
-        self._connector = connector
-        if self._client is None:
-            self._client = self._httpx.Client(timeout=self._timeout_ms / 1_000, headers=self._headers)
-        return {}
-
-    def write(self, block: SinkBlock[Any, Any]) -> None:
-        """Buffer a block until the next commit."""
-        self._blocks.append(block)
-
-    def commit(self) -> None:
-        """Send the blocks, one request after the other.
-
-        Raises:
-            ConnectError: the server rejects a request.
-        """
-        for block in self._blocks:
-            for part in _parts(block, self._batch_records):
-                self._send(part)
-        self._blocks.clear()
-
-    def abort(self) -> None:
-        """Discard the blocks written since the last commit."""
-        self._blocks.clear()
 
     def is_retriable(self, error: Exception) -> bool:
         """Whether an error is a connection error, or a response after which the same request may succeed."""
@@ -120,6 +91,22 @@ class HttpSink:
             self._client = None
 
     # --- inside -----------------------------------------------------------------------
+
+    def _opened(self, topic: Topic[Any, Any], partitions: Sequence[int]) -> Mapping[int, int]:
+        """Return no positions, so the worker starts at the committed offsets of its group."""
+        if self._client is None:
+            self._client = self._httpx.Client(timeout=self._timeout_ms / 1_000, headers=self._headers)
+        return {}
+
+    def _commit(self, blocks: Sequence[SinkBlock[Any, Any]], moves: Mapping[int, int]) -> None:
+        """Send the blocks, one request after the other.
+
+        Raises:
+            ConnectError: the server rejects a request.
+        """
+        for block in blocks:
+            for part in _parts(block, self._batch_records):
+                self._send(part)
 
     def _send(self, block: SinkBlock[Any, Any]) -> None:
         assert self._client is not None, "open comes first"

@@ -14,7 +14,6 @@ from streams.connect.database_sink import Columns, DatabaseSink
 from streams.connect.postgres.postgres_client import PostgresClient, psycopg_for, server_message
 from streams.connect.protocol import SinkBlock
 from streams.connect.table_columns import ColumnType, TableColumn
-from streams.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from psycopg import Connection, Cursor
@@ -79,6 +78,7 @@ class PostgresSink(DatabaseSink):
         sql = self._psycopg.sql
         self._table: Composable = sql.Identifier(*table.split("."))
         self._positions: Composable = sql.Identifier(*positions_table.split("."))
+        self._positions_name = self._positions.as_string(None)
         self._timeout_ms = transaction_timeout_ms
         self._connection: Connection[Any] | None = None
         #: Whether the temporary tables have rows of an earlier block of the transaction.
@@ -134,8 +134,11 @@ class PostgresSink(DatabaseSink):
         )
         return dict(connection.fetchall())
 
-    def _has_table(self, connection: "Cursor[Any]") -> bool:
-        return bool(self._columns_of(connection, self._table))
+    def _table_columns(self, connection: "Cursor[Any]") -> set[str]:
+        return self._columns_of(connection, self._table)
+
+    def _definition(self, column: TableColumn) -> str:
+        return f"{column.name} {_TYPES[column.type]}"
 
     def _wait_for_other_creators(self, cursor: "Cursor[Any]") -> None:
         """Wait for other sinks that create tables: with concurrent CREATE ... IF NOT EXISTS, one would fail."""
@@ -152,25 +155,6 @@ class PostgresSink(DatabaseSink):
         query = "CREATE TABLE IF NOT EXISTS {table} ({parts})"
         self._execute(connection, query, table=self._table, parts=sql.SQL(", ").join(parts))
 
-    def _check_table(self, connection: "Cursor[Any]") -> None:
-        columns = self._columns_of(connection, self._table)
-        if not columns:
-            raise ConfigError(f"{self!r}: the table does not exist; create it, or give create=True")
-        missing = [
-            f"{column.name} {_TYPES[column.type]}" for column in self._shape.columns if column.name not in columns
-        ]
-        if missing:
-            raise ConfigError(
-                f"{self!r}: the table has no column {missing[0].split(' ')[0]!r}; ALTER TABLE {self._table_name} "
-                + ", ".join(f"ADD COLUMN {column}" for column in missing)
-            )
-        if self._is_upsert and not self._has_unique_index(connection):
-            names = ", ".join(column.name for column in self._shape.keys)
-            raise ConfigError(
-                f"{self!r}: an upsert needs a unique index: CREATE UNIQUE INDEX ON {self._table_name} ({names})"
-            )
-        self._create_stages(connection)
-
     def _columns_of(self, cursor: "Cursor[Any]", table: "Composable") -> set[str]:
         cursor.execute(
             "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
@@ -178,23 +162,22 @@ class PostgresSink(DatabaseSink):
         )
         return {name for (name,) in cursor.fetchall()}
 
-    def _has_unique_index(self, cursor: "Cursor[Any]") -> bool:
-        cursor.execute(
+    def _unique_keys(self, connection: "Cursor[Any]") -> list[set[str]]:
+        connection.execute(
             "SELECT array_agg(attname::text) FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = "
             "ANY(indkey) WHERE indrelid = to_regclass(%s) AND indisunique AND indpred IS NULL GROUP BY indexrelid",
-            [self._table.as_string(cursor)],
+            [self._table.as_string(connection)],
         )
-        keys = {column.name for column in self._shape.keys}
-        return any(set(names) == keys for (names,) in cursor.fetchall())
+        return [set(names) for (names,) in connection.fetchall()]
 
-    def _create_stages(self, cursor: "Cursor[Any]") -> None:
+    def _prepare(self, connection: "Cursor[Any]") -> None:
         """Create the temporary tables: one with all columns for rows, and one for the keys to delete."""
         if not self._is_upsert:
             return
         for stage, columns in (("streams_rows", self._shape.columns), ("streams_deleted", self._shape.keys)):
-            self._execute(cursor, f"DROP TABLE IF EXISTS pg_temp.{stage}")
+            self._execute(connection, f"DROP TABLE IF EXISTS pg_temp.{stage}")
             self._execute(
-                cursor,
+                connection,
                 f"CREATE TEMP TABLE {stage} ON COMMIT DELETE ROWS AS SELECT {{columns}} FROM {{table}} WITH NO DATA",
                 columns=self._names(columns),
                 table=self._table,

@@ -1,19 +1,12 @@
-"""Writes output topics to Delta Lake and Iceberg tables, in the calls of an executor.
-
-The calls write Parquet files into the folder of the table; file names are derived from the replay, the slice and its
-records.  Then one atomic commit adds the files of all new slices, and lists the slices.  A slice that is listed in a
-commit is not written again.  Until the commit, the files belong to no version of the table.
-"""
+"""The tables and folders to which a replay writes its outputs, with the slices that they have."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from hashlib import blake2b
-from typing import Any
+from collections.abc import Collection, Sequence
 
 from attrs import define, field
 
 from streams.core.errors import InputError
-from streams.files import NULL_FOLDER, PartitionColumn
+from streams.files import PartitionColumn, file_schema, is_hidden
 from streams.lakes import (
     Commit,
     DataFile,
@@ -22,15 +15,19 @@ from streams.lakes import (
     LakeName,
     LakePosition,
     LakeWriter,
+    Manifest,
+    ManifestEntry,
+    Partition,
     TableLog,
-    partition_of,
+    column_problems,
 )
 from streams.replay.calls.columns import output_schema
-from streams.replay.errors import ReplayError
-from streams.replay.run.commits import Mode, Run, SliceOutput, slice_outputs
+from streams.replay.run.commits import Mode
 from streams.replay.run.session import ReplaySession
-from streams.replay.run.writing import WriteReport, WriteWork
 from streams.replay.storage.places import Place
+
+#: Names of files that replays and sinks write.
+_OWN_NAME = re.compile(r"([0-9a-f]{12}-.+-(\d{5}|end)-[0-9a-f]+-p\d{5}-\d+|.+-\d{5}-\d{12}-[0-9a-f]{32})\.parquet")
 
 
 def lake_log(target: str, session: ReplaySession, topic: str, columns: Sequence[PartitionColumn]) -> TableLog:
@@ -54,124 +51,160 @@ def lake_log(target: str, session: ReplaySession, topic: str, columns: Sequence[
 
 
 @define(eq=False)
-class LakeTarget:
-    """A lake table to which the output of a replay is written."""
+class FolderLog(TableLog):
+    """A folder of Parquet files, whose manifest has an entry for each slice of a replay."""
 
+    _place: Place
     _session: ReplaySession
     _topic: str
-    _log: TableLog
-    _columns: tuple[PartitionColumn, ...] = ()
-    _mode: Mode = "append"
-    _slices: list[SliceOutput] = field(factory=list, init=False)
+    _manifest: Manifest = field(init=False)
+    #: The entries of the replay and topic by slice, and those of all others.
+    _own: dict[str, ManifestEntry] = field(factory=dict, init=False)
+    _others: list[ManifestEntry] = field(factory=list, init=False)
+    is_atomic = False
 
-    def write(self, run: Run) -> int:
-        """Write the slices that the table does not have, in one commit, and return the number of records written.
+    def __attrs_post_init__(self) -> None:
+        self._manifest = Manifest(self._place)
+        self.refresh()
 
-        Raises:
-            ReplayError: rows that have to be replaced are in files that were rewritten, or another job has changed the
-                table meanwhile.
-            StreamsError: a record cannot be read, or a file cannot be written.
-        """
-        self._slices = list(slice_outputs(self._session, self._topic))
-        current = {output.name for output in self._slices}
-        # A repair may have made slices void that the table has.
-        names = current.union(f"{number:05d}" for number in self._session.all_numbers())
-        positions = self._log.positions(sorted(names))
-        committed = {name: position for name, position in positions.items() if position.number >= 0}
-        new = [
-            output
-            for output in self._slices
-            if output.name not in committed or committed[output.name].number != _digest(output)
-        ]
-        if not new:
-            return 0
-        files = self._log.files()
-        void = [name for name in names - current if name in committed]
-        removed = self._replaced([*void, *(output.name for output in new)], committed, files)
-        works = [self._work(output, part) for output in new for part in output.parts]
-        reports: Iterator[WriteReport] = iter(run(works) if works else [])
-        added: list[DataFile] = []
-        slices = {name: LakePosition(-1, 0) for name in void}
-        for output in new:
-            own = [self._file(*item) for _ in output.parts for item in next(reports).written.items()]
-            slices[output.name] = LakePosition(_digest(output), sum(file.rows for file in own))
-            added += own
-        if self._mode == "overwrite":
-            touched = {file.partition for file in added}
-            gone = [file for file in files if file.partition in touched and self._slice_of(file) is None]
-            removed += gone
-        try:
-            self._log.commit(Commit(slices, self._properties(new), added=added, removed=removed))
-        except self._log.errors() as error:
-            raise ReplayError(
-                f"{self._log}: cannot be committed: {error}; if another job has changed the table meanwhile, "
-                "write again"
-            ) from error
-        return sum(file.rows for file in added)
-
-    @property
-    def _prefix(self) -> str:
-        return f"{self._session.id}-{self._topic}-"
-
-    def _slice_of(self, file: DataFile) -> str | None:
-        """Return the name of the slice that wrote a file, or None if the file is not one of this replay."""
-        match = re.fullmatch(rf"{re.escape(self._prefix)}([0-9]{{5}}|end)-[0-9a-f]+-p[0-9-]+\.parquet", file.name)
-        return match and match[1]
-
-    def _file_prefix(self, output: SliceOutput) -> str:
-        """Return the prefix of the file names of a slice, which contains the digest of its records."""
-        return f"{self._prefix}{output.name}-{_digest(output):x}"
-
-    def _replaced(
-        self, replaced: Iterable[str], committed: Mapping[str, LakePosition], files: Sequence[DataFile]
-    ) -> list[DataFile]:
-        """Return the files of this replay that the commit replaces, of a shorter history or another run.
-
-        ``replaced`` has the names of their slices.
+    @classmethod
+    def opened(
+        cls,
+        place: Place,
+        session: ReplaySession,
+        topic: str,
+        columns: Sequence[PartitionColumn],
+        mode: Mode,
+        *,
+        is_own: bool = True,
+    ) -> "FolderLog":
+        """Open a folder; ``is_own`` says that only writers with entries write to it, unlike a table of a catalog.
 
         Raises:
-            ReplayError: the rows to replace are now in files with other rows, for example after a compaction.
+            InputError: others have partitioned the folder by other columns; or to append, it has files of others with
+                other columns or without an entry, or rows of another replay of the same history.
+            ReplayError: the folder is within a table, or cannot be read.
         """
-        current = tuple(f"{self._file_prefix(output)}-" for output in self._slices)
-        stale = [file for file in files if self._slice_of(file) and not file.name.startswith(current)]
-        for name in replaced:
-            rows = (committed[name].rows or 0) if name in committed else 0
-            there = sum(file.rows for file in stale if self._slice_of(file) == name)
-            if rows != there:
-                raise ReplayError(
-                    f"{self._log}: has {rows:,} rows of {self._topic!r} from the end of a shorter history, from "
-                    "before a repair, or from another run of the same replay, which have to be replaced, but "
-                    f"{rows - there:,} of them were moved to other files (compacted) or deleted; write to another "
-                    "table, or delete them there and give another directory"
+        place.check_target()
+        log = cls(place.uri, columns, False, place, session, topic)
+        log._check_others(columns_too=mode == "append" and is_own)
+        if mode == "append" and is_own:
+            log._check_foreign()
+        if mode == "append":
+            log._check_overlap()
+        return log
+
+    def __str__(self) -> str:
+        return str(self._place)
+
+    def refresh(self) -> None:
+        """Read the manifest."""
+        self._own = {}
+        self._others = []
+        for entry in self._manifest.entries():
+            if entry.writer == (self._session.id, self._topic):
+                self._own[entry.path.rpartition("/")[2]] = entry
+            else:
+                self._others.append(entry)
+
+    def positions(self, keys: Collection[str]) -> dict[str, LakePosition]:
+        """Return the digest and number of rows of each slice that has an entry."""
+        entries = {key: self._own[key] for key in keys if key in self._own}
+        return {key: LakePosition(it.properties["digest"], sum(it.files.values())) for key, it in entries.items()}
+
+    def files(self) -> list[DataFile]:
+        """Return all Parquet files of the folder."""
+        paths = [path for path in self._place.files() if path.endswith(".parquet")]
+        return [DataFile(path, self.partition_of(path), 0) for path in paths]
+
+    def partition_of(self, path: str) -> Partition:
+        """Return the folder of a file, which may be one of others."""
+        return (path.rpartition("/")[0],)
+
+    def _write(self, commit: Commit) -> None:
+        """Write the entries of slices, and then delete files, with the entries of others that have them."""
+        for name in commit.positions:
+            self._own.pop(name, None)
+        # Each input once, since there may be many slices of many files.
+        listed = {path for entry in self._own.values() for path in entry.properties["inputs"]}
+        inputs = sorted(self._session.inputs.paths - listed)
+        for name, position in commit.positions.items():
+            path = f"{self._session.id}/{self._topic}/{name}"
+            if position.number < 0:
+                self._manifest.delete(path)
+                continue
+            properties = {
+                "application_id": self._session.config.application_id,
+                "digest": position.number,
+                "inputs": inputs,
+                "times": self._session.inputs.times,
+            }
+            files = {file.path: file.rows for file in commit.added[name]}
+            self._own[name] = ManifestEntry(path, files, properties)
+            self._manifest.write(self._own[name])
+            inputs = []
+        gone = {file.path for file in commit.removed}
+        for path in sorted(gone):
+            self._place.child(path).delete()
+        for entry in self._others:
+            if gone & entry.files.keys():
+                self._manifest.delete(entry.path)
+
+    def _check_others(self, *, columns_too: bool) -> None:
+        """Check that others have partitioned the folder by the same columns, and of a folder all columns."""
+        import pyarrow.parquet as pq
+
+        here = [column.name for column in self.columns]
+        schema = file_schema(output_schema(self._session.topology, self._topic), self.columns)
+        # The files of one writer have the same columns, so one of each is read.
+        samples = {entry.writer: next(iter(entry.files)) for entry in self._others if entry.files}
+        for file in samples.values():
+            there = [folder.partition("=")[0] for folder in file.split("/")[:-1]]
+            if there != here:
+                raise InputError(
+                    f"{self}: has files of another replay that are partitioned by {', '.join(there) or 'nothing'}, "
+                    f"partition_by is {', '.join(here) or 'nothing'}; give the same, or another folder"
                 )
-        return stale
+            if not columns_too:
+                continue
+            with self._place.child(file).open_input() as stream:
+                problems = list(column_problems(pq.read_schema(stream), schema))
+            if problems:
+                raise InputError(
+                    f"{self}: has files of another output ({file}): {', '.join(problems)}; choose another "
+                    "folder, or replace them with mode='overwrite' (--overwrite TOPIC)"
+                )
 
-    def _work(self, output: SliceOutput, part: Any) -> WriteWork:
-        assert self._session.plan is not None
-        return WriteWork(
-            self._session.plan.application,
-            self._topic,
-            part,
-            self._session.root,
-            Place(self._log.folder),
-            self._file_prefix(output),
-            self._columns,
-            keeps_columns=self._log.has_partition_columns,
-        )
+    def _check_foreign(self) -> None:
+        """Check that all files of the folder have an entry."""
+        listed = {file for entry in (*self._own.values(), *self._others) for file in entry.files}
+        for file in self._place.files():
+            # Files of a killed write have no entry yet, but the name of their writer.
+            if file not in listed and not is_hidden(file) and not _OWN_NAME.fullmatch(file.rpartition("/")[2]):
+                raise InputError(
+                    f"{self}: has files that no replay has written ({file}), whose columns may be others; choose "
+                    "another folder, or move them away; mode='overwrite' (--overwrite TOPIC) replaces those in the "
+                    "partitions that get rows"
+                )
 
-    def _file(self, path: str, rows: int) -> DataFile:
-        partition = partition_of(path, [column.name for column in self._columns], NULL_FOLDER)
-        return DataFile(path, partition, rows, Place(self._log.folder).child(path).size())
+    def _check_overlap(self) -> None:
+        """Check that no other replay of the application has written results of the same rows, or of their versions.
 
-    def _properties(self, new: Sequence[SliceOutput]) -> dict[str, str]:
-        return {
-            "streams.application-id": self._session.config.application_id,
-            "streams.replay": self._session.id,
-            "streams.topic": self._topic,
-            "streams.slices": " ".join(output.name for output in new),
-        }
-
-
-def _digest(output: SliceOutput) -> int:
-    """Return a number that identifies the records of a slice, from 0 to 2**63."""
-    return int.from_bytes(blake2b(repr((output.run, output.extent)).encode(), digest_size=8).digest()) >> 1
+        A replay that continues from a snapshot writes results of later rows only.
+        """
+        inputs = self._session.inputs
+        times = inputs.times
+        if inputs.parent is not None or times is None:
+            return
+        for entry in self._others:
+            about = entry.properties
+            if (about.get("application_id"), entry.writer[1]) != (self._session.config.application_id, self._topic):
+                continue
+            same = inputs.paths.intersection(about["inputs"])
+            then = about["times"]
+            if same and then and then[0] <= times[1] and times[0] <= then[1]:
+                raise InputError(
+                    f"{self}: has the rows of another replay of {min(same)}, from before files or functions "
+                    "were changed, or with fewer files: both would stand side by side; replace them with "
+                    "mode='overwrite' (--overwrite TOPIC), write to another folder, or continue that replay (--resume)"
+                )

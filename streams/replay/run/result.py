@@ -21,8 +21,8 @@ from streams.replay.calls.stores import open_contents, open_entries
 from streams.replay.calls.work import StoreRef
 from streams.replay.handover.snapshot import Snapshot
 from streams.replay.history.late_rows import LateRows
-from streams.replay.run.commits import FolderTarget
-from streams.replay.run.lake import LakeTarget, lake_log
+from streams.replay.run.commits import SliceWriter
+from streams.replay.run.lake import FolderLog, lake_log
 from streams.replay.run.local import LocalExecutor
 from streams.replay.run.repair import Repair
 from streams.replay.run.session import ReplaySession
@@ -322,9 +322,10 @@ class ReplayResult:
             return int(self._executor.write_table(self.session, name, rest, columns, mode, self._run))
         if kind in ("delta", "iceberg"):
             log = lake_log(os.fspath(target), self.session, name, columns)
-            return LakeTarget(self.session, name, log, columns, mode).write(self._run)
-        place = Place(rest if kind == "parquet" else os.fspath(target)).absolute()
-        return FolderTarget(self.session, name, place, columns, mode).write(self._run)
+        else:
+            place = Place(rest if kind == "parquet" else os.fspath(target)).absolute()
+            log = FolderLog.opened(place, self.session, name, columns, mode)
+        return SliceWriter(self.session, name, log, mode).write(self._run)
 
     def _run(self, works: list[Any]) -> list[Any]:
         """Execute calls on the executor, and return their reports.

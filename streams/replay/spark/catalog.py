@@ -12,8 +12,8 @@ from streams.core.errors import InputError
 from streams.files import PartitionColumn, wide_schema
 from streams.lakes import column_problems
 from streams.replay.calls.columns import output_schema
-from streams.replay.run.commits import FolderTarget, Mode, Run
-from streams.replay.run.lake import LakeTarget, lake_log
+from streams.replay.run.commits import Mode, Run, SliceWriter
+from streams.replay.run.lake import FolderLog, lake_log
 from streams.replay.run.session import ReplaySession
 from streams.replay.spark.frames import arrow_schema
 from streams.replay.storage.places import Place
@@ -46,7 +46,7 @@ def write_table(
     place, partitions, provider = _described(spark, name)
     if provider == "delta":
         log = lake_log(f"delta:{place}", session, topic, columns)
-        return LakeTarget(session, topic, log, tuple(columns), mode).write(run)
+        return SliceWriter(session, topic, log, mode).write(run)
     given = [column.name for column in columns]
     if given != partitions:
         raise InputError(
@@ -57,7 +57,8 @@ def write_table(
     problems = list(column_problems(arrow_schema(spark.table(name)), wide_schema(schema, columns)))
     if problems:
         raise InputError(f"table {name}: {', '.join(problems)}; write to another table, or change its columns")
-    count = FolderTarget(session, topic, place, tuple(columns), mode, is_own=False).write(run)
+    folder = FolderLog.opened(place, session, topic, columns, mode, is_own=False)
+    count = SliceWriter(session, topic, folder, mode).write(run)
     if partitions:
         spark.sql(f"MSCK REPAIR TABLE {name}")
     spark.catalog.refreshTable(name)

@@ -12,11 +12,19 @@ from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from attrs import field, frozen
 
-from streams.files import FileSystemError, LakeTable, file_system, is_local, short_reason, table_around
+from streams.files import (
+    FileSystemError,
+    LakeTable,
+    file_system,
+    is_local,
+    short_reason,
+    sync_to_disk,
+    table_around,
+    whole_file,
+)
 from streams.replay.errors import ReplayError
 
 _CHUNK = 1 << 20
@@ -200,21 +208,8 @@ class Place:
             ReplayError: the file cannot be written; a partial file is deleted.
         """
         system, path = self._system()
-        part = f"{path}.{uuid4().hex}.part" if self.is_local else path
-        with self._edge("written", "; make room or choose another place"):
-            if self.is_local:
-                Path(path).parent.mkdir(parents=True, exist_ok=True)
-            try:
-                with system.open_output_stream(part) as stream:
-                    yield stream
-                if self.is_local:
-                    _sync(part)
-                    Path(part).replace(path)
-                    _sync(str(Path(path).parent))
-            except BaseException:
-                if self.is_local:
-                    Path(part).unlink(missing_ok=True)
-                raise
+        with self._edge("written", "; make room or choose another place"), whole_file(system, path) as stream:
+            yield stream
 
     def write(self, data: bytes) -> None:
         """Write the file atomically.
@@ -286,7 +281,7 @@ class Place:
         with self._edge(f"renamed to {other.name}"):
             if self.is_local:
                 self.path.replace(other.path)
-                _sync(str(other.path.parent))
+                sync_to_disk(other.path.parent)
             else:
                 system, path = self._system()
                 system.move(path, other._system()[1])
@@ -329,11 +324,3 @@ def _files_below(folder: str, prefix: str = "") -> Iterator[str]:
                 yield from _files_below(entry.path, f"{name}/")
             elif entry.is_file():
                 yield name
-
-
-def _sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,16 +1,15 @@
-"""The reader of the manifest of a folder of Parquet files (``lakes.manifest_log``).
+"""The reader of the files that a connector has written to a folder, by their manifest.
 
 Of the other packages, this module imports only ``lakes``; pyarrow is imported on use.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
 
 from streams.connect.errors import ConnectError
-from streams.lakes import Entry, Folder, manifest_folder
+from streams.lakes import Folder, LakeWriter, Manifest, OffsetRange
 
 
 @frozen
@@ -41,10 +40,11 @@ class ParquetManifest:
 
     def __init__(self, folder: str, connector: str, topic: str, *, filesystem: Any = None) -> None:
         self._folder = Folder.of(str(folder), filesystem)
-        self._root = manifest_folder(connector, topic)
+        self._manifest = Manifest(self._folder)
+        self._writer = LakeWriter(connector, topic, is_connector=True)
 
     def __repr__(self) -> str:
-        return f"ParquetManifest({self._folder.path}/{self._root})"
+        return f"ParquetManifest({self._folder.path}, {self._writer.name}, {self._writer.topic})"
 
     def positions(self) -> dict[int, int]:
         """Return the offset after the last record of each partition."""
@@ -70,7 +70,7 @@ class ParquetManifest:
 
         tables = []
         for file in self._files(after or {}):
-            with self._folder.system.open_input_file(f"{self._folder.path}/{file.path}") as stream:
+            with self._folder.system.open_input_file(self._folder.child(file.path).path) as stream:
                 rows = pq.read_table(stream)
             tables.append(rows.filter(pc.greater_equal(rows.column("offset"), file.from_offset)))
         if not tables:
@@ -81,18 +81,17 @@ class ParquetManifest:
     def _files(self, after: Mapping[int, int]) -> Iterator[ManifestFile]:
         for partition, entries in sorted(self._entries().items()):
             covered = after.get(partition, 0)
-            for entry in sorted(entries, key=lambda entry: (entry.start, entry.next_offset)):
-                if entry.next_offset <= covered:
+            for offsets, path in sorted(entries.items(), key=lambda entry: (entry[0].start, entry[0].next_offset)):
+                if offsets.next_offset <= covered:
                     continue
-                listed = json.loads(self._folder.read(f"{self._root}/{partition:05d}/{entry.path}"))
-                start = covered if entry.start < covered else 0
-                for file in listed["files"]:
-                    yield ManifestFile(file["path"], partition, file["rows"], start)
-                covered = entry.next_offset
+                start = covered if offsets.start < covered else 0
+                for file, rows in self._manifest.read(path).files.items():
+                    yield ManifestFile(file, partition, rows, start)
+                covered = offsets.next_offset
 
-    def _entries(self) -> dict[int, list[Entry]]:
-        entries: dict[int, list[Entry]] = {}
-        for path in self._folder.names(self._root, recursive=True):
-            if path.endswith(".json"):
-                entries.setdefault(int(path.partition("/")[0]), []).append(Entry.of(path))
+    def _entries(self) -> dict[int, dict[OffsetRange, str]]:
+        entries: dict[int, dict[OffsetRange, str]] = {}
+        for path in self._manifest.paths(self._writer):
+            partition = int(path.split("/")[2])
+            entries.setdefault(partition, {})[OffsetRange.of(path)] = path
         return entries

@@ -1,1 +1,0 @@
-"""Sinks into lakes."""
