@@ -405,14 +405,14 @@ class TableRows:
 
     value: ValueReader
     records: "RecordReader"
-    given: Iterable[Any]
+    record_batches: Iterable[Any]
     unit: str = "row"
     heading: bytes = b""
 
     def batches(self, source: FileSource, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[RowBatch]:
         """Yield all rows."""
         row = 0
-        for batch in self.given:
+        for batch in self.record_batches:
             yield RowBatch(row, range(row + 1, row + 1 + batch.num_rows), ArrowRows(batch))
             row += batch.num_rows
 

@@ -147,7 +147,7 @@ class Ledger:
 
     def knows(self, topic: str, file: FileInput) -> bool:
         """Whether a file was read into a topic before; the file may have grown since then."""
-        return self._known(self._topics.get(topic, ()), file) is not None
+        return self._entry_of(self._topics.get(topic, ()), file) is not None
 
     def rows(self, topic: str) -> int:
         """Return the number of rows that were read from files into a topic."""
@@ -176,7 +176,7 @@ class Ledger:
         files = self._topics.setdefault(topic, [])
         while files and not files[-1].rows and not files[-1].begins:
             files.pop()  # The run has ended before any row of the file was read.
-        entry = None if is_next else self._known(files, file, by_name=by_name)
+        entry = None if is_next else self._entry_of(files, file, by_name=by_name)
         if entry is not None:
             return self._continued(topic, files, entry, file)
         if not is_next:
@@ -241,7 +241,7 @@ class Ledger:
         read.digest = str(entry["digest"])
         read.is_whole = bool(entry["is_whole"])
 
-    def _known(self, files: Sequence[ReadFile], file: FileInput, *, by_name: bool = False) -> ReadFile | None:
+    def _entry_of(self, files: Sequence[ReadFile], file: FileInput, *, by_name: bool = False) -> ReadFile | None:
         """Return the last entry of ``files`` for the given file, which may have grown, or None if there is none."""
         digests = file.digests({read.rows for read in files if read.rows})
         path = _absolute(file.path)

@@ -23,6 +23,7 @@ from streams.lakes.lake_log import LogErrors as LogErrors
 from streams.lakes.lake_log import Partition as Partition
 from streams.lakes.lake_log import PositionMovedError as PositionMovedError
 from streams.lakes.lake_log import TableLog as TableLog
+from streams.lakes.lake_log import check_table as check_table
 from streams.lakes.lake_log import column_problems as column_problems
 from streams.lakes.manifest import Folder as Folder
 from streams.lakes.manifest import Manifest as Manifest

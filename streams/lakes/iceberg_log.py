@@ -113,16 +113,16 @@ def _snapshot(name: LakeName, table: Any) -> Any:
     Raises:
         InputError: there is no such snapshot.
     """
-    found = table.current_snapshot()
+    snapshot = table.current_snapshot()
     if name.version is not None:
-        found = table.snapshot_by_id(name.version)
+        snapshot = table.snapshot_by_id(name.version)
     elif name.time is not None:
-        found = table.snapshot_as_of_timestamp(int(name.time.timestamp() * 1000))
-    if found is None and (name.version is not None or name.time is not None):
+        snapshot = table.snapshot_as_of_timestamp(int(name.time.timestamp() * 1000))
+    if snapshot is None and (name.version is not None or name.time is not None):
         at = name.version if name.time is None else name.time.isoformat()
-        known = ", ".join(str(entry.snapshot_id) for entry in table.history()[-5:])
-        raise InputError(f"{name}: has no snapshot {at}; the latest are {known or 'none'}")
-    return found
+        latest = ", ".join(str(entry.snapshot_id) for entry in table.history()[-5:])
+        raise InputError(f"{name}: has no snapshot {at}; the latest are {latest or 'none'}")
+    return snapshot
 
 
 def iceberg_state(name: LakeName) -> LakeState:
@@ -141,20 +141,20 @@ def iceberg_state(name: LakeName) -> LakeState:
         exact = not any(task.delete_files for task in tasks.values())
         rows = sum(task.file.record_count for task in tasks.values()) if exact else None
         operations = [
-            (str(entry.snapshot_id), str(found.summary and found.summary.operation.value))
+            (str(entry.snapshot_id), str(then.summary and then.summary.operation.value))
             for entry in table.history()
-            if (found := table.snapshot_by_id(entry.snapshot_id)) is not None
+            if (then := table.snapshot_by_id(entry.snapshot_id)) is not None
         ]
         return LakeState(str(snapshot.snapshot_id), tuple(sorted(tasks)), tuple(operations), rows)
 
 
 def _tasks(table: Any, snapshot_id: int) -> dict[str, Any]:
     """Return the scan task of each data file of a snapshot; keys are the paths of the file and its delete files."""
-    found = {}
+    tasks = {}
     for task in table.scan(snapshot_id=snapshot_id).plan_files():
         deletes = sorted(file.file_path for file in task.delete_files)
-        found["|".join([task.file.file_path, *deletes])] = task
-    return found
+        tasks["|".join([task.file.file_path, *deletes])] = task
+    return tasks
 
 
 def iceberg_rows(name: LakeName, state: LakeState, files: Sequence[str]) -> Any:
@@ -266,12 +266,12 @@ class IcebergLog(TableLog):
         spec = self._table.spec()
         schema = self._table.schema()
         start = self._uri("")
-        found = {}
+        files = {}
         for task in self._table.scan().plan_files():
             file = task.file
             values = tuple(_text(file.partition[index], part, schema) for index, part in enumerate(spec.fields))
-            found[DataFile(file.file_path.removeprefix(start), values, file.record_count)] = file
-        return found
+            files[DataFile(file.file_path.removeprefix(start), values, file.record_count)] = file
+        return files
 
     def _write(self, commit: Commit) -> None:
         data_files = self._data_files() if commit.removed else {}

@@ -82,7 +82,7 @@ class DataFile:
     path: str
     partition: Partition
     rows: int
-    #: The size of a file to add.
+    #: The size of a file to add to a table, 0 for others.
     size_bytes: int = field(default=0, eq=False)
 
     @property

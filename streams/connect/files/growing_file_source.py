@@ -130,7 +130,7 @@ class GrowingFileSource:
     def _opened(self) -> list[SourceBlock[Any, Any]]:
         """Open the file at the position, or what rotation has left of it; return a block if it is another file."""
         position = self._position
-        file = self._begun() if position is None else self._found(position)
+        file = self._begun() if position is None else self._resumed(position)
         lost = 0
         if file is None:
             file = self._begun()
@@ -147,7 +147,7 @@ class GrowingFileSource:
         log.info("%r: goes on in %s at line %d", self, file.path, file.line)
         return [SourceBlock(str(self._path), file.position, [], [], lost=lost)]
 
-    def _found(self, position: dict[str, Any]) -> GrowingFile | None:
+    def _resumed(self, position: dict[str, Any]) -> GrowingFile | None:
         """Return the file that has what was read: under its name, renamed, or copied by rotation."""
         folder = self._path.parent
         inode = position["inode"]

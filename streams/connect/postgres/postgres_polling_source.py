@@ -85,7 +85,7 @@ class PostgresPollingSource:
         self._name = f"PostgresPollingSource(table={table!r})"
         self._table = PostgresTable(self._name, dsn, table, ())
         self._updated_at = updated_at
-        self._given_id = id
+        self._id_column = id
         self._delay_ms = delay_ms
         self._interval_ms = interval_ms
         self._batch = batch_records
@@ -166,8 +166,8 @@ class PostgresPollingSource:
 
     def _ids(self) -> tuple[str, ...]:
         table = self._table
-        if self._given_id:
-            return (self._given_id,)
+        if self._id_column:
+            return (self._id_column,)
         if not table.primary_key or (len(table.primary_key) > 1 and not self._updated_at):
             has = "has no primary key" if not table.primary_key else "has a primary key of several columns"
             raise ConfigError(f"{self!r}: the table {has}: name a unique column that increases with id=")

@@ -192,7 +192,9 @@ class SliceWriter:
         )
 
     def _file(self, path: str, rows: int) -> DataFile:
-        return DataFile(path, self._log.partition_of(path), rows, Place(self._log.folder).child(path).size())
+        log = self._log
+        size_bytes = Place(log.folder).child(path).size() if log.is_atomic else 0
+        return DataFile(path, log.partition_of(path), rows, size_bytes)
 
     @property
     def _prefix(self) -> str:

@@ -76,8 +76,8 @@ def run_write(work: WriteWork) -> WriteReport:
     columns = ArrowRecords(output_topic(topology, work.topic), as_table=True)
     with CallMeter(work) as meter:
         name = f"{work.prefix}-p{work.part.partition:05d}"
-        kept = columns.schema if work.keeps_columns else file_schema(columns.schema, work.partition_by)
-        with FolderWriter(work.target, name, kept, work.partition_by) as writer:
+        schema = columns.schema if work.keeps_columns else file_schema(columns.schema, work.partition_by)
+        with FolderWriter(work.target, name, schema, work.partition_by) as writer:
             for block in read_output(work.root, work.part):
                 writer.write(columns.batch(work.part.partition, block))
         return meter.report(WriteReport, written=writer.rows)
@@ -102,7 +102,7 @@ class FolderWriter:
     _target: Place
     _name: str
     #: The columns of the files.
-    _kept: Any
+    _schema: Any
     _partition_by: Sequence[PartitionColumn] = ()
     #: Number of rows of each file, by path relative to the target.
     rows: dict[str, int] = field(factory=dict)
@@ -117,7 +117,7 @@ class FolderWriter:
         Raises:
             ReplayError: a file cannot be written.
         """
-        for folder, rows in folders_of(batch, self._partition_by, self._kept):
+        for folder, rows in folders_of(batch, self._partition_by, self._schema):
             self._waiting.setdefault(folder, []).append(rows)
             if _count(self._waiting[folder]) >= _GROUP_ROWS:
                 self._flush(folder)
@@ -130,7 +130,7 @@ class FolderWriter:
         batches = self._waiting.pop(folder)
         opened = self._open.pop(folder, None) or self._opened(folder)
         self._open[folder] = opened
-        opened.writer.write_table(pa.Table.from_batches(batches, self._kept))
+        opened.writer.write_table(pa.Table.from_batches(batches, self._schema))
         self.rows[opened.path] += _count(batches)
         if len(self._open) > _OPEN_FILES:
             self._finish(next(iter(self._open)))
@@ -143,7 +143,7 @@ class FolderWriter:
         context = self._target.child(path).whole_file()
         stream = context.__enter__()
         self.rows[path] = 0
-        return _OpenFile(path, context, pq.ParquetWriter(stream, self._kept, compression="snappy"))
+        return _OpenFile(path, context, pq.ParquetWriter(stream, self._schema, compression="snappy"))
 
     def _finish(self, folder: str) -> None:
         opened = self._open.pop(folder)

@@ -10,7 +10,7 @@ from typing import Any
 
 from streams.core.errors import InputError
 from streams.files import PartitionColumn, wide_schema
-from streams.lakes import column_problems
+from streams.lakes import check_table
 from streams.replay.calls.columns import output_schema
 from streams.replay.run.commits import Mode, Run, SliceWriter
 from streams.replay.run.lake import FolderLog, lake_log
@@ -47,16 +47,9 @@ def write_table(
     if provider == "delta":
         log = lake_log(f"delta:{place}", session, topic, columns)
         return SliceWriter(session, topic, log, mode).write(run)
-    given = [column.name for column in columns]
-    if given != partitions:
-        raise InputError(
-            f"table {name}: is partitioned by {', '.join(partitions) or 'nothing'}, "
-            f"partition_by is {', '.join(given) or 'nothing'}; give the same columns"
-        )
-    schema = output_schema(session.topology, topic)
-    problems = list(column_problems(arrow_schema(spark.table(name)), wide_schema(schema, columns)))
-    if problems:
-        raise InputError(f"table {name}: {', '.join(problems)}; write to another table, or change its columns")
+    wide = wide_schema(output_schema(session.topology, topic), columns)
+    names = [column.name for column in columns]
+    check_table(f"table {name}", arrow_schema(spark.table(name)), wide, partitions, names)
     folder = FolderLog.opened(place, session, topic, columns, mode, is_own=False)
     count = SliceWriter(session, topic, folder, mode).write(run)
     if partitions:
@@ -83,14 +76,14 @@ def _described(spark: Any, name: str) -> tuple[Place, list[str], str]:
         InputError: the table has neither Parquet files nor a Delta log.
     """
     rows = [(row[0], row[1]) for row in spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()]
-    known = dict(rows)
-    provider = str(known.get("Provider", "")).lower()
+    properties = dict(rows)
+    provider = str(properties.get("Provider", "")).lower()
     if provider == "iceberg":
         raise InputError(
             f"table {name}: has the format iceberg; give iceberg:[CATALOG.]NAMESPACE.TABLE, with the catalog as it is "
             "configured for pyiceberg, or use result.table(topic).to_spark() and the writer of the format"
         )
-    if provider not in ("parquet", "delta") or "Location" not in known:
+    if provider not in ("parquet", "delta") or "Location" not in properties:
         raise InputError(
             f"table {name}: has the format {provider or 'unknown'}; tables of Parquet files, Delta Lake and Iceberg "
             "are written exactly once; for others use result.table(topic).to_spark() and the writer of the format"
@@ -101,4 +94,4 @@ def _described(spark: Any, name: str) -> tuple[Place, list[str], str]:
             if not column or column.startswith("#"):
                 break
             partitions.append(column)
-    return Place(re.sub(r"^file:/+", "/", str(known["Location"]))), partitions, provider
+    return Place(re.sub(r"^file:/+", "/", str(properties["Location"]))), partitions, provider

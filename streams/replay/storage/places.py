@@ -34,8 +34,8 @@ class NoFileSystemError(ReplayError):
     """Python has no file system for a URI, although Spark may have a suitable one."""
 
 
-def _plain(given: str) -> str:
-    return given.removeprefix("file://")
+def _plain(uri: str) -> str:
+    return uri.removeprefix("file://")
 
 
 @frozen
@@ -115,10 +115,10 @@ class Place:
         with self._edge("read"):
             if self.is_local:
                 return self.path.stat().st_size
-        found = self._info()
-        if found is None or found.size is None:
-            raise ReplayError(f"{self}: {'there is no such file' if found is None else 'is no file'}")
-        return int(found.size)
+        info = self._info()
+        if info is None or info.size is None:
+            raise ReplayError(f"{self}: {'there is no such file' if info is None else 'is no file'}")
+        return int(info.size)
 
     def is_folder(self) -> bool:
         """Return whether this is an existing folder.
@@ -130,8 +130,8 @@ class Place:
 
         if self.is_local:
             return self.path.is_dir()
-        found = self._info()
-        return found is not None and bool(found.type == FileType.Directory)
+        info = self._info()
+        return info is not None and bool(info.type == FileType.Directory)
 
     def _info(self) -> Any:
         """Return the file system's information about a remote file or folder, or None if it does not exist."""
@@ -139,8 +139,8 @@ class Place:
 
         system, path = self._system()
         with self._edge("read"):
-            found = system.get_file_info(path)
-        return None if found.type == FileType.NotFound else found
+            info = system.get_file_info(path)
+        return None if info.type == FileType.NotFound else info
 
     @contextmanager
     def _edge(self, verb: str, hint: str = "") -> Iterator[None]:
@@ -165,8 +165,8 @@ class Place:
         if not self.is_local:
             return self.uri, self.size(), 0
         with self._edge("read"):
-            found = self.path.stat()
-        return self.uri, found.st_size, found.st_mtime_ns
+            status = self.path.stat()
+        return self.uri, status.st_size, status.st_mtime_ns
 
     def files(self) -> list[str]:
         """Return the sorted relative paths of all files below the folder; empty if the folder does not exist."""
@@ -176,19 +176,19 @@ class Place:
 
         system, base = self._system()
         with self._edge("read"):
-            found = system.get_file_info(FileSelector(base, recursive=True, allow_not_found=True))
-        return sorted(info.path.removeprefix(base.rstrip("/") + "/") for info in found if info.type == FileType.File)
+            infos = system.get_file_info(FileSelector(base, recursive=True, allow_not_found=True))
+        return sorted(info.path.removeprefix(base.rstrip("/") + "/") for info in infos if info.type == FileType.File)
 
-    def table(self, known: "dict[str, LakeTable | None] | None" = None) -> LakeTable | None:
-        """Return the lakehouse table that contains this folder or file, or None; ``known`` is a cache of results."""
+    def table(self, tables: "dict[str, LakeTable | None] | None" = None) -> LakeTable | None:
+        """Return the lakehouse table that contains this folder or file, or None; ``tables`` is a cache of results."""
         if self.is_local:
-            return table_around(self.uri, tables=known)
+            return table_around(self.uri, tables=tables)
         self._system()  # Raises file system errors with the name of this place.
         return table_around(
             self.uri,
             lambda uri: Place(uri).is_folder(),
             lambda uri: Place(uri)._names(),
-            known,
+            tables,
         )
 
     def _names(self) -> list[str]:
