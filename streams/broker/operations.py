@@ -11,8 +11,7 @@ from typing import Final
 from streams.broker.service import Broker, Handler
 from streams.broker.transaction_log import TransactionMetadata, TransactionState
 from streams.core.blocks.records import TopicPartition
-from streams.protocol.error_codes import ErrorCode
-from streams.protocol.operations_messages import (
+from streams.protocol.admin_messages import (
     AlterPartitionReassignments,
     AlterPartitionReassignmentsResponse,
     CreateAcls,
@@ -47,6 +46,7 @@ from streams.protocol.operations_messages import (
     WriteTxnMarkersResponse,
     WrittenMarker,
 )
+from streams.protocol.error_codes import ErrorCode
 
 #: The log directory name that an in-memory broker reports.
 _IN_MEMORY: Final = "memory"

@@ -13,17 +13,7 @@ from streams.core.blocks.records import TopicPartition
 from streams.protocol.admin_messages import NO_OPERATIONS
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.request import RequestFor, Response
-from streams.protocol.schema import (
-    ErrorText,
-    Int8,
-    Int32,
-    Int64,
-    Local,
-    Uuid,
-    api,
-    unsent,
-    wire,
-)
+from streams.protocol.schema import ErrorText, Int8, Int32, Int64, Local, Uuid, api, unsent, wire
 
 ClientId: TypeAlias = Annotated[str, unsent("client.client_id")]
 ClientHost: TypeAlias = Annotated[str, unsent("client.host")]

@@ -17,10 +17,7 @@ from streams.protocol.group_messages import (
     ResetOffsets,
     SyncGroup,
 )
-from streams.protocol.streams_group_messages import (
-    StreamsGroupDescribe,
-    StreamsGroupHeartbeat,
-)
+from streams.protocol.streams_group_messages import StreamsGroupDescribe, StreamsGroupHeartbeat
 
 GroupRequest: TypeAlias = (
     JoinGroup

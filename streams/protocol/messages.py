@@ -2,7 +2,7 @@
 
 Names, fields and meanings follow Kafka's protocol guide (classic group protocol).  Within a process, messages
 are passed as objects, with blocks of records; over TCP, ``protocol.wire`` encodes them.  The other messages are in
-``group_messages``, ``admin_messages`` and ``operations_messages``.
+``group_messages``, ``admin_messages`` and ``admin_messages``.
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,12 +2,12 @@
 
 from typing import Final
 
-from streams.protocol import admin_messages, group_messages, messages, operations_messages, streams_group_messages
+from streams.protocol import admin_messages, group_messages, messages, streams_group_messages
 from streams.protocol.schema import Api
 from streams.protocol.wire.by_hand import BY_HAND
 from streams.protocol.wire.errors import UnsupportedVersionError
 
-_MODULES: Final = (admin_messages, group_messages, messages, operations_messages, streams_group_messages)
+_MODULES: Final = (admin_messages, group_messages, messages, streams_group_messages)
 _REQUESTS: Final = {
     kind for module in _MODULES for kind in vars(module).values() if "api" in getattr(kind, "__dict__", ())
 }
