@@ -1,8 +1,7 @@
 """Session and administration requests and responses: versions, SASL, settings, replicas, transactions, ACLs and quotas.
 
 Names and meanings follow Kafka's protocol guide, except that ``error_code`` and ``error_message`` are called
-``error`` and ``message``; an empty ``message`` means that there is none.  This module imports only
-``core``, ``protocol.error_codes`` and ``protocol.request``.
+``error`` and ``message``; an empty ``message`` means that there is none.
 """
 
 from collections.abc import Mapping, Sequence

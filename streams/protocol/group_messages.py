@@ -1,7 +1,6 @@
 """Group requests and responses: Kafka's classic group protocol and group administration.
 
-``streams_group_messages`` has those of streams groups.  This module imports only it, ``core``,
-``protocol.error_codes`` and ``protocol.request``.
+``streams_group_messages`` has those of streams groups.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,10 +12,10 @@ from streams.core.blocks.records import TopicPartition
 from streams.protocol.admin_messages import NO_OPERATIONS
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.request import RequestFor, Response
-from streams.protocol.schema import ErrorText, Int8, Int32, Int64, Local, Uuid, api, unsent, wire
+from streams.protocol.schema import ErrorText, Int8, Int32, Int64, Local, Unsent, Uuid, api, wire
 
-ClientId: TypeAlias = Annotated[str, unsent("client.client_id")]
-ClientHost: TypeAlias = Annotated[str, unsent("client.host")]
+ClientId: TypeAlias = Annotated[str, Unsent("client.client_id")]
+ClientHost: TypeAlias = Annotated[str, Unsent("client.host")]
 
 
 @api(11, (2, 5), flexible=6)
@@ -38,7 +37,7 @@ class JoinGroup(RequestFor["JoinGroupResponse"]):
     rebalance_timeout_ms: Annotated[Int32, wire(before="member_id")]
     group_instance_id: Annotated[str | None, wire(since=5, before="protocol_type")] = None
     client_id: ClientId = ""
-    takes_member_id: Annotated[bool, unsent("version >= 4")] = False
+    takes_member_id: Annotated[bool, Unsent("version >= 4")] = False
     client_host: ClientHost = ""
 
 
@@ -64,7 +63,7 @@ class JoinGroupResponse(Response):
     leader: str = ""
     member_id: str = ""
     members: Sequence[JoinGroupMember] = ()
-    protocol_type: Annotated[str, unsent("request.protocol_type")] = ""
+    protocol_type: Annotated[str, Unsent("request.protocol_type")] = ""
     session_timeout_ms: Local[int | None] = None
 
 
@@ -94,8 +93,8 @@ class SyncGroupResponse(Response):
 
     error: ErrorCode
     assignment: bytes = b""
-    protocol_type: Annotated[str, unsent("request.protocol_type or ''")] = ""
-    protocol_name: Annotated[str, unsent("request.protocol_name or ''")] = ""
+    protocol_type: Annotated[str, Unsent("request.protocol_type or ''")] = ""
+    protocol_name: Annotated[str, Unsent("request.protocol_name or ''")] = ""
 
 
 @api(12, (0, 3), flexible=4, throttled=1)

@@ -2,7 +2,7 @@
 
 Names, fields and meanings follow Kafka's protocol guide (classic group protocol).  Within a process, messages
 are passed as objects, with blocks of records; over TCP, ``protocol.wire`` encodes them.  The other messages are in
-``group_messages``, ``admin_messages`` and ``admin_messages``.
+``group_messages`` and ``admin_messages``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,6 +18,7 @@ from streams.protocol.request import RequestFor, Response
 from streams.protocol.schema import (
     INDEX,
     INT32,
+    INT64,
     STRING,
     Array,
     ErrorText,
@@ -26,7 +27,9 @@ from streams.protocol.schema import (
     Int16,
     Int32,
     Int64,
+    Local,
     Struct,
+    Unsent,
     api,
     array,
     implied,
@@ -40,8 +43,8 @@ LEADER: Final = (Field("leader_id", INT32, default=-1), Field("leader_epoch", IN
 _RECORD_ERRORS: Final = Array(
     Struct((Field("batch_index", INT32), Field("batch_index_error_message", STRING, nullable=8, default=None)))
 )
-_NODE: Final = (Field("node_id", INT32), Field("host", STRING), Field("port", INT32))
-_NODES: Final = Array(Struct((*_NODE, Field("rack", STRING, nullable=10, default=None))))
+NODE: Final = (Field("node_id", INT32), Field("host", STRING), Field("port", INT32))
+_NODES: Final = Array(Struct((*NODE, Field("rack", STRING, nullable=10, default=None))))
 _ASSIGNMENTS: Final = array("assignments", array("broker_ids", INT32), nullable=0, default=None)
 _LEADER_EPOCH: Final = Field("current_leader_epoch", INT32, since=4, default=-1, is_ignorable=True)
 
@@ -73,11 +76,11 @@ class CreateTopics(RequestFor["CreateTopicsResponse"]):
 class CreateTopicsResponse(Response):
     """The error code and message for each topic name.
 
-    ``made`` describes the created topics or, with ``is_trial``, the topics that would be created.
+    ``created`` describes the created topics or, with ``is_trial``, the topics that would be created.
     """
 
     errors: Mapping[str, tuple[ErrorCode, str]]
-    made: Mapping[str, "TopicMetadata"] = field(factory=dict)
+    created: Mapping[str, "TopicMetadata"] = field(factory=dict)
 
 
 @api(37, (0, 1), flexible=2)
@@ -243,6 +246,24 @@ FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 
 
+_FETCHED: Final = wire(
+    "topics",
+    topic="topic",
+    index="partition",
+    ahead=(Field("current_leader_epoch", INT32, since=9, default=-1, is_ignorable=True),),
+    value="fetch_offset",
+    more=(
+        Field("last_fetched_epoch", INT32, since=12, default=-1),
+        Field("log_start_offset", INT64, since=5, default=-1, is_ignorable=True),
+        Field("partition_max_bytes", INT32),
+    ),
+)
+_LIMITS: Final = (
+    "{TopicPartition(t['topic'], p['partition']): p['partition_max_bytes'] "
+    "for t in value['topics'] for p in t['partitions']}"
+)
+
+
 @api(1, (4, 12), flexible=12, served=(4, 11))
 @frozen
 class Fetch(RequestFor["FetchResponse"]):
@@ -261,19 +282,23 @@ class Fetch(RequestFor["FetchResponse"]):
     position, and those that are ``forgotten``.
     """
 
-    positions: Mapping[TopicPartition, int]
-    max_wait_ms: int = 500
-    max_records: int = 10_000
-    isolation_level: int = READ_UNCOMMITTED
-    max_bytes: int = 52_428_800
-    partition_max_bytes: int = 1_048_576
-    min_bytes: int = 1
-    limits: Mapping[TopicPartition, int] = field(factory=dict)
-    as_bytes: bool = False
-    rack_id: str = ""
-    session_id: int = 0
-    session_epoch: int = FINAL_EPOCH
-    forgotten: Sequence[TopicPartition] = ()
+    cluster_id: ClassVar[Annotated[str | None, wire(since=12, tag=0, is_ignorable=True)]] = None
+    replica_id: ClassVar[Int32] = -1
+    positions: Annotated[Mapping[TopicPartition, Int64], _FETCHED]
+    max_wait_ms: Annotated[Int32, wire(before="positions")] = 500
+    max_records: Local[int] = 10_000
+    isolation_level: Annotated[Int8, wire(before="positions")] = READ_UNCOMMITTED
+    max_bytes: Annotated[Int32, wire(before="isolation_level")] = 52_428_800
+    partition_max_bytes: Local[int] = 1_048_576
+    min_bytes: Annotated[Int32, wire(before="max_bytes")] = 1
+    limits: Annotated[Mapping[TopicPartition, int], Unsent(_LIMITS)] = field(factory=dict)
+    as_bytes: Annotated[bool, Unsent("True")] = False
+    rack_id: Annotated[str, wire(since=11, is_ignorable=True)] = ""
+    session_id: Annotated[Int32, wire(since=7, is_ignorable=True, before="positions")] = 0
+    session_epoch: Annotated[Int32, wire(since=7, is_ignorable=True, before="positions")] = FINAL_EPOCH
+    forgotten: Annotated[
+        Sequence[TopicPartition], wire("forgotten_topics_data", topic="topic", since=7, before="rack_id")
+    ] = ()
 
 
 @frozen

@@ -48,8 +48,8 @@ def response_type(request_type: type[RequestFor[R]]) -> type[R]:
     """Return the response class of a request class."""
     *_, base = request_type.__orig_bases__  # type: ignore[attr-defined]
     (name,) = get_args(base)
-    found: type[R] = getattr(modules[request_type.__module__], name.__forward_arg__)
-    return found
+    response: type[R] = getattr(modules[request_type.__module__], name.__forward_arg__)
+    return response
 
 
 def checked(request: RequestFor[R], response: Response) -> R:

@@ -9,7 +9,7 @@ generate functions.  The forms of attributes:
 - A class, a named tuple and a tuple are structures, and ``X | None`` is nullable.
 - ``error`` and ``message`` are called ``error_code`` and ``error_message``.
 - ``ClassVar`` marks a field that the wire has and the message has not, with the value that is written.
-- ``unsent`` marks an attribute that the message has and the wire has not.
+- ``Unsent`` marks an attribute that the message has and the wire has not.
 
 On the wire, a message is a plain dict from field name to value, and an array is a list.  Every decoded message has all
 fields in all versions: a field that is missing in a version has its default.  Protocol types and flexible versions are
@@ -242,18 +242,13 @@ def wire(name: str = "", **facts: Unpack[FieldFacts]) -> Wire:
 class Unsent:
     """An attribute that is not on the wire.
 
-    ``source`` is the expression that says it of a message that is read, of ``version``, and of ``client`` for requests
-    or ``request`` for responses; "" stands for the default.  ``limit`` is set if the attribute is true from this
-    version on, and the client may only use such versions for messages in which it is true.
+    ``source`` is the expression of its value when a message is read: of the fields ``value``, of ``version``, and of
+    ``client`` for requests or ``request`` for responses; "" stands for the default.  ``limit`` is set if the attribute
+    is true from this version on, and the client may only use such versions for messages in which it is true.
     """
 
     source: str = ""
     limit: int | None = None
-
-
-def unsent(source: str) -> Unsent:
-    """Return the mark of an attribute whose value follows from ``source`` when a message is read."""
-    return Unsent(source)
 
 
 def implied(since: int) -> Unsent:
@@ -492,10 +487,6 @@ class Api:
     def response(self) -> Message:
         """The schema of the response."""
         return Message(f"{self.name}Response", self.flexible, self.response_fields)
-
-    def has(self, version: int) -> bool:
-        """Whether this version of the API can be encoded and decoded."""
-        return self.versions[0] <= version <= self.versions[1]
 
     def is_flexible(self, version: int) -> bool:
         """Whether this version of the API has compact lengths and tagged fields (KIP-482)."""

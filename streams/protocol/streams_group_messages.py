@@ -1,7 +1,6 @@
 """Requests and responses of streams groups: the groups of stream processing applications (KIP-1071).
 
 The coordinator knows the topology of the application and assigns tasks, not partitions.
-This module imports only ``core``, ``protocol.error_codes`` and ``protocol.request``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,10 +24,10 @@ from streams.protocol.schema import (
     Int64,
     Struct,
     UInt16,
+    Unsent,
     api,
     array,
     struct,
-    unsent,
     wire,
 )
 
@@ -165,8 +164,8 @@ class StreamsGroupHeartbeat(RequestFor["StreamsGroupHeartbeatResponse"]):
     task_offsets: Sequence[TaskOffset] | None = None
     task_end_offsets: Sequence[TaskOffset] | None = None
     shutdown_application: bool = False
-    client_id: Annotated[str, unsent("client.client_id")] = ""
-    client_host: Annotated[str, unsent("client.host")] = ""
+    client_id: Annotated[str, Unsent("client.client_id")] = ""
+    client_host: Annotated[str, Unsent("client.host")] = ""
 
 
 @frozen

@@ -30,7 +30,7 @@ from streams.protocol.group_messages import JoinGroup, SyncGroup
 from streams.protocol.messages import CreatePartitions, CreateTopics, DeleteTopics, Fetch, Metadata, MetadataResponse
 from streams.protocol.request import Request
 from streams.protocol.transport import ANY_NODE, Traits
-from streams.protocol.wire.mapping import key_of
+from streams.protocol.wire.mapping import api_of_request
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class ClusterConnection:
             UnsupportedVersionError: Kafka does not have this request.
         """
         self._check_open()
-        key_of(request)
+        api_of_request(request)
         now = self._clock.monotonic_ms()
         item = Item(next(self._numbers), node_id, request, now)
         self._open += 1

@@ -38,7 +38,7 @@ from streams.protocol.wire import (
     encode_request,
     read_response,
 )
-from streams.protocol.wire.mapping import build_request, is_answered, key_of, parse_response, version_for
+from streams.protocol.wire.mapping import api_of_request, build_request, is_answered, parse_response, version_for
 
 #: Largest response that is read; fetch requests limit their responses to far less.
 _MAX_FRAME_BYTES: Final = 1 << 30
@@ -209,7 +209,7 @@ class SocketLink:
     def write(self, item: Item) -> int:
         """Encode and queue a request; return its size in bytes."""
         request = item.request
-        api_key = key_of(request)
+        api_key = api_of_request(request).key
         version = version_for(request, self._version(api_key))
         message = build_request(request, version)[1]
         return self._put(api_key, version, message, item)

@@ -8,7 +8,6 @@ record batches as bytes until they are read.  Nothing in this package does I/O. 
 
 from streams.protocol.wire.apis import API_VERSIONS as API_VERSIONS
 from streams.protocol.wire.apis import APIS as APIS
-from streams.protocol.wire.apis import all_versions as all_versions
 from streams.protocol.wire.apis import api_of as api_of
 from streams.protocol.wire.apis import served_versions as served_versions
 from streams.protocol.wire.codec import Coder as Coder

@@ -23,11 +23,6 @@ def served_versions() -> dict[int, tuple[int, int]]:
     return {key: api.served for key, api in APIS.items()}
 
 
-def all_versions() -> dict[int, tuple[int, int]]:
-    """Return the lowest and highest version of every API that can be encoded and decoded, by API key."""
-    return {key: api.versions for key, api in APIS.items()}
-
-
 def api_of(key: int, version: int) -> Api:
     """Return the API with this key, which must support this version.
 
@@ -37,8 +32,8 @@ def api_of(key: int, version: int) -> Api:
     api = APIS.get(key)
     if api is None:
         raise UnsupportedVersionError(f"API {key} is not spoken here", api_key=key, version=version)
-    if not api.has(version):
-        low, high = api.versions
+    low, high = api.versions
+    if not low <= version <= high:
         raise UnsupportedVersionError(
             f"{api.name} version {version} (API {key}) is not spoken here: {low} to {high} are",
             api_key=key,

@@ -48,8 +48,8 @@ def _null() -> None:
 
 def _unknown_to(version: int, since: int, until: int) -> None:
     """Raise ``_Fault``, because this version does not support a value."""
-    wanted = f"{since} or later" if version < since else f"{until} or earlier"
-    raise _Fault(f"not supported by this version, but by version {wanted}")
+    versions = f"{since} or later" if version < since else f"{until} or earlier"
+    raise _Fault(f"not supported by this version, but by version {versions}")
 
 
 def _chunks(records: Any) -> tuple[int, Sequence[bytes]]:
@@ -61,9 +61,9 @@ def _chunks(records: Any) -> tuple[int, Sequence[bytes]]:
     return len(records), (records,)
 
 
-def _tagged(known: Sequence[tuple[int, list[bytes]]], unknown: Mapping[int, bytes]) -> bytes:
+def _tagged(fields: Sequence[tuple[int, list[bytes]]], unknown: Mapping[int, bytes]) -> bytes:
     """Return the encoded tagged fields, ordered by tag."""
-    values = {tag: b"".join(chunks) for tag, chunks in known} | dict(unknown)
+    values = {tag: b"".join(chunks) for tag, chunks in fields} | dict(unknown)
     parts = [_UVARINTS[len(values)]]
     for tag in sorted(values):
         parts += (_UVARINTS[tag], _UVARINTS[len(values[tag])], values[tag])
@@ -242,9 +242,9 @@ class _Encoder:
         source, out = self.source, self.out
         unknown = source.fresh("u")
         source.add(f"{unknown} = {holder}.get({UNKNOWN_TAGS!r})")
-        given = source.fresh("t")
+        present = source.fresh("t")
         if tagged:
-            source.add(f"{given} = []")
+            source.add(f"{present} = []")
         for item in tagged:
             name = f"{path}{item.name}"
             value = source.fresh("v")
@@ -254,10 +254,10 @@ class _Encoder:
                 source.add(f"{self.out} = []")
                 self._typed(item.type, value, name, item.is_nullable(self.version))
                 self._flush()
-                source.add(f"{given}.append(({item.tag}, {self.out}))")
+                source.add(f"{present}.append(({item.tag}, {self.out}))")
                 self.out = out
-        is_any = f"{given} or {unknown}" if tagged else unknown
-        some = given if tagged else "()"
+        is_any = f"{present} or {unknown}" if tagged else unknown
+        some = present if tagged else "()"
         place = FieldPlace((f"{path}(tagged fields)",))
         source.add(f"{out}.append(tagged({some}, {unknown} or {{}}) if {is_any} else b'\\0')", place)
 

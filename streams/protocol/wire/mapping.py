@@ -3,14 +3,12 @@
 A client uses ``build_request`` and ``parse_response``; a broker uses ``parse_request`` and ``build_response``.
 Most translations are ``derived`` from the message classes of an API.  Those whose form depends on the version or the
 client are in ``by_hand``.
-Requests without a Kafka API are in ``WITHOUT_API``.
 """
 
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
-from streams.protocol.group_messages import CreateGroup, ResetOffsets
 from streams.protocol.request import UNKNOWN_CLIENT, ClientInformation, Request, Response
 from streams.protocol.schema import Api, Fields
 from streams.protocol.wire.apis import APIS, api_of
@@ -21,9 +19,6 @@ from streams.protocol.wire.translation import AnyIncoming as AnyIncoming
 from streams.protocol.wire.translation import AnyTranslation
 from streams.protocol.wire.translation import Incoming as Incoming
 from streams.protocol.wire.translation import Serving as Serving
-
-#: Requests without a Kafka API.
-WITHOUT_API: Final = (CreateGroup, ResetOffsets)
 
 _API_OF: Final[dict[type[Any], Api]] = {api.request_type: api for api in APIS.values()}
 
@@ -44,15 +39,6 @@ def api_of_request(request: Request) -> Api:
     return api
 
 
-def key_of(request: Request) -> int:
-    """Return the API key of a request.
-
-    Raises:
-        UnsupportedVersionError: the request has no Kafka API.
-    """
-    return api_of_request(request).key
-
-
 @cache
 def translation_of(api_key: int) -> AnyTranslation:
     """Return the translation of an API; a derived one is generated on first use."""
@@ -69,7 +55,7 @@ def build_request(request: Request, version: int) -> tuple[int, Fields]:
         UnsupportedVersionError: the request has no Kafka API.
         EncodingError: the request cannot be represented in this version.
     """
-    api_key = key_of(request)
+    api_key = api_of_request(request).key
     return api_key, translation_of(api_key).build_request(request, version)
 
 
@@ -79,7 +65,7 @@ def version_for(request: Request, version: int) -> int:
     Raises:
         UnsupportedVersionError: the request means something that only later versions can say.
     """
-    return translation_of(key_of(request)).limit(request, version)
+    return translation_of(api_of_request(request).key).limit(request, version)
 
 
 def is_answered(request: Request) -> bool:

@@ -150,8 +150,3 @@ def each_partition(
 def code(fields: Fields, name: str = "error_code") -> ErrorCode:
     """Return the error code in the field ``name`` of a message."""
     return error_code(fields[name])
-
-
-def text(message: str | None) -> str:
-    """Return the error message of a response, or "" if it is None."""
-    return message or ""

@@ -23,11 +23,11 @@ from streams.protocol.schema import (
     Int32,
     Int64,
     Local,
+    Unsent,
     Uuid,
     api,
     fields_of,
     implied,
-    unsent,
     wire,
 )
 from streams.protocol.wire import APIS, mapping
@@ -108,7 +108,7 @@ class Toy(RequestFor["ToyResponse"]):
     place: Annotated[Int16, wire(before="offsets")] = 3
     spare: ClassVar[Annotated[Int16, wire(since=1)]] = 7
     note: Local[str] = "as it was"
-    client_host: Annotated[str, unsent("client.host")] = ""
+    client_host: Annotated[str, Unsent("client.host")] = ""
     is_late: Annotated[bool, implied(since=1)] = False
 
 
@@ -119,7 +119,7 @@ class ToyResponse(Response):
     error: ErrorCode
     errors: Annotated[Mapping[TopicPartition, ErrorCode], wire("topics")]
     message: Annotated[ErrorText, wire(before="errors")] = ""
-    group_id: Annotated[str, unsent("request.group_id")] = ""
+    group_id: Annotated[str, Unsent("request.group_id")] = ""
 
 
 TOY: Api = Toy.api

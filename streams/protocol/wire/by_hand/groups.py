@@ -17,7 +17,7 @@ from streams.protocol.group_messages import (
     OffsetFetch,
     OffsetFetchResponse,
 )
-from streams.protocol.messages import FindCoordinator, FindCoordinatorResponse
+from streams.protocol.messages import NODE, FindCoordinator, FindCoordinatorResponse
 from streams.protocol.request import ClientInformation, response_type
 from streams.protocol.schema import (
     BOOLEAN,
@@ -46,7 +46,6 @@ from streams.protocol.wire.translation import (
     code,
     each_partition,
     operations_bits,
-    text,
     values_by_topic,
 )
 
@@ -76,9 +75,7 @@ _FIND_COORDINATOR: Final[Api] = FindCoordinator.api.with_fields(
         array(
             "coordinators",
             Field("key", STRING),
-            Field("node_id", INT32),
-            Field("host", STRING),
-            Field("port", INT32),
+            *NODE,
             ERROR,
             Field("error_message", STRING, nullable=4, default=None),
             since=4,
@@ -96,9 +93,9 @@ def _find(request: FindCoordinator, version: int) -> Fields:
 def _find_response(message: Fields, version: int, request: FindCoordinator) -> FindCoordinatorResponse:
     if version < _MANY_COORDINATORS_SINCE:
         return FindCoordinatorResponse(code(message), message["node_id"])
-    for found in message["coordinators"]:
-        if found["key"] == request.key:
-            return FindCoordinatorResponse(code(found), found["node_id"])
+    for row in message["coordinators"]:
+        if row["key"] == request.key:
+            return FindCoordinatorResponse(code(row), row["node_id"])
     return FindCoordinatorResponse(ErrorCode.UNKNOWN_SERVER_ERROR, -1)
 
 
@@ -159,10 +156,10 @@ def _leave(request: LeaveGroup, version: int) -> Fields:
 
 
 def _leave_response(message: Fields, version: int, request: LeaveGroup) -> LeaveGroupResponse:
-    found = code(message)
-    if found is ErrorCode.NONE and message["members"]:
-        found = code(message["members"][0])
-    return LeaveGroupResponse(found)
+    error = code(message)
+    if error is ErrorCode.NONE and message["members"]:
+        error = code(message["members"][0])
+    return LeaveGroupResponse(error)
 
 
 def _leave_request(message: Fields, version: int, client: ClientInformation) -> RequestParts[LeaveGroup]:
@@ -241,13 +238,13 @@ def _fetch_response(message: Fields, version: int, request: OffsetFetch) -> Offs
     error = code(message)
     offsets = {}
     for partition, row in each_partition(message["topics"], "name", "partitions", "partition_index"):
-        found = code(row)
+        of_partition = code(row)
         # The error of one partition becomes the error of the whole response, which can then be retried.
-        if error is ErrorCode.NONE and found is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            error = found
+        if error is ErrorCode.NONE and of_partition is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            error = of_partition
         if row["committed_offset"] != _NO_OFFSET:
             offsets[partition] = OffsetAndMetadata(
-                row["committed_offset"], text(row["metadata"]), row["committed_leader_epoch"]
+                row["committed_offset"], row["metadata"] or "", row["committed_leader_epoch"]
             )
     return OffsetFetchResponse(error, offsets if error is ErrorCode.NONE else {})
 
@@ -280,7 +277,7 @@ def _fetched(request: OffsetFetch, response: OffsetFetchResponse, version: int) 
     return {
         "error_code": ErrorCode.NONE if is_of_partitions and rows else response.error,
         "topics": [
-            {"name": topic, "partitions": [row for _, row in found]} for topic, found in values_by_topic(rows).items()
+            {"name": topic, "partitions": [row for _, row in pairs]} for topic, pairs in values_by_topic(rows).items()
         ],
     }
 

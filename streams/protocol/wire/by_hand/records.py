@@ -27,7 +27,6 @@ from streams.protocol.request import ClientInformation
 from streams.protocol.schema import (
     ERROR,
     INDEX,
-    INT8,
     INT16,
     INT32,
     INT64,
@@ -40,7 +39,7 @@ from streams.protocol.schema import (
     fields_of,
     struct,
 )
-from streams.protocol.wire.derived import reader, writer
+from streams.protocol.wire.derived import reader, request_functions, writer
 from streams.protocol.wire.encoded import EncodedBlock, encoded, fetched, produced
 from streams.protocol.wire.errors import EncodingError
 from streams.protocol.wire.translation import (
@@ -52,7 +51,6 @@ from streams.protocol.wire.translation import (
     code,
     each_partition,
     limited,
-    partitions_by_topic,
     values_by_topic,
 )
 
@@ -191,38 +189,9 @@ PRODUCE = Translation(
 # --- Fetch --------------------------------------------------------------------------------
 
 
+_END: Final = (Field("epoch", INT32, default=-1), Field("end_offset", INT64, default=-1))
 _FETCH: Final[Api] = Fetch.api.with_fields(
-    (
-        Field("cluster_id", STRING, since=12, nullable=12, default=None, tag=0, is_ignorable=True),
-        Field("replica_id", INT32, default=-1),
-        Field("max_wait_ms", INT32),
-        Field("min_bytes", INT32),
-        Field("max_bytes", INT32, default=0x7FFF_FFFF),
-        Field("isolation_level", INT8, default=0),
-        Field("session_id", INT32, since=7, default=0, is_ignorable=True),
-        Field("session_epoch", INT32, since=7, default=-1, is_ignorable=True),
-        array(
-            "topics",
-            Field("topic", STRING),
-            array(
-                "partitions",
-                Field("partition", INT32),
-                Field("current_leader_epoch", INT32, since=9, default=-1, is_ignorable=True),
-                Field("fetch_offset", INT64),
-                Field("last_fetched_epoch", INT32, since=12, default=-1),
-                Field("log_start_offset", INT64, since=5, default=-1, is_ignorable=True),
-                Field("partition_max_bytes", INT32),
-            ),
-        ),
-        array(
-            "forgotten_topics_data",
-            Field("topic", STRING),
-            array("partitions", INT32),
-            since=7,
-            default=(),
-        ),
-        Field("rack_id", STRING, since=11, default="", is_ignorable=True),
-    ),
+    fields_of(Fetch),
     (
         Field("error_code", INT16, since=7, default=0, is_ignorable=True),
         Field("session_id", INT32, since=7, default=0),
@@ -236,21 +205,9 @@ _FETCH: Final[Api] = Fetch.api.with_fields(
                 Field("high_watermark", INT64),
                 Field("last_stable_offset", INT64, default=-1),
                 Field("log_start_offset", INT64, since=5, default=-1, is_ignorable=True),
-                struct(
-                    "diverging_epoch",
-                    Field("epoch", INT32, default=-1),
-                    Field("end_offset", INT64, default=-1),
-                    since=12,
-                    tag=0,
-                ),
+                struct("diverging_epoch", *_END, since=12, tag=0),
                 struct("current_leader", *LEADER, since=12, tag=1),
-                struct(
-                    "snapshot_id",
-                    Field("end_offset", INT64, default=-1),
-                    Field("epoch", INT32, default=-1),
-                    since=12,
-                    tag=2,
-                ),
+                struct("snapshot_id", *reversed(_END), since=12, tag=2),
                 array(
                     "aborted_transactions",
                     Field("producer_id", INT64),
@@ -266,35 +223,18 @@ _FETCH: Final[Api] = Fetch.api.with_fields(
 )
 
 
+_build_fetch, _parse_fetch = request_functions(Fetch)
+
+
 def _fetch(request: Fetch, version: int) -> Fields:
+    fields = _build_fetch(request, version)
     most = request.partition_max_bytes
     limits = request.limits
-    return {
-        "max_wait_ms": request.max_wait_ms,
-        "min_bytes": request.min_bytes,
-        "max_bytes": request.max_bytes,
-        "isolation_level": request.isolation_level,
-        "session_id": request.session_id,
-        "session_epoch": request.session_epoch,
-        "topics": [
-            {
-                "topic": topic,
-                "partitions": [
-                    {
-                        "partition": number,
-                        "fetch_offset": offset,
-                        "partition_max_bytes": limits.get(TopicPartition(topic, number), most) if limits else most,
-                    }
-                    for number, offset in partitions
-                ],
-            }
-            for topic, partitions in values_by_topic(request.positions).items()
-        ],
-        "forgotten_topics_data": [
-            {"topic": topic, "partitions": numbers} for topic, numbers in partitions_by_topic(request.forgotten).items()
-        ],
-        "rack_id": request.rack_id,
-    }
+    for topic in fields["topics"]:
+        name = topic["topic"]
+        for row in topic["partitions"]:
+            row["partition_max_bytes"] = limits.get(TopicPartition(name, row["partition"]), most) if limits else most
+    return fields
 
 
 def _fetch_response(message: Fields, version: int, request: Fetch) -> FetchResponse:
@@ -326,55 +266,26 @@ def _fetched(partition: TopicPartition, row: Fields) -> FetchedPartition:
     )
 
 
-def _fetch_request(message: Fields, version: int, client: ClientInformation) -> RequestParts[Fetch]:
-    positions: dict[TopicPartition, int] = {}
-    limits: dict[TopicPartition, int] = {}
-    for topic in message["topics"]:
-        name = topic["topic"]
-        for row in topic["partitions"]:
-            partition = TopicPartition(name, row["partition"])
-            positions[partition] = row["fetch_offset"]
-            limits[partition] = row["partition_max_bytes"]
-    request = Fetch(
-        positions,
-        message["max_wait_ms"],
-        isolation_level=message["isolation_level"],
-        max_bytes=message["max_bytes"],
-        min_bytes=message["min_bytes"],
-        limits=limits,
-        as_bytes=True,
-        rack_id=message["rack_id"],
-        session_id=message["session_id"],
-        session_epoch=message["session_epoch"],
-        forgotten=[
-            TopicPartition(topic["topic"], number)
-            for topic in message["forgotten_topics_data"]
-            for number in topic["partitions"]
-        ],
-    )
-    return RequestParts((request,))
-
-
 def _fetch_reply(incoming: Incoming[Fetch], responses: Sequence[FetchResponse], serving: Serving) -> Fields:
     (response,) = responses
     is_committed_only = incoming.requests[0].isolation_level == READ_COMMITTED
     topics: dict[str, list[Fields]] = {}
-    for (name, number), found in response.partitions.items():
-        if incoming.version < _ZSTD_FETCHED_SINCE and any(_is_zstd(chunk) for chunk in found.chunks):
-            found = FetchedPartition(
-                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, found.high_watermark, found.log_start_offset
+    for (name, number), result in response.partitions.items():
+        if incoming.version < _ZSTD_FETCHED_SINCE and any(_is_zstd(chunk) for chunk in result.chunks):
+            result = FetchedPartition(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, result.high_watermark, result.log_start_offset
             )
         aborted: list[Fields] | None = None
         if is_committed_only:
-            aborted = [{"producer_id": one.producer_id, "first_offset": one.first_offset} for one in found.aborted]
+            aborted = [{"producer_id": one.producer_id, "first_offset": one.first_offset} for one in result.aborted]
         row = {
             "partition_index": number,
-            "error_code": found.error,
-            "high_watermark": found.high_watermark,
-            "last_stable_offset": found.last_stable_offset,
-            "log_start_offset": found.log_start_offset,
+            "error_code": result.error,
+            "high_watermark": result.high_watermark,
+            "last_stable_offset": result.last_stable_offset,
+            "log_start_offset": result.log_start_offset,
             "aborted_transactions": aborted,
-            "records": found.chunks,
+            "records": result.chunks,
         }
         topics.setdefault(name, []).append(row)
     return {
@@ -389,12 +300,6 @@ def _is_zstd(chunk: bytes) -> bool:
     return chunk[_ATTRIBUTES_AT] & COMPRESSION_MASK == _ZSTD
 
 
-FETCH = Translation(
-    _FETCH,
-    _fetch,
-    _fetch_response,
-    _fetch_request,
-    _fetch_reply,
-)
+FETCH = Translation(_FETCH, _fetch, _fetch_response, _parse_fetch, _fetch_reply)
 
 TRANSLATIONS = (PRODUCE, FETCH)

@@ -16,6 +16,7 @@ from streams.protocol.admin_messages import (
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import (
     NO_TOPIC_ID,
+    NODE,
     CreateTopics,
     CreateTopicsResponse,
     DeleteTopics,
@@ -53,7 +54,6 @@ from streams.protocol.wire.translation import (
     Translation,
     code,
     operations_bits,
-    text,
 )
 
 _NO_LEADER = -1
@@ -64,28 +64,9 @@ _NO_NAME_SINCE = 12
 # First version in which topics can also be deleted by ID (KIP-516).
 _BY_ID_SINCE = 6
 # An authenticated client may perform all operations on topics and the cluster (KIP-430).
-_TOPIC_OPERATIONS = operations_bits(
-    Operation.READ,
-    Operation.WRITE,
-    Operation.CREATE,
-    Operation.DELETE,
-    Operation.ALTER,
-    Operation.DESCRIBE,
-    Operation.DESCRIBE_CONFIGS,
-    Operation.ALTER_CONFIGS,
-)
-CLUSTER_OPERATIONS = operations_bits(
-    Operation.CREATE,
-    Operation.ALTER,
-    Operation.DESCRIBE,
-    Operation.CLUSTER_ACTION,
-    Operation.DESCRIBE_CONFIGS,
-    Operation.ALTER_CONFIGS,
-    Operation.IDEMPOTENT_WRITE,
-)
+_TOPIC_OPERATIONS = operations_bits(*set(Operation) - {Operation.CLUSTER_ACTION, Operation.IDEMPOTENT_WRITE})
+_CLUSTER_OPERATIONS = operations_bits(*set(Operation) - {Operation.READ, Operation.WRITE, Operation.DELETE})
 _REPLICAS = 1
-_OF_TOPIC = ConfigSource.TOPIC
-_DEFAULT = ConfigSource.DEFAULT
 
 
 # --- Metadata -----------------------------------------------------------------------------
@@ -106,9 +87,7 @@ _METADATA: Final[Api] = Metadata.api.with_fields(
     (
         array(
             "brokers",
-            Field("node_id", INT32),
-            Field("host", STRING),
-            Field("port", INT32),
+            *NODE,
             Field("rack", STRING, since=1, nullable=1, default=None, is_ignorable=True),
         ),
         Field("cluster_id", STRING, since=2, nullable=2, default=None, is_ignorable=True),
@@ -159,9 +138,9 @@ def _metadata_response(message: Fields, version: int, request: Metadata) -> Meta
 
 
 def _topic(topic: Fields) -> TopicMetadata:
-    found = {row["partition_index"]: row["leader_id"] for row in topic["partitions"]}
-    count = max(found, default=-1) + 1
-    leaders = tuple(found.get(number, _NO_LEADER) for number in range(count))
+    leader_of = {row["partition_index"]: row["leader_id"] for row in topic["partitions"]}
+    count = max(leader_of, default=-1) + 1
+    leaders = tuple(leader_of.get(number, _NO_LEADER) for number in range(count))
     return TopicMetadata(
         topic["name"], code(topic), leaders, is_internal=topic["is_internal"], topic_id=topic["topic_id"]
     )
@@ -174,8 +153,8 @@ def _metadata_request(message: Fields, version: int, client: ClientInformation) 
     if topics or (topics is not None and version > 0):
         # Return each topic once, as in Kafka, even if the request repeats it.
         names = tuple(dict.fromkeys(topic["name"] for topic in topics if topic["name"]))
-        found = (topic["topic_id"] for topic in topics if not topic["name"] and topic["topic_id"] != NO_TOPIC_ID)
-        ids = tuple(dict.fromkeys(found))
+        unnamed = (topic["topic_id"] for topic in topics if not topic["name"] and topic["topic_id"] != NO_TOPIC_ID)
+        ids = tuple(dict.fromkeys(unnamed))
     request = Metadata(
         names,
         message["allow_auto_topic_creation"],
@@ -189,7 +168,7 @@ def _metadata_request(message: Fields, version: int, client: ClientInformation) 
 def _metadata_reply(incoming: Incoming[Metadata], responses: Sequence[MetadataResponse], serving: Serving) -> Fields:
     (request,), (response,) = incoming.requests, responses
     of_topics = _TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_OPERATIONS
-    of_cluster = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_OPERATIONS
+    of_cluster = _CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_OPERATIONS
     return {
         "cluster_authorized_operations": of_cluster,
         "brokers": [
@@ -275,7 +254,7 @@ def _create_topics(request: CreateTopics, version: int) -> Fields:
 
 def _create_topics_response(message: Fields, version: int, request: CreateTopics) -> CreateTopicsResponse:
     return CreateTopicsResponse(
-        {topic["name"]: (code(topic), text(topic["error_message"])) for topic in message["topics"]}
+        {topic["name"]: (code(topic), topic["error_message"] or "") for topic in message["topics"]}
     )
 
 
@@ -301,23 +280,23 @@ def _create_topics_request(message: Fields, version: int, client: ClientInformat
 def _create_topics_reply(
     incoming: Incoming[CreateTopics], responses: Sequence[CreateTopicsResponse], serving: Serving
 ) -> Fields:
-    found = dict(incoming.refused)
+    errors = dict(incoming.refused)
     rows: dict[str, Fields] = {}
     for request, response in zip(incoming.requests, responses, strict=True):
-        found.update(response.errors)
+        errors.update(response.errors)
         for spec in request.topics:
-            topic = response.made.get(spec.name)
+            topic = response.created.get(spec.name)
             if topic is not None:
-                rows[spec.name] = _made_row(topic, spec.config, is_trial=request.is_trial)
+                rows[spec.name] = _created_row(topic, spec.config, is_trial=request.is_trial)
     return {
         "topics": [
-            {"name": name, "error_code": found[name][0], "error_message": found[name][1] or None} | rows.get(name, {})
+            {"name": name, "error_code": errors[name][0], "error_message": errors[name][1] or None} | rows.get(name, {})
             for name in incoming.order
         ]
     }
 
 
-def _made_row(topic: TopicMetadata, given: Mapping[str, str], *, is_trial: bool) -> Fields:
+def _created_row(topic: TopicMetadata, config: Mapping[str, str], *, is_trial: bool) -> Fields:
     """Return the fields of a CreateTopics response that describe a created topic (KIP-525)."""
     return {
         "topic_id": NO_TOPIC_ID if is_trial else topic.topic_id,
@@ -327,7 +306,7 @@ def _made_row(topic: TopicMetadata, given: Mapping[str, str], *, is_trial: bool)
             {
                 "name": name,
                 "value": value,
-                "config_source": ConfigSource.TOPIC if name in given else ConfigSource.DEFAULT,
+                "config_source": ConfigSource.TOPIC if name in config else ConfigSource.DEFAULT,
             }
             for name, value in sorted(topic.config.items())
         ],
@@ -384,7 +363,7 @@ def _delete_topics_response(message: Fields, version: int, request: DeleteTopics
     rows = message["responses"]
     return DeleteTopicsResponse(
         {row["name"]: code(row) for row in rows if row["topic_id"] not in asked},
-        {row["topic_id"]: (code(row), text(row["name"])) for row in rows if row["topic_id"] in asked},
+        {row["topic_id"]: (code(row), row["name"] or "") for row in rows if row["topic_id"] in asked},
     )
 
 
@@ -432,7 +411,7 @@ def _cluster_reply(
     brokers = tuple(
         DescribedBroker(node_id, *address, racks.get(node_id)) for node_id, address in serving.addresses.items()
     )
-    operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_OPERATIONS
+    operations = _CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_OPERATIONS
     shown = evolve(response, cluster_id=serving.cluster_id, brokers=brokers, cluster_authorized_operations=operations)
     return _CLUSTER.build_response(incoming, (shown,), serving)
 
