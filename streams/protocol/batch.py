@@ -115,12 +115,7 @@ class BatchHeader(NamedTuple):
 
 
 def encode(
-    block: Block,
-    base_offset: int,
-    *,
-    attributes: int = 0,
-    leader_epoch: int = 0,
-    next_offset: int | None = None,
+    block: Block, base_offset: int, *, attributes: int = 0, leader_epoch: int = 0, next_offset: int | None = None
 ) -> bytes:
     """Encode a block of records as one record batch that starts at ``base_offset``.
 

@@ -29,7 +29,6 @@ from streams.protocol.schema import (
     Int64,
     Local,
     Struct,
-    Unsent,
     api,
     array,
     implied,
@@ -258,10 +257,6 @@ _FETCHED: Final = wire(
         Field("partition_max_bytes", INT32),
     ),
 )
-_LIMITS: Final = (
-    "{TopicPartition(t['topic'], p['partition']): p['partition_max_bytes'] "
-    "for t in value['topics'] for p in t['partitions']}"
-)
 
 
 @api(1, (4, 12), flexible=12, served=(4, 11))
@@ -291,8 +286,8 @@ class Fetch(RequestFor["FetchResponse"]):
     max_bytes: Annotated[Int32, wire(before="isolation_level")] = 52_428_800
     partition_max_bytes: Local[int] = 1_048_576
     min_bytes: Annotated[Int32, wire(before="max_bytes")] = 1
-    limits: Annotated[Mapping[TopicPartition, int], Unsent(_LIMITS)] = field(factory=dict)
-    as_bytes: Annotated[bool, Unsent("True")] = False
+    limits: Local[Mapping[TopicPartition, int]] = field(factory=dict)
+    as_bytes: Local[bool] = False
     rack_id: Annotated[str, wire(since=11, is_ignorable=True)] = ""
     session_id: Annotated[Int32, wire(since=7, is_ignorable=True, before="positions")] = 0
     session_epoch: Annotated[Int32, wire(since=7, is_ignorable=True, before="positions")] = FINAL_EPOCH

@@ -268,13 +268,7 @@ Uuid: TypeAlias = Annotated[bytes, UUID]
 #: The explanation of an error, which is None on the wire if it is empty.
 ErrorText: TypeAlias = Annotated[str, wire("error_message", nullable=0, default=None)]
 
-_TYPES: Final[Mapping[Any, Type]] = {
-    str: STRING,
-    bytes: BYTES,
-    bool: BOOLEAN,
-    float: FLOAT64,
-    ErrorCode: INT16,
-}
+_TYPES: Final[Mapping[Any, Type]] = {str: STRING, bytes: BYTES, bool: BOOLEAN, float: FLOAT64, ErrorCode: INT16}
 
 
 def by_class(function: F) -> F:

@@ -334,9 +334,6 @@ class _Decoder:
         layout = Layout(">" + "".join(code for _, code, _, _ in self.pending))
         unpack = self.source.constant(layout.unpack_from, "U")
         variables = ", ".join(variable for variable, _, _, _ in self.pending)
-        place = FieldPlace(
-            tuple(path for _, _, _, path in self.pending),
-            tuple(size for _, _, size, _ in self.pending),
-        )
+        place = FieldPlace(tuple(path for _, _, _, path in self.pending), tuple(size for _, _, size, _ in self.pending))
         self.source.add(f"{variables}, = {unpack}(d, p); p += {layout.size}", place)
         self.pending.clear()

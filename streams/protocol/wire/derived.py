@@ -13,7 +13,7 @@ from attrs import evolve
 
 from streams.core.blocks.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode, error_code
-from streams.protocol.request import ClientInformation, RequestFor, response_type
+from streams.protocol.request import response_type
 from streams.protocol.schema import (
     Api,
     Array,
@@ -62,12 +62,13 @@ def derived(api: Api) -> Translation[Any, Any]:
     """
     asked = api.request_type
     answered = response_type(asked)
-    build_request, parse_request = request_functions(asked)
     translation: Translation[Any, Any] = Translation(
         api,
-        build_request,
+        _Derivation().compiled("write(value, version)", asked, lambda one: one.written(asked)),
         _Derivation().compiled("read(value, version, request)", answered, lambda one: one.read_whole(answered)),
-        parse_request,
+        _Derivation().compiled(
+            "read(value, version, client)", asked, lambda one: f"RequestParts(({one.read_whole(asked)},))"
+        ),
         _Derivation().compiled(
             "write(incoming, responses, serving)",
             answered,
@@ -78,18 +79,6 @@ def derived(api: Api) -> Translation[Any, Any]:
         if note.limit is not None:
             return evolve(translation, limit=limited(note.limit, attrgetter(name)))
     return translation
-
-
-def request_functions(
-    kind: type[RequestFor[Any]],
-) -> tuple[Callable[[Any, int], Fields], Callable[[Fields, int, ClientInformation], RequestParts[Any]]]:
-    """Return the functions of a translation that build and parse requests of a class."""
-    return (
-        _Derivation().compiled("write(value, version)", kind, lambda one: one.written(kind)),
-        _Derivation().compiled(
-            "read(value, version, client)", kind, lambda one: f"RequestParts(({one.read_whole(kind)},))"
-        ),
-    )
 
 
 class _Derivation:

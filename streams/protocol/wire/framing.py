@@ -123,12 +123,7 @@ def encode_request(
         EncodingError: a value is missing, too large, or not supported in this version.
     """
     header = header_coder("request", 2 if is_flexible(api_key, version) else 1)
-    fields = {
-        "api_key": api_key,
-        "api_version": version,
-        "correlation_id": correlation_id,
-        "client_id": client_id,
-    }
+    fields = {"api_key": api_key, "api_version": version, "correlation_id": correlation_id, "client_id": client_id}
     return framed(header.encode(fields) + request_coder(api_key, version).encode(message))
 
 

@@ -525,11 +525,11 @@ def test_a_fetch_over_the_wire_asks_for_bytes_and_keeps_the_limit_of_each_partit
 
     (found,) = heard(request, 11).requests
 
-    assert found == evolve(request, as_bytes=True, forgotten=())
+    assert found == evolve(request, as_bytes=True, forgotten=[])
 
 
 def test_a_fetch_session_is_carried_both_ways():
-    request = Fetch({A0: 5}, 250, limits={A0: 100}, session_id=7, session_epoch=3, forgotten=(A1, B0))
+    request = Fetch({A0: 5}, 250, limits={A0: 100}, session_id=7, session_epoch=3, forgotten=[A1, B0])
 
     incoming = heard(request, 11)
 

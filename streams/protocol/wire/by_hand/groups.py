@@ -177,11 +177,7 @@ def _leave_reply(incoming: Incoming[LeaveGroup], responses: Sequence[LeaveGroupR
     errors = {response.error for response in responses}
     whole = next(iter(errors)) if len(errors) == 1 and errors <= _OF_THE_GROUP else ErrorCode.NONE
     rows = [
-        {
-            "member_id": request.member_id,
-            "group_instance_id": request.group_instance_id,
-            "error_code": response.error,
-        }
+        {"member_id": request.member_id, "group_instance_id": request.group_instance_id, "error_code": response.error}
         for request, response in zip(incoming.requests, responses, strict=True)
     ]
     return {"error_code": whole, "members": rows}

@@ -39,7 +39,7 @@ from streams.protocol.schema import (
     fields_of,
     struct,
 )
-from streams.protocol.wire.derived import reader, request_functions, writer
+from streams.protocol.wire.derived import reader, writer
 from streams.protocol.wire.encoded import EncodedBlock, encoded, fetched, produced
 from streams.protocol.wire.errors import EncodingError
 from streams.protocol.wire.translation import (
@@ -223,11 +223,8 @@ _FETCH: Final[Api] = Fetch.api.with_fields(
 )
 
 
-_build_fetch, _parse_fetch = request_functions(Fetch)
-
-
 def _fetch(request: Fetch, version: int) -> Fields:
-    fields = _build_fetch(request, version)
+    fields = writer(Fetch)(request)
     most = request.partition_max_bytes
     limits = request.limits
     for topic in fields["topics"]:
@@ -266,6 +263,35 @@ def _fetched(partition: TopicPartition, row: Fields) -> FetchedPartition:
     )
 
 
+def _fetch_request(message: Fields, version: int, client: ClientInformation) -> RequestParts[Fetch]:
+    positions: dict[TopicPartition, int] = {}
+    limits: dict[TopicPartition, int] = {}
+    for topic in message["topics"]:
+        name = topic["topic"]
+        for row in topic["partitions"]:
+            partition = TopicPartition(name, row["partition"])
+            positions[partition] = row["fetch_offset"]
+            limits[partition] = row["partition_max_bytes"]
+    request = Fetch(
+        positions,
+        message["max_wait_ms"],
+        isolation_level=message["isolation_level"],
+        max_bytes=message["max_bytes"],
+        min_bytes=message["min_bytes"],
+        limits=limits,
+        as_bytes=True,
+        rack_id=message["rack_id"],
+        session_id=message["session_id"],
+        session_epoch=message["session_epoch"],
+        forgotten=[
+            TopicPartition(topic["topic"], number)
+            for topic in message["forgotten_topics_data"]
+            for number in topic["partitions"]
+        ],
+    )
+    return RequestParts((request,))
+
+
 def _fetch_reply(incoming: Incoming[Fetch], responses: Sequence[FetchResponse], serving: Serving) -> Fields:
     (response,) = responses
     is_committed_only = incoming.requests[0].isolation_level == READ_COMMITTED
@@ -300,6 +326,6 @@ def _is_zstd(chunk: bytes) -> bool:
     return chunk[_ATTRIBUTES_AT] & COMPRESSION_MASK == _ZSTD
 
 
-FETCH = Translation(_FETCH, _fetch, _fetch_response, _parse_fetch, _fetch_reply)
+FETCH = Translation(_FETCH, _fetch, _fetch_response, _fetch_request, _fetch_reply)
 
 TRANSLATIONS = (PRODUCE, FETCH)

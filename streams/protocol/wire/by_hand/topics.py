@@ -85,11 +85,7 @@ _METADATA: Final[Api] = Metadata.api.with_fields(
         Field("include_topic_authorized_operations", BOOLEAN, since=8, default=False),
     ),
     (
-        array(
-            "brokers",
-            *NODE,
-            Field("rack", STRING, since=1, nullable=1, default=None, is_ignorable=True),
-        ),
+        array("brokers", *NODE, Field("rack", STRING, since=1, nullable=1, default=None, is_ignorable=True)),
         Field("cluster_id", STRING, since=2, nullable=2, default=None, is_ignorable=True),
         Field("controller_id", INT32, since=1, default=-1, is_ignorable=True),
         array(
@@ -314,11 +310,7 @@ def _created_row(topic: TopicMetadata, config: Mapping[str, str], *, is_trial: b
 
 
 CREATE_TOPICS = Translation(
-    _CREATE_TOPICS,
-    _create_topics,
-    _create_topics_response,
-    _create_topics_request,
-    _create_topics_reply,
+    _CREATE_TOPICS, _create_topics, _create_topics_response, _create_topics_request, _create_topics_reply
 )
 
 
@@ -389,11 +381,7 @@ def _delete_topics_reply(
 
 
 DELETE_TOPICS = Translation(
-    _DELETE_TOPICS,
-    _delete_topics,
-    _delete_topics_response,
-    _delete_topics_request,
-    _delete_topics_reply,
+    _DELETE_TOPICS, _delete_topics, _delete_topics_response, _delete_topics_request, _delete_topics_reply
 )
 
 
