@@ -12,10 +12,11 @@ from random import Random
 from streams.core.blocks.records import Block, TopicPartition
 from streams.group.classic import administration
 from streams.group.epochs.consumer_kind import ConsumerKind
-from streams.group.epochs.epoch_groups import EpochGroups, ModernMember
+from streams.group.epochs.epoch_groups import EpochGroups
 from streams.group.epochs.streams_kind import StreamsKind
 from streams.group.state.coordinator_config import CoordinatorConfig
 from streams.group.state.effects import Effect, Reply
+from streams.group.state.epoch_group import EpochGroupMember
 from streams.group.state.group_configs import GroupConfigs
 from streams.group.state.registry import Groups
 from streams.group.state.states import Group, GroupMember, GroupState
@@ -142,7 +143,7 @@ class Coordinator:
         self._groups.load(blocks)
         self._has_loaded_members = any(not group.is_empty for group in self._groups)
 
-    def remove_members(self, is_gone: Callable[[GroupMember | ModernMember], bool], now_ms: int) -> None:
+    def remove_members(self, is_gone: Callable[[GroupMember | EpochGroupMember], bool], now_ms: int) -> None:
         """Remove the members for which ``is_gone`` is True, and rebalance; the next call returns the effects."""
         for group in list(self._groups):
             if gone := [member for member in group.members.values() if is_gone(member)]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Final
 
-from streams.group.state.consumer_group import ConsumerGroup, ConsumerGroupMember, Places, ReconciliationState
+from streams.group.state.consumer_group import ConsumerGroup, ConsumerGroupMember, Places
 from streams.group.state.epoch_log import (
     ASSIGNMENT_EPOCH,
     EPOCH,
@@ -52,7 +52,7 @@ CONSUMER_LOG: Final = GroupLog(
     current=record(
         8,
         "ConsumerGroupCurrentMemberAssignmentValue",
-        *progress(ReconciliationState),
+        *progress(0),
         Column(_partitions("assigned_partitions"), "assigned", _rows_of, _places_of),
         Column(_partitions("partitions_pending_revocation"), "revoking", _rows_of, _places_of),
     ),

@@ -14,13 +14,12 @@ from attrs import evolve, frozen
 
 from streams.core.blocks.records import TopicPartition
 from streams.core.errors import BrokerError
-from streams.group.state.consumer_group import ConsumerGroupMember
 from streams.group.state.effects import Persist
+from streams.group.state.epoch_group import EpochGroupMember
 from streams.group.state.epoch_log import GroupLog
 from streams.group.state.group_configs import GroupConfigs
 from streams.group.state.registry import Groups
 from streams.group.state.states import Group, ModernGroup, absence, check_instance
-from streams.group.state.streams_group import StreamsGroupMember
 from streams.group.state.timers import GroupTimer, TimerKind, Timers
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
@@ -35,9 +34,6 @@ from streams.protocol.group_messages import (
 from streams.protocol.messages import TxnOffsetCommit
 from streams.protocol.request import Response
 from streams.protocol.streams_group_messages import StreamsGroupDescribe, StreamsGroupHeartbeat
-
-#: A member of such a group.
-ModernMember: TypeAlias = ConsumerGroupMember | StreamsGroupMember
 
 #: A request that only such groups have.
 EpochRequest: TypeAlias = ConsumerGroupHeartbeat | ConsumerGroupDescribe | StreamsGroupHeartbeat | StreamsGroupDescribe
@@ -247,7 +243,7 @@ class EpochGroups:
         message = absence(shell, group_id, kind.name) if shell else f"{kind.title} {group_id} not found."
         raise BrokerError(message, code=ErrorCode.GROUP_ID_NOT_FOUND)
 
-    def _begun(self, kind: EpochKind, group: Any, request: Any) -> tuple[Any, Any]:
+    def _begun(self, kind: EpochKind, group: ModernGroup, request: Any) -> tuple[Any, Any]:
         """Return the member of a request as it begins, and the registered one that it was, or None for a new one.
 
         Raises:
@@ -272,7 +268,7 @@ class EpochGroups:
             )
         return kind.rejoined(member, member_id), member
 
-    def _replace(self, kind: EpochKind, group_id: str, group: Any, old: Any, member: Any) -> None:
+    def _replace(self, kind: EpochKind, group_id: str, group: ModernGroup, old: Any, member: Any) -> None:
         """Let a member take the place of its predecessor, which may be itself, with its target assignment."""
         log = kind.log
         target = group.target.get(old.member_id)
@@ -305,11 +301,11 @@ class EpochGroups:
 
     # --- assignment -------------------------------------------------------------------
 
-    def _advance(self, kind: EpochKind, group_id: str, group: Any) -> None:
+    def _advance(self, kind: EpochKind, group_id: str, group: ModernGroup) -> None:
         group.epoch += 1
         self._persist(kind.log.of_group(kind.log.group, group_id, group))
 
-    def _delay_ms(self, kind: EpochKind, group_id: str, group: Any, now_ms: int, *, is_first: bool) -> int:
+    def _delay_ms(self, kind: EpochKind, group_id: str, group: ModernGroup, now_ms: int, *, is_first: bool) -> int:
         """Return for how many milliseconds a group that has changed waits for its assignment, or 0.
 
         The first assignment waits for more members, from the first one on; the next ones keep a distance.
@@ -321,7 +317,7 @@ class EpochGroups:
             return max(1, deadline_ms - now_ms)
         return self.configs.assignment_delay_ms(kind.name, group_id, group, now_ms)
 
-    def _assign(self, kind: EpochKind, group_id: str, group: Any, now_ms: int) -> None:
+    def _assign(self, kind: EpochKind, group_id: str, group: ModernGroup, now_ms: int) -> None:
         """Compute the target assignment of the group epoch."""
         targets = kind.targets(group_id, group)
         for member_id in group.members:
@@ -335,7 +331,7 @@ class EpochGroups:
 
     # --- the end of members -----------------------------------------------------------
 
-    def _remove(self, kind: EpochKind, group_id: str, group: Any, member: Any) -> None:
+    def _remove(self, kind: EpochKind, group_id: str, group: ModernGroup, member: Any) -> None:
         """Remove a member that has left, expired, or been fenced; the others are assigned its work."""
         self._drop(kind, group_id, group, member)
         kind.note_change(group, member, None)
@@ -348,7 +344,7 @@ class EpochGroups:
             group.assignment_epoch = group.epoch
             self._persist(kind.log.of_group(kind.log.target, group_id, group))
 
-    def _drop(self, kind: EpochKind, group_id: str, group: Any, member: Any) -> None:
+    def _drop(self, kind: EpochKind, group_id: str, group: ModernGroup, member: Any) -> None:
         for timer in _MEMBER_TIMERS:
             self.timers.cancel(GroupTimer(timer, group_id, member.member_id))
         group.remove(member)
@@ -366,7 +362,7 @@ class EpochGroups:
         elif (member := group.members.get(timer.member_id)) is not None:
             self._remove(kind, shell.group_id, group, member)
 
-    def remove_members(self, is_gone: Callable[[ModernMember], bool]) -> None:
+    def remove_members(self, is_gone: Callable[[EpochGroupMember], bool]) -> None:
         """Remove the members for which ``is_gone`` is True from all groups."""
         for group_id, group, kind in self._all():
             for member in list(filter(is_gone, group.members.values())):
@@ -455,7 +451,7 @@ def _described(kind: EpochKind, member: Any, request: Any) -> Any:
     return kind.described(common, request)
 
 
-def _registered(group: Any, request: Any) -> Any:
+def _registered(group: ModernGroup, request: Any) -> Any:
     """Return the member with the instance ID of a request, or else with its member ID; None if there is none."""
     instance = request.group_instance_id
     return group.members.get(request.member_id if instance is None else group.static_members.get(instance, ""))

@@ -18,7 +18,6 @@ from streams.group.state.streams_group import (
     RoleTasks,
     StreamsGroup,
     StreamsGroupMember,
-    StreamsMemberState,
     StreamsTask,
     TaskSet,
     ids_of,
@@ -89,7 +88,7 @@ def _role_tasks(fields: Fields, suffix: str = "") -> RoleTasks:
 
 _REVOKING: Final = "_pending_revocation"
 _EPOCHS: Final = array("assignment_epochs", INT32, nullable=0, default=None, tag=0)
-_PROGRESS: Final = record(22, "StreamsGroupCurrentMemberAssignmentValue", *progress(StreamsMemberState))
+_PROGRESS: Final = record(22, "StreamsGroupCurrentMemberAssignmentValue", *progress(1))
 
 
 def _current_fields(member: StreamsGroupMember) -> Fields:

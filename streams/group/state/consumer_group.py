@@ -6,12 +6,12 @@ This module performs no I/O.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Set
-from enum import IntEnum
 from typing import TypeAlias
 
 from attrs import define, evolve, field, frozen
 
 from streams.core.blocks.records import TopicPartition
+from streams.group.state.epoch_group import EpochGroup, EpochGroupMember, ReconciliationState
 from streams.group.state.topic_directory import SubscribedTopics
 from streams.protocol.group_messages import LEAVE_STATIC_EPOCH, PartitionsById
 
@@ -22,48 +22,19 @@ Places: TypeAlias = frozenset[Place]
 NO_PLACES: Places = frozenset()
 
 
-class ReconciliationState(IntEnum):
-    """How far a member is on its way to the target assignment, with Kafka's numbers."""
-
-    STABLE = 0
-    #: The member must revoke partitions and confirm it before its epoch advances.
-    UNREVOKED_PARTITIONS = 1
-    #: The member waits for partitions that other members still own.
-    UNRELEASED_PARTITIONS = 2
-
-
 @frozen
-class ConsumerGroupMember:
+class ConsumerGroupMember(EpochGroupMember):
     """The coordinator's state of a member of a consumer group.
 
     ``assigned`` are the partitions that the member may read; ``revoking`` those that it owns until it confirms their
     revocation.
     """
 
-    member_id: str
-    group_instance_id: str | None = None
-    rack_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
     topics: frozenset[str] = frozenset()
     topic_regex: str | None = None
-    rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
-    epoch: int = 0
-    previous_epoch: int = 0
-    state: ReconciliationState = ReconciliationState.STABLE
     assigned: Places = NO_PLACES
     revoking: Places = NO_PLACES
-
-    @property
-    def is_away(self) -> bool:
-        """Whether a static member has left for a while; its partitions remain assigned to it."""
-        return self.epoch == LEAVE_STATIC_EPOCH
-
-    @property
-    def is_revoking(self) -> bool:
-        """Whether the member must revoke partitions and confirm it."""
-        return self.state is ReconciliationState.UNREVOKED_PARTITIONS
 
     def away(self) -> "ConsumerGroupMember":
         """Return the member as it leaves for a while."""
@@ -88,19 +59,9 @@ class ConsumerGroupMember:
 
 
 @define(eq=False)
-class ConsumerGroup:
+class ConsumerGroup(EpochGroup[ConsumerGroupMember, Places]):
     """The members and assignments of one consumer group."""
 
-    epoch: int = 0
-    #: The group epoch for which ``target`` was computed.
-    assignment_epoch: int = 0
-    #: When ``target`` was computed, or None if it was not, or not by this coordinator.
-    assigned_ms: int | None = None
-    members: dict[str, ConsumerGroupMember] = field(factory=dict)
-    #: Member ID by group instance ID.
-    static_members: dict[str, str] = field(factory=dict)
-    #: The target assignment of each member.
-    target: dict[str, Places] = field(factory=dict)
     topics: SubscribedTopics = field(factory=SubscribedTopics)
     _owners: dict[Place, str] = field(factory=dict)
 
@@ -108,36 +69,6 @@ class ConsumerGroup:
     def is_blank(self) -> bool:
         """Whether the group has no epoch and no members: as if there was none."""
         return not (self.epoch or self.assignment_epoch or self.members or self.target)
-
-    @property
-    def state(self) -> str:
-        """The state of the group, with Kafka's names."""
-        if not self.members:
-            return "Empty"
-        if self.epoch > self.assignment_epoch:
-            return "Assigning"
-        is_stable = all(
-            member.is_away or (member.state is ReconciliationState.STABLE and member.epoch == self.assignment_epoch)
-            for member in self.members.values()
-        )
-        return "Stable" if is_stable else "Reconciling"
-
-    def put(self, member: ConsumerGroupMember) -> None:
-        """Add a member, or replace its state."""
-        if previous := self.members.get(member.member_id):
-            self._release(previous)
-        self.members[member.member_id] = member
-        if member.group_instance_id is not None:
-            self.static_members[member.group_instance_id] = member.member_id
-        self._owners.update(dict.fromkeys(member.owned, member.member_id))
-
-    def remove(self, member: ConsumerGroupMember) -> None:
-        """Remove a member with its assignment and its target assignment."""
-        self._release(self.members.pop(member.member_id))
-        self.target.pop(member.member_id, None)
-        instance = member.group_instance_id
-        if instance is not None and self.static_members.get(instance) == member.member_id:
-            del self.static_members[instance]
 
     def is_free_for(self, member_id: str) -> Callable[[Place], bool]:
         """Return the function that tells whether a partition is owned by no member but this one."""
@@ -148,6 +79,9 @@ class ConsumerGroup:
         """Return the assignor that most members ask for, or the default if no member asks for one."""
         asked = [member.server_assignor for member in self.members.values() if member.server_assignor]
         return max(dict.fromkeys(asked), key=asked.count, default=default)
+
+    def _own(self, member: ConsumerGroupMember) -> None:
+        self._owners.update(dict.fromkeys(member.owned, member.member_id))
 
     def _release(self, member: ConsumerGroupMember) -> None:
         for place in member.owned:
@@ -166,10 +100,10 @@ def reconciled(
 
     ``owned`` has the partitions that the member reports, or None if it reports none.
     """
-    if member.state is ReconciliationState.STABLE and member.epoch == epoch and member.assigned <= target:
+    if member.is_reconciled(epoch) and member.assigned <= target:
         return member
     reported = None if owned is None else set(owned)
-    if member.state is ReconciliationState.UNREVOKED_PARTITIONS:
+    if member.is_revoking:
         if _owns(reported, member.revoking):
             return member
         # The revocation is confirmed: the member advances, if only to an epoch before the target's.
@@ -190,7 +124,7 @@ def _next(
     if surplus and _owns(reported, surplus):
         return evolve(
             member,
-            state=ReconciliationState.UNREVOKED_PARTITIONS,
+            state=ReconciliationState.UNREVOKED,
             epoch=own_epoch,
             previous_epoch=member.epoch,
             assigned=retained,
@@ -200,7 +134,7 @@ def _next(
     free = frozenset(filter(is_free, missing))
     return evolve(
         member,
-        state=ReconciliationState.STABLE if free == missing else ReconciliationState.UNRELEASED_PARTITIONS,
+        state=ReconciliationState.STABLE if free == missing else ReconciliationState.UNRELEASED,
         epoch=epoch,
         previous_epoch=member.epoch,
         assigned=retained | free,

@@ -14,6 +14,7 @@ from attrs import evolve, field, frozen
 
 from streams.group.assignment.wire import Reader, Writer
 from streams.group.state.effects import Persist
+from streams.group.state.epoch_group import ReconciliationState
 from streams.protocol.schema import INT8, INT32, STRING, Field, Fields, Message
 from streams.protocol.wire import Coder, coder
 
@@ -90,12 +91,13 @@ EPOCH: Final = Column(Field("epoch", INT32), "epoch")
 ASSIGNMENT_EPOCH: Final = Column(Field("assignment_epoch", INT32), "assignment_epoch")
 
 
-def progress(state: Callable[[int], Any]) -> tuple[Column, ...]:
-    """Return the columns of a member's epoch and of its state, which ``state`` makes of a number."""
+def progress(stable: int) -> tuple[Column, ...]:
+    """Return the columns of a member's epoch and of its state; ``stable`` is Kafka's number of its first state."""
+    state = Field("state", INT8)
     return (
         Column(Field("member_epoch", INT32), "epoch"),
         Column(Field("previous_member_epoch", INT32), "previous_epoch"),
-        Column(Field("state", INT8), "state", int, state),
+        Column(state, "state", lambda value: value + stable, lambda number: ReconciliationState(number - stable)),
     )
 
 

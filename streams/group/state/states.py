@@ -9,7 +9,7 @@ Of the other packages, this module imports only ``core`` and ``protocol``.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from attrs import define, field, frozen
 
@@ -17,12 +17,13 @@ from streams.core.blocks.records import TopicPartition
 from streams.core.errors import BrokerError
 from streams.group.assignment.subscriptions import CONSUMER_PROTOCOL_TYPE, is_to_revoke
 from streams.group.state.consumer_group import ConsumerGroup
+from streams.group.state.epoch_group import EpochGroup
 from streams.group.state.streams_group import StreamsGroup
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import JoinGroupMember, OffsetAndMetadata, ResetOffsetsResponse
 
 #: The members and assignments of a group whose coordinator assigns.
-ModernGroup: TypeAlias = ConsumerGroup | StreamsGroup
+ModernGroup: TypeAlias = EpochGroup[Any, Any]
 
 
 class GroupState(Enum):

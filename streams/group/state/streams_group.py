@@ -6,11 +6,11 @@ task moves without one.  This module performs no I/O.
 """
 
 from collections.abc import Iterator, Mapping
-from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
 from attrs import define, evolve, field, frozen
 
+from streams.group.state.epoch_group import EpochGroup, EpochGroupMember, ReconciliationState
 from streams.group.state.internal_topics import ConfiguredTopology
 from streams.protocol.group_messages import LEAVE_STATIC_EPOCH
 from streams.protocol.streams_group_messages import Endpoint, GroupTopology, TaskIds
@@ -50,69 +50,33 @@ class RoleTasks:
 NOTHING = RoleTasks()
 
 
-class StreamsMemberState(IntEnum):
-    """How far a member is on its way to the target assignment, with Kafka's numbers."""
-
-    STABLE = 1
-    #: The member must revoke tasks and confirm it before its epoch advances.
-    UNREVOKED_TASKS = 2
-    #: The member waits for tasks that others still own.
-    UNRELEASED_TASKS = 3
-
-
 @frozen
-class StreamsGroupMember:
+class StreamsGroupMember(EpochGroupMember):
     """The coordinator's state of a member of a streams group.
 
     ``assigned`` are the tasks of the member; ``revoking`` those that it owns until it confirms their revocation.
     ``since`` has the epoch in which each active task of either was assigned: commits of later epochs are accepted.
     """
 
-    member_id: str
-    group_instance_id: str | None = None
-    rack_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
-    rebalance_timeout_ms: int = -1
     topology_epoch: int = -1
     process_id: str = ""
     user_endpoint: Endpoint | None = None
     client_tags: Mapping[str, str] = field(factory=dict)
-    epoch: int = 0
-    previous_epoch: int = 0
-    state: StreamsMemberState = StreamsMemberState.STABLE
     assigned: RoleTasks = NOTHING
     revoking: RoleTasks = NOTHING
     since: Mapping[StreamsTask, int] = field(factory=dict)
-
-    @property
-    def is_away(self) -> bool:
-        """Whether a static member has left for a while; its tasks remain assigned to it."""
-        return self.epoch == LEAVE_STATIC_EPOCH
-
-    @property
-    def is_revoking(self) -> bool:
-        """Whether the member must revoke tasks and confirm it."""
-        return self.state is StreamsMemberState.UNREVOKED_TASKS
 
     def away(self) -> "StreamsGroupMember":
         """Return the member as it leaves for a while."""
         return evolve(self, epoch=LEAVE_STATIC_EPOCH, revoking=NOTHING, since=dict.fromkeys(self.assigned.active, 0))
 
-    def is_reconciled(self, epoch: int) -> bool:
-        """Whether the member has reached the target assignment of an epoch."""
-        return self.state is StreamsMemberState.STABLE and self.epoch == epoch
-
 
 @define(eq=False)
-class StreamsGroup:
+class StreamsGroup(EpochGroup[StreamsGroupMember, RoleTasks]):
     """The topology, members and assignments of one streams group."""
 
     epoch: int = 1
-    #: The group epoch for which ``target`` was computed.
     assignment_epoch: int = 1
-    #: When ``target`` was computed, or None if it was not, or not by this coordinator.
-    assigned_ms: int | None = None
     topology: GroupTopology | None = None
     #: The epoch of the topology whose topics were complete when the group epoch was raised last; -1 for none.
     validated_epoch: int = -1
@@ -120,11 +84,6 @@ class StreamsGroup:
     topics_hash: int = 0
     #: The settings with which the target assignment was computed last.
     assignment_settings: Mapping[str, str] = field(factory=dict)
-    members: dict[str, StreamsGroupMember] = field(factory=dict)
-    #: Member ID by group instance ID.
-    static_members: dict[str, str] = field(factory=dict)
-    #: The target assignment of each member.
-    target: dict[str, RoleTasks] = field(factory=dict)
     #: What the broker's topics make of the topology, or None if they must be looked at.
     configured: ConfiguredTopology | None = None
     #: The state of the broker's topics for which ``configured`` is valid.
@@ -149,40 +108,15 @@ class StreamsGroup:
         return is_new and is_bare and not self.members and not self.target
 
     @property
-    def state(self) -> str:
-        """The state of the group, with Kafka's names."""
-        if not self.members:
-            return "Empty"
-        if self.topology is None or self.topology.epoch != self.validated_epoch:
-            return "NotReady"
-        if self.epoch > self.assignment_epoch:
-            return "Assigning"
-        is_stable = all(
-            member.is_away or member.is_reconciled(self.assignment_epoch) for member in self.members.values()
-        )
-        return "Stable" if is_stable else "Reconciling"
-
-    def put(self, member: StreamsGroupMember) -> None:
-        """Add a member, or replace its state."""
-        if former := self.members.get(member.member_id):
-            self._release(former)
-        self.members[member.member_id] = member
-        if member.group_instance_id is not None:
-            self.static_members[member.group_instance_id] = member.member_id
-        for tasks in (member.assigned, member.revoking):
-            self._active.update(dict.fromkeys(tasks.active, member.member_id))
-            for task in tasks.standby:
-                self._standby.setdefault(task, set()).add(member.member_id)
+    def is_ready(self) -> bool:
+        """Whether the topics of the topology were complete when the group epoch was raised last."""
+        return self.topology is not None and self.topology.epoch == self.validated_epoch
 
     def remove(self, member: StreamsGroupMember) -> None:
         """Remove a member with its assignment and its target assignment."""
-        self._release(self.members.pop(member.member_id))
-        self.target.pop(member.member_id, None)
+        super().remove(member)
         self.offsets.pop(member.member_id, None)
         self.end_offsets.pop(member.member_id, None)
-        instance = member.group_instance_id
-        if instance is not None and self.static_members.get(instance) == member.member_id:
-            del self.static_members[instance]
         if not self.members:
             self.shutdown_member_id = None
 
@@ -209,6 +143,12 @@ class StreamsGroup:
             for member_id in self._standby.get(task, ())
         )
 
+    def _own(self, member: StreamsGroupMember) -> None:
+        for tasks in (member.assigned, member.revoking):
+            self._active.update(dict.fromkeys(tasks.active, member.member_id))
+            for task in tasks.standby:
+                self._standby.setdefault(task, set()).add(member.member_id)
+
     def _release(self, member: StreamsGroupMember) -> None:
         for tasks in (member.assigned, member.revoking):
             for task in tasks.active:
@@ -232,7 +172,7 @@ def reconciled(
     if member.is_reconciled(group.assignment_epoch):
         return member
     own_epoch = member.epoch
-    if member.state is StreamsMemberState.UNREVOKED_TASKS:
+    if member.is_revoking:
         if owned is None or owned.overlaps(member.revoking):
             return member
         # The revocation is confirmed: the member advances, if only to an epoch before the target's.
@@ -245,18 +185,18 @@ def reconciled(
     # A copy that becomes active on the same member is not given back first: its state stays where it is.
     surplus = RoleTasks(before.active - retained.active, before.standby - target.standby - target.active)
     if surplus and (owned is None or owned.overlaps(surplus)):
-        return _with(member, StreamsMemberState.UNREVOKED_TASKS, own_epoch, retained, surplus, group.assignment_epoch)
+        return _with(member, ReconciliationState.UNREVOKED, own_epoch, retained, surplus, group.assignment_epoch)
     active = frozenset(task for task in target.active - retained.active if group.may_run(member, task))
     standby = frozenset(task for task in target.standby - retained.standby if group.may_copy(member, task))
     assigned = RoleTasks(retained.active | active, (retained.standby | standby) - active)
     is_whole = target.active <= assigned.active and target.standby <= assigned.standby
-    state = StreamsMemberState.STABLE if is_whole else StreamsMemberState.UNRELEASED_TASKS
+    state = ReconciliationState.STABLE if is_whole else ReconciliationState.UNRELEASED
     return _with(member, state, group.assignment_epoch, assigned, NOTHING, group.assignment_epoch)
 
 
 def _with(
     member: StreamsGroupMember,
-    state: StreamsMemberState,
+    state: ReconciliationState,
     epoch: int,
     assigned: RoleTasks,
     revoking: RoleTasks,
