@@ -42,13 +42,19 @@ def add_config(parser: argparse.ArgumentParser, *names: str) -> None:
     )
 
 
+def add_script(parser: argparse.ArgumentParser, text: str = "Python file that declares the topology") -> None:
+    """Add the argument for the script; ``text`` is its help text."""
+    parser.add_argument("script", metavar="SCRIPT[:FUNCTION]", help=text)
+
+
+def add_application_id(parser: argparse.ArgumentParser, text: str = "default: the name of the script") -> None:
+    """Add the argument ``--application-id``; ``text`` is its help text."""
+    parser.add_argument("--application-id", metavar="ID", help=text)
+
+
 def add_common(parser: argparse.ArgumentParser) -> None:
     """Add the arguments for the script and settings, and ``--debug``."""
-    parser.add_argument(
-        "script",
-        metavar="SCRIPT[:FUNCTION]",
-        help="Python file that declares the topology, and the function in it (default: topology)",
-    )
+    add_script(parser, "Python file that declares the topology, and the function in it (default: topology)")
     add_settings(
         parser,
         "a setting, by Kafka Streams' name (may be repeated); a function as MODULE:FUNCTION, or :FUNCTION of the "
@@ -62,7 +68,30 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         "--partitions", metavar="N", type=partition_count, help="partitions of every topic that fixes none itself"
     )
     parser.add_argument("--final-flush", action="store_true", help="at the end, emit the windows that are still open")
-    parser.add_argument("--application-id", metavar="ID", help="default: the name of the script")
+    add_application_id(parser)
+
+
+def add_files(parser: argparse.ArgumentParser) -> None:
+    """Add the argument ``--input`` of commands that read files as they are, without their history."""
+    add_repeatable(parser, "--input", "TOPIC=PATH", "file, folder or pattern that a source topic is read from, by name")
+
+
+def add_examples(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add the argument ``--limit`` of commands that show what differs."""
+    count = number_of("examples", 0)
+    parser.add_argument(
+        "--limit", metavar="N", type=count, default=5, help=f"{text} of each topic and store (default 5)"
+    )
+
+
+def add_wall_clock(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add the argument ``--wall-clock`` of commands that run over ``what``."""
+    parser.add_argument(
+        "--wall-clock",
+        choices=("error", "skip", "append_time"),
+        default="error",
+        help=f"how wall-clock time, which {what} does not have, is treated (default error)",
+    )
 
 
 def add_tasks(parser: argparse.ArgumentParser) -> None:
@@ -102,12 +131,7 @@ def add_times(parser: argparse.ArgumentParser) -> None:
         choices=("event-time", "as-given"),
         help="order of records from files in each partition (default: event-time for a folder, else as-given)",
     )
-    parser.add_argument(
-        "--wall-clock",
-        choices=("error", "skip", "append_time"),
-        default="error",
-        help="how wall-clock time, which history does not have, is treated (default error)",
-    )
+    add_wall_clock(parser, "history")
 
 
 def plan_of(options: argparse.Namespace, **others: Any) -> "Plan":

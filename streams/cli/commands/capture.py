@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from streams.cli.cluster import add_where, opened
 from streams.cli.mistakes import UsageError
-from streams.cli.options import Commands, add_tasks
+from streams.cli.options import Commands, add_application_id, add_script, add_tasks
 
 if TYPE_CHECKING:
     from streams.core.blocks.records import TaskId
@@ -32,8 +32,8 @@ def add_parser(commands: Commands) -> None:
         "(--set flight_recorder=true), with inputs, outputs, state, script and settings.",
         epilog=_EXAMPLES,
     )
-    parser.add_argument("script", metavar="SCRIPT[:FUNCTION]", help="the script of the application")
-    parser.add_argument("--application-id", metavar="ID", help="default: the name of the script")
+    add_script(parser, "the script of the application")
+    add_application_id(parser)
     add_where(parser)
     parser.add_argument("--since", metavar="TIME", help="commits from this wall-clock time on (default: all recorded)")
     parser.add_argument("--until", metavar="TIME", help="commits before this wall-clock time (default: all recorded)")

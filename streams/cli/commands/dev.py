@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, field, frozen
 
 from streams.cli.mistakes import UsageError, report
-from streams.cli.options import Commands, add_common, add_repeatable, add_run, number_of, pairs, plan_of, settings_of
+from streams.cli.options import (
+    Commands,
+    add_common,
+    add_examples,
+    add_files,
+    add_run,
+    add_wall_clock,
+    number_of,
+    pairs,
+    plan_of,
+    settings_of,
+)
 
 if TYPE_CHECKING:
     from streams.cli.scripts import Script
@@ -44,7 +55,7 @@ def add_parser(commands: Commands) -> None:
         epilog=_EXAMPLES,
     )
     add_common(parser)
-    add_repeatable(parser, "--input", "TOPIC=PATH", "file, folder or pattern that a source topic is read from, by name")
+    add_files(parser)
     parser.add_argument(
         "--sample",
         metavar="N",
@@ -52,19 +63,8 @@ def add_parser(commands: Commands) -> None:
         default=_SAMPLE,
         help=f"first records of each input that are used (default {_SAMPLE:,})",
     )
-    parser.add_argument(
-        "--limit",
-        metavar="N",
-        type=number_of("examples", 0),
-        default=5,
-        help="records or differences shown of each topic and store (default: 5)",
-    )
-    parser.add_argument(
-        "--wall-clock",
-        choices=("error", "skip", "append_time"),
-        default="error",
-        help="how wall-clock time, which a sample does not have, is treated (default error)",
-    )
+    add_examples(parser, "records or differences")
+    add_wall_clock(parser, "a sample")
     parser.add_argument("--once", action="store_true", help="run once, show the results and end")
     add_run(parser)
     parser.set_defaults(execute=execute)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, evolve, field
 
 from streams.cli.mistakes import UsageError
-from streams.cli.options import Commands, add_history, add_settings, number_of, pairs, plan_of, settings_of
+from streams.cli.options import Commands, add_examples, add_history, add_settings, pairs, plan_of, settings_of
 
 if TYPE_CHECKING:
     from streams.cli.scripts import Script
@@ -41,13 +41,7 @@ def add_parser(commands: Commands) -> None:
         parser.add_argument(name, metavar=f"{name.upper()}[:FUNCTION]", help=f"Python file that declares {what}")
     add_history(parser, executor="local")
     parser.add_argument("--only-state", action="store_true", help="do not replay: only check whether NEW can take over")
-    parser.add_argument(
-        "--limit",
-        metavar="N",
-        type=number_of("examples", 0),
-        default=5,
-        help="examples per topic and store (default: 5)",
-    )
+    add_examples(parser, "examples")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="form of the report (default: text)")
     add_settings(parser, "a setting of both versions, by Kafka Streams' name (may be repeated)")
     parser.set_defaults(execute=execute)

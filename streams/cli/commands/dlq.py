@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from streams.cli.cluster import add_where, opened
 from streams.cli.mistakes import UsageError
-from streams.cli.options import Commands, add_execute, add_repeatable, number_of
+from streams.cli.options import Commands, add_application_id, add_execute, add_repeatable, number_of
 
 if TYPE_CHECKING:
     from streams.clients import DeadLetters
@@ -63,9 +63,7 @@ def add_parser(commands: Commands) -> None:
     )
     add_execute(redrive)
     for verb in (show, redrive):
-        verb.add_argument(
-            "--application-id", metavar="ID", help="of the topology, for its internal topics (default: its script)"
-        )
+        add_application_id(verb, "of the topology, for its internal topics (default: its script)")
     for verb in (listing, redrive):
         verb.add_argument(
             "--group", metavar="ID", help="group whose offsets record what was re-driven (default: TOPIC-redrive)"

@@ -18,6 +18,7 @@ from streams.cli.options import (
     Commands,
     add_common,
     add_config,
+    add_files,
     add_repeatable,
     add_run,
     address,
@@ -57,7 +58,7 @@ def add_parser(commands: Commands) -> None:
         f".gz.\n\n{_EXAMPLES}",
     )
     add_common(parser)
-    add_repeatable(parser, "--input", "TOPIC=PATH", "file, folder or pattern that a source topic is read from, by name")
+    add_files(parser)
     add_repeatable(
         parser,
         "--next",

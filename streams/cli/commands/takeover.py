@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from streams.cli.cluster import add_where, opened
 from streams.cli.mistakes import UsageError
-from streams.cli.options import Commands, add_execute, number_of
+from streams.cli.options import Commands, add_application_id, add_execute, add_script, number_of
 
 if TYPE_CHECKING:
     from streams.takeover import Candidate, Examination, Report
@@ -41,8 +41,8 @@ def add_parser(commands: Commands) -> None:
         "cluster is changed.",
         epilog=_EXAMPLES,
     )
-    parser.add_argument("script", metavar="SCRIPT[:FUNCTION]", help="Python file that declares the topology")
-    parser.add_argument("--application-id", metavar="ID", help="that of the Java application (default: script's name)")
+    add_script(parser)
+    add_application_id(parser, "that of the Java application (default: script's name)")
     parser.add_argument(
         "--topology",
         metavar="FILE",
