@@ -5,7 +5,7 @@ from pathlib import Path
 
 from attrs import evolve
 
-from streams.broker.logs.config import TOPIC_SETTINGS, BrokerConfig
+from streams.broker.logs.config import TOPIC_DEFAULTS, TOPIC_SETTINGS, BrokerConfig
 from streams.core.settings.client_settings import ConsumerSettings, ParallelSettings, ProducerSettings
 from streams.core.settings.config import SETTINGS
 from streams.core.settings.setting import Setting, table_of
@@ -74,15 +74,16 @@ def page() -> str:
         "",
         "## Of the embedded broker",
         "",
-        "`EmbeddedBroker(...)` takes them as keyword arguments; `kafka-configs.sh` shows them by Kafka's names.",
+        "`EmbeddedBroker(...)` takes them as keyword arguments. With the names of Kafka's brokers, its argument",
+        '`settings={"log.retention.ms": "3600000"}` and `streams broker --set` take all of them, and those of groups',
+        "and topics below; `kafka-configs.sh` shows them so.",
         "",
         *_rows(table_of(BrokerConfig).values()),
         "",
         "### Groups",
         "",
-        "`CoordinatorConfig(...)` is the argument `group_config` of `EmbeddedBroker`, and `streams broker --set`",
-        "takes Kafka's names. Those that begin with `consumer` or `streams` may be set for a group, as",
-        "`consumer.session.timeout.ms`.",
+        "`CoordinatorConfig(...)` is the argument `group_config` of `EmbeddedBroker`. Those that begin with `consumer`",
+        "or `streams` may be set for a group, as `consumer.session.timeout.ms`.",
         "",
         *_rows(table_of(CoordinatorConfig).values()),
         "",
@@ -91,6 +92,12 @@ def page() -> str:
         'Their names are Kafka\'s, and their values are texts: `{"retention.ms": "3600000"}`.',
         "",
         *_rows(evolve(row, name=name, default=row.text_of(row.default)) for name, row in TOPIC_SETTINGS.items()),
+        "",
+        "The broker's own settings are used by topics that have none:",
+        "",
+        "| broker | topic |",
+        "|---|---|",
+        *(f"| `{name}` | `{row.kafka_name}` |" for name, row in TOPIC_DEFAULTS.items()),
     ]
     return "\n".join([*head, *_rows(SETTINGS.values()), *clients, *brokers]) + "\n"
 

@@ -5,18 +5,19 @@ Each handler receives the broker, the request and the monotonic time in millisec
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from attrs import frozen
 
-from streams.broker.logs.config import TOPIC_SETTINGS, BrokerConfig, parse_config
+from streams.broker.broker_settings import TABLE, BrokerSettings
+from streams.broker.logs.config import TOPIC_SETTINGS, parse_config
 from streams.broker.reads import LEADER_EPOCH
 from streams.broker.refusals import error_of
 from streams.broker.service import Broker, Handler
 from streams.core.blocks.records import TopicPartition
 from streams.core.errors import BrokerError, ConfigError
-from streams.core.settings.setting import INT_MAX, Setting, kafka_table, texts_of
-from streams.group import CoordinatorConfig
+from streams.core.settings.setting import INT_MAX, Setting
 from streams.protocol.admin_messages import (
     AlterConfigs,
     AlterConfigsResponse,
@@ -97,7 +98,9 @@ def _described(machine: Broker, asked: ConfigResource, *, includes_synonyms: boo
     for setting, value in sorted(texts.items()):
         if asked.configuration_keys is not None and setting not in asked.configuration_keys:
             continue
-        source = _SOURCES.get(kind, ConfigSource.BROKER) if setting in own else ConfigSource.DEFAULT
+        is_brokers = kind == ResourceType.TOPIC and setting in machine.topics.defaults
+        source = ConfigSource.BROKER if is_brokers else ConfigSource.DEFAULT
+        source = _SOURCES.get(kind, ConfigSource.BROKER) if setting in own else source
         is_fixed = kind == ResourceType.BROKER or table[setting].is_fixed
         synonyms = (ConfigSynonym(setting, value, source),) if includes_synonyms else ()
         configs.append(DescribedConfig(setting, value, is_fixed, source, _type_of(table[setting]), synonyms))
@@ -114,10 +117,9 @@ def _settings(
     configs = machine.coordinator.configs
     node_id = str(machine.config.node_id)
     if kind == ResourceType.BROKER and name in ("", node_id):
-        table = {**kafka_table(BrokerConfig), **kafka_table(CoordinatorConfig)}
-        texts = texts_of(machine.config) | texts_of(configs.defaults)
-        own = {name: text for name, text in texts.items() if text != table[name].text_of(table[name].default)}
-        return texts | {"broker.id": node_id}, own, table | {"broker.id": table["node.id"]}
+        texts = BrokerSettings(machine.config, configs.defaults, machine.topics.defaults).shown()
+        own = {name: text for name, text in texts.items() if text != TABLE[name].text_of(TABLE[name].default)}
+        return texts | {"broker.id": node_id}, own, {**TABLE, "broker.id": TABLE["node.id"]}
     if kind == ResourceType.GROUP:
         return configs.shown(name), configs.own(name), configs.table
     if kind == ResourceType.BROKER_LOGGER and name == node_id:
@@ -153,7 +155,8 @@ class _Resource:
 
 def _resource(machine: Broker, kind: int, name: str) -> _Resource:
     if kind == ResourceType.TOPIC:
-        return _Resource(f"topic {name!r}", *_settings(machine, kind, name), parse_config, machine.alter_topic)
+        parse = partial(parse_config, of_broker=machine.topics.defaults)
+        return _Resource(f"topic {name!r}", *_settings(machine, kind, name), parse, machine.alter_topic)
     if kind == ResourceType.GROUP:
         check = machine.coordinator.configs.check
         return _Resource(f"group {name!r}", *_settings(machine, kind, name), check, machine.groups.alter_configs)

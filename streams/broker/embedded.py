@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Self, Unpack
 from attrs import evolve
 
 from streams.broker.assignable import AssignableTopics
+from streams.broker.broker_settings import BrokerSettings, EmbeddedOptions
 from streams.broker.directory import cluster_id, directory_of, locked, login_secret
 from streams.broker.driver import Driver, LocalConnection
 from streams.broker.fetch_sessions import FetchSessions
 from streams.broker.handlers import HANDLERS
-from streams.broker.logs.config import PARTITIONER, RECORD_TTL, BrokerConfig, BrokerOptions
+from streams.broker.logs.config import PARTITIONER, RECORD_TTL, BrokerConfig
 from streams.broker.logs.serialization import Serialization
 from streams.broker.service import Broker
 from streams.broker.tcp import BrokerServer, Limits, ServerTls, Users, parse_address
@@ -74,13 +75,15 @@ class EmbeddedBroker:
       ``data_dir``, members that ran in the earlier broker process are removed immediately.  Members in other
       processes may return within their session timeout; with ``is_private``, they are removed as well.
     - ``rack``: the rack or zone that Metadata and DescribeCluster tell clients (``broker.rack``).
+    - ``settings``: settings of the broker, of groups and of topics without their own, as texts by the names that
+      Kafka's brokers have for them, such as ``{"log.retention.ms": "3600000"}``; they go before other arguments.
     - ``rng``: draws the IDs of members and of fetch sessions; seeded by the system by default.
     - ``clock``: with a ``VirtualClock``, a poll never waits: it returns the responses that are available at
       that time, and must be repeated after the clock has advanced.
 
     Raises:
         StateLockedError: another broker uses the directory.
-        ConfigError: the directory or a storage cannot be used.
+        ConfigError: the directory or a storage cannot be used, or a setting is unknown or invalid.
         DamagedLogError: records of a partition are damaged or missing.
 
     >>> with EmbeddedBroker() as broker:
@@ -102,19 +105,23 @@ class EmbeddedBroker:
         partitioners: Mapping[str, Partitioner] | None = None,
         group_config: CoordinatorConfig | None = None,
         rng: Random | None = None,
-        **options: Unpack[BrokerOptions],
+        **options: Unpack[EmbeddedOptions],
     ) -> None:
         directory = self._directory = directory_of(data_dir)
-        self._config = changed(BrokerConfig(), options)
+        texts = options.pop("settings", {})
+        settings = BrokerSettings(changed(BrokerConfig(), options), group_config or CoordinatorConfig())
+        settings = settings.with_texts(texts)
+        self._config = settings.broker
         for topic, function in (partitioners or {}).items():
             refuse_unawaited(function, f"partitioner of topic {topic!r}", error=ConfigError)
         kind = storage or ("array" if directory is None else "file")
         fsync = self._config.fsync
         topics = Topics(
-            Storages(kind, dict(storages or {}), directory, fsync, serializations or {}, partitioners or {})
+            Storages(kind, dict(storages or {}), directory, fsync, serializations or {}, partitioners or {}),
+            settings.topics,
         )
         rng = rng or Random()
-        coordinator = Coordinator(group_config or CoordinatorConfig(), rng, AssignableTopics(topics))
+        coordinator = Coordinator(settings.groups, rng, AssignableTopics(topics))
         self._machine = Broker(topics, coordinator, self._config, handlers=HANDLERS, fetch_sessions=FetchSessions(rng))
         self._lock_descriptor = None if directory is None else locked(directory)
         self._driver = self._loaded(SystemClock() if clock is None else clock)

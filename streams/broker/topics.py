@@ -131,9 +131,10 @@ class TopicLogs:
 
 @define(eq=False)
 class Topics:
-    """All topics of a broker, and their logs by partition."""
+    """All topics of a broker, and their logs by partition; ``defaults`` are settings of topics without their own."""
 
     storages: Storages
+    defaults: Mapping[str, str] = field(factory=dict)
     by_name: dict[str, TopicLogs] = field(factory=dict, init=False)
     logs: dict[TopicPartition, PartitionLog] = field(factory=dict, init=False)
     version: int = field(default=0, init=False)
@@ -266,7 +267,7 @@ class Topics:
         partitioner = partitioner or storages.partitioners.get(name)
         if partitioner is not None:
             texts.setdefault(PARTITIONER, "custom")
-        parsed = parse_config(texts)
+        parsed = parse_config(texts, self.defaults)
         if storage is None:
             storage = _named(parsed.storage) or storages.choice(name)
         if parsed.storage == "custom" and not callable(storage):
@@ -318,7 +319,7 @@ class Topics:
         """
         topic = self.topic(name)
         before = topic.config
-        parsed = parse_config(config)
+        parsed = parse_config(config, self.defaults)
         for setting in (PARTITIONER, STORAGE):
             if parsed.described()[setting] != before.described()[setting]:
                 raise BrokerError(
@@ -335,7 +336,7 @@ class Topics:
         for log in topic.logs:
             log.config = parsed
             if isinstance(log.storage, ConfigurableStorage):
-                log.storage.configure(parsed.own)
+                log.storage.configure(parsed.texts)
 
     def delete(self, name: str) -> list[TopicPartition]:
         """Delete a topic with its records, and return its partitions.
@@ -372,7 +373,7 @@ class Topics:
 
     def reopened(self) -> "Topics":
         """Return these topics as if after a restart: with the same storages, but no other in-memory state."""
-        topics = Topics(self.storages)
+        topics = Topics(self.storages, self.defaults)
         for topic in self:
             again = evolve(topic, logs=[])
             for log in topic.logs:
@@ -398,7 +399,7 @@ class Topics:
         for name, entry in entries.items():
             try:
                 check_name(name)
-                config = parse_config(entry["config"])
+                config = parse_config(entry["config"], self.defaults)
             except BrokerError as error:
                 raise ConfigError(f"topics' file {path}: topic {name!r}: {error}; fix it there") from error
             topic = TopicLogs(name, config, self._stored_choice(name, entry["storage"]))
@@ -517,7 +518,7 @@ class Topics:
 
     def _storage(self, topic: TopicLogs, partition: TopicPartition, *, is_known: bool = False) -> LogStorage:
         factory = self.storages.factory(topic.name, topic.storage)
-        context = StorageContext(partition, dict(topic.config.own), is_known)
+        context = StorageContext(partition, topic.config.texts, is_known)
         is_own = callable(topic.storage)
         try:
             storage = factory(context)

@@ -66,7 +66,7 @@ def desk() -> Desk:
 
 
 def test_settings_of_the_broker_that_concern_groups_are_shown():
-    desk = Desk(config=CoordinatorConfig.of({NAME_OF_BROKER: "1"}))
+    desk = Desk(config=CoordinatorConfig(streams_num_standby_replicas=1))
     (found,) = desk.ask(DescribeConfigs((ConfigResource(ResourceType.BROKER, "0"),))).results
     shown = {config.name: config.value for config in found.configs}
     assert shown[NAME_OF_BROKER] == "1"

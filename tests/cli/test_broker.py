@@ -100,3 +100,11 @@ def test_settings_of_groups_have_the_names_of_kafka(refused: Callable[..., str])
     assert "expected at most group.max.session.timeout.ms, which is 1800000" in refused(
         "broker", "--set", "group.min.session.timeout.ms=1800001"
     )
+
+
+def test_settings_are_those_of_the_broker_and_of_topics_too(refused: Callable[..., str]) -> None:
+    assert "did you mean 'log.retention.ms'?" in refused("broker", "--set", "retention.ms=1")
+    assert "expected a whole number of ms" in refused("broker", "--set", "log.retention.ms=day")
+    assert "--no-auto-create is given too; give it once" in refused(
+        "broker", "--no-auto-create", "--set", "auto.create.topics.enable=true"
+    )

@@ -3,6 +3,7 @@
 import pytest
 from attrs import fields
 
+from streams.broker.broker_settings import BrokerSettings
 from streams.core.errors import ConfigError
 from streams.core.settings.setting import texts_of
 from streams.group import CoordinatorConfig
@@ -14,13 +15,13 @@ def test_each_setting_has_a_name_of_kafka():
 
 def test_what_is_shown_makes_the_same_configuration():
     config = CoordinatorConfig(initial_rebalance_delay_ms=7, streams_num_standby_replicas=2)
-    assert CoordinatorConfig.of(texts_of(config)) == config
+    assert BrokerSettings().with_texts(texts_of(config)).groups == config
 
 
 @pytest.mark.parametrize("text", ["-1", "1.5", "", "many", "٣", str(2**31)])
 def test_invalid_values_are_rejected(text: str):
     with pytest.raises(ConfigError, match="expected a whole number of ms, at least 0, at most 2147483647"):
-        CoordinatorConfig.of({"group.initial.rebalance.delay.ms": text})
+        BrokerSettings().with_texts({"group.initial.rebalance.delay.ms": text})
 
 
 def test_invalid_values_are_rejected_in_a_program_too():

@@ -5,9 +5,10 @@ unchanged.
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, TypedDict
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from streams.clients import STRATEGIES
 from streams.core.errors import BrokerError, ConfigError
@@ -99,40 +100,104 @@ class TopicConfig:
 
     Defaults are Kafka's, except for ``retention.ms`` (seven days in Kafka), since an embedded broker often gets
     historical records, which would expire at once, and for ``message.timestamp.after.max.ms`` (an hour in Kafka), since
-    tests often have times in the future. ``own`` has the settings that were set explicitly, as text.
+    tests often have times in the future. ``own`` has the settings that were set explicitly, as text, and ``of_broker``
+    those that the broker has set for topics without their own.
     """
 
     own: Mapping[str, str]
-    cleanup_policy: str = items("delete", ("delete", "compact"), "Whether old records, or older ones of a key, go.")
-    retention_ms: int = _long("retention.ms", -1, "ms", "How long records are kept; -1 = forever.", minimum=-1)
-    retention_bytes: int = _long(
-        "retention.bytes", -1, "bytes", "Size of a partition above which its oldest records go; -1 = none.", minimum=-1
+    of_broker: Mapping[str, str] = field(factory=dict)
+    cleanup_policy: str = items(
+        "delete",
+        ("delete", "compact"),
+        "Whether old records, or older ones of a key, go.",
+        broker_name="log.cleanup.policy",
     )
-    max_message_bytes: int = number("max.message.bytes", 1_048_588, "bytes", "Largest batch of records.")
+    retention_ms: int = _long(
+        "retention.ms",
+        -1,
+        "ms",
+        "How long records are kept; -1 = forever.",
+        minimum=-1,
+        broker_name="log.retention.ms",
+    )
+    retention_bytes: int = _long(
+        "retention.bytes",
+        -1,
+        "bytes",
+        "Size of a partition above which its oldest records go; -1 = none.",
+        minimum=-1,
+        broker_name="log.retention.bytes",
+    )
+    max_message_bytes: int = number(
+        "max.message.bytes", 1_048_588, "bytes", "Largest batch of records.", broker_name="message.max.bytes"
+    )
     timestamp_type: TimestampType = choice(  # noqa: RUF009 - frozen.
         "CreateTime",
         ("CreateTime", "LogAppendTime"),
         "Whether records keep their timestamps.",
         aliases=("message_timestamp_type",),
+        broker_name="log.message.timestamp.type",
     )
     timestamp_before_max_ms: int = _long(
-        "message.timestamp.before.max.ms", LONG_MAX, "ms", "How far timestamps may be behind the broker's time."
+        "message.timestamp.before.max.ms",
+        LONG_MAX,
+        "ms",
+        "How far timestamps may be behind the broker's time.",
+        broker_name="log.message.timestamp.before.max.ms",
     )
     timestamp_after_max_ms: int = _long(
-        "message.timestamp.after.max.ms", LONG_MAX, "ms", "How far timestamps may be ahead of the broker's time."
+        "message.timestamp.after.max.ms",
+        LONG_MAX,
+        "ms",
+        "How far timestamps may be ahead of the broker's time.",
+        broker_name="log.message.timestamp.after.max.ms",
     )
-    segment_bytes: int = number("segment.bytes", 1 << 30, "bytes", "Size of a file of records.", minimum=14)
-    segment_ms: int = _long("segment.ms", 7 * _DAY_MS, "ms", "Age at which a file of records is closed.", minimum=1)
-    delete_retention_ms: int = _long("delete.retention.ms", _DAY_MS, "ms", "How long compaction keeps deletions.")
-    min_compaction_lag_ms: int = _long("min.compaction.lag.ms", 0, "ms", "Age below which records are not compacted.")
+    segment_bytes: int = number(
+        "segment.bytes", 1 << 30, "bytes", "Size of a file of records.", minimum=14, broker_name="log.segment.bytes"
+    )
+    segment_ms: int = _long(
+        "segment.ms",
+        7 * _DAY_MS,
+        "ms",
+        "Age at which a file of records is closed.",
+        minimum=1,
+        broker_name="log.roll.ms",
+    )
+    delete_retention_ms: int = _long(
+        "delete.retention.ms",
+        _DAY_MS,
+        "ms",
+        "How long compaction keeps deletions.",
+        broker_name="log.cleaner.delete.retention.ms",
+    )
+    min_compaction_lag_ms: int = _long(
+        "min.compaction.lag.ms",
+        0,
+        "ms",
+        "Age below which records are not compacted.",
+        broker_name="log.cleaner.min.compaction.lag.ms",
+    )
     max_compaction_lag_ms: int = _long(
-        "max.compaction.lag.ms", LONG_MAX, "ms", "Age at which records have to be compacted.", minimum=1
+        "max.compaction.lag.ms",
+        LONG_MAX,
+        "ms",
+        "Age at which records have to be compacted.",
+        minimum=1,
+        broker_name="log.cleaner.max.compaction.lag.ms",
     )
     min_cleanable_dirty_ratio: float = decimal(
-        0.5, "Part of a partition that is not compacted yet, at which it is compacted.", minimum=0, maximum=1
+        0.5,
+        "Part of a partition that is not compacted yet, at which it is compacted.",
+        minimum=0,
+        maximum=1,
+        broker_name="log.cleaner.min.cleanable.ratio",
     )
     compression: str = choice(
-        "producer", ("producer", *CODECS), "Compression of stored batches.", aliases=("compression_type",)
+        "producer",
+        ("producer", *CODECS),
+        "Compression of stored batches.",
+        aliases=("compression_type",),
+        broker_name="compression.type",
     )
     partitioner: str = choice(
         "default", STRATEGIES, "How producers choose partitions.", aliases=("streams_partitioner",), is_fixed=True
@@ -151,6 +216,7 @@ class TopicConfig:
         "Life of a record after its timestamp; -1 = as in its header, off = not even so.",
         minimum=-1,
         none_text="off",
+        broker_name=RECORD_TTL,
     )
     without_effect: TopicSettingsWithoutEffect = group(TopicSettingsWithoutEffect)  # noqa: RUF009 - frozen.
     older: OlderTopicSettings = group(OlderTopicSettings)  # noqa: RUF009 - frozen.
@@ -182,13 +248,18 @@ class TopicConfig:
         has_retention = self.is_deleted and (self.retention_ms >= 0 or self.retention_bytes >= 0)
         return self.is_compacted or has_retention or self.record_ttl_ms is not None
 
+    @property
+    def texts(self) -> dict[str, str]:
+        """The settings that the topic or the broker has set."""
+        return {**self.of_broker, **self.own}
+
     def described(self) -> dict[str, str]:
         """Return every setting that has an effect in this broker, and every setting that was set explicitly."""
-        return {name: text for name, text in _DEFAULTS.items() if TOPIC_SETTINGS[name].doc} | dict(self.own)
+        return {name: text for name, text in _DEFAULTS.items() if TOPIC_SETTINGS[name].doc} | self.texts
 
     def shown(self) -> dict[str, str]:
         """Return every Kafka topic setting, including those without an effect, because tools expect them."""
-        return _DEFAULTS | dict(self.own)
+        return _DEFAULTS | self.texts
 
 
 #: The settings of topics by Kafka's name.
@@ -196,17 +267,21 @@ TOPIC_SETTINGS: Final[Mapping[str, Setting]] = kafka_table(TopicConfig)
 _DEFAULTS: Final[dict[str, str]] = {
     name: text for name, text in texts_of(TopicConfig(own={})).items() if name not in kafka_table(OlderTopicSettings)
 }
+#: The settings of a broker for topics that have none of their own, by Kafka's names of these.
+TOPIC_DEFAULTS: Final[Mapping[str, Setting]] = {
+    row.broker_name: row for row in TOPIC_SETTINGS.values() if row.broker_name
+}
 
 
-def parse_config(texts: Mapping[str, str]) -> TopicConfig:
-    """Validate and parse the settings of a topic.
+def parse_config(texts: Mapping[str, str], of_broker: Mapping[str, str] = MappingProxyType({})) -> TopicConfig:
+    """Validate and parse the settings of a topic; ``of_broker`` has those of topics without their own.
 
     Raises:
         BrokerError: a setting is unknown or has an invalid value, or two settings contradict each other
             (``INVALID_CONFIG``).
     """
     try:
-        config = with_texts(TopicConfig(own={}), texts, TOPIC_SETTINGS, "topics")
+        config = with_texts(TopicConfig(own={}), {**of_broker, **texts}, TOPIC_SETTINGS, "topics")
     except ConfigError as error:
         raise BrokerError(str(error), code=ErrorCode.INVALID_CONFIG) from error
     least_ms = config.min_compaction_lag_ms
@@ -221,6 +296,7 @@ def parse_config(texts: Mapping[str, str]) -> TopicConfig:
     return evolve(
         config,
         own={name: shown[name] for name in texts},
+        of_broker={name: shown[name] for name in of_broker if name not in texts},
         timestamp_before_max_ms=min(config.timestamp_before_max_ms, difference_ms),
         timestamp_after_max_ms=min(config.timestamp_after_max_ms, difference_ms),
     )
@@ -235,11 +311,8 @@ def _check_rack(rack: str) -> None:
 class OfSingleBroker:
     """Settings of brokers that clients ask for; a single broker has no others."""
 
-    compression_type: str = choice("producer", ("producer",), "")
     default_replication_factor: int = number("default.replication.factor", 1)
     delete_topic_enable: bool = flag(True)
-    log_cleanup_policy: str = items("delete", ("delete",))
-    message_max_bytes: int = number("message.max.bytes", 1_048_588, "bytes")
     min_insync_replicas: int = number("min.insync.replicas", 1)
     offsets_topic_replication_factor: int = number("offsets.topic.replication.factor", 1)
     transaction_state_log_replication_factor: int = number("transaction.state.log.replication.factor", 1)

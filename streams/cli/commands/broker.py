@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from streams.broker.registry import RegistryServer
 
 LISTEN = "127.0.0.1:9092"
+#: Settings that have an option of their own.
+_SETTINGS = {
+    "fsync": "streams.fsync",
+    "maintenance_interval": "log.retention.check.interval.ms",
+    "rack": "broker.rack",
+    "partitions": "num.partitions",
+    "no_auto_create": "auto.create.topics.enable",
+}
 
 
 def add_parser(commands: Commands) -> None:
@@ -37,7 +45,6 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--fsync",
         choices=("never", "commit", "always"),
-        default="never",
         help="when files are synced to disk: never (a power failure may lose records, a killed broker loses none), "
         "with every commit of offsets, always (default never)",
     )
@@ -45,7 +52,6 @@ def add_parser(commands: Commands) -> None:
         "--maintenance-interval",
         metavar="MS",
         type=number_of("milliseconds", 1),
-        default=300_000,
         help="milliseconds between two passes of retention and compaction (default 300000)",
     )
     parser.add_argument(
@@ -72,11 +78,16 @@ def add_parser(commands: Commands) -> None:
         "--partitions",
         metavar="N",
         type=partition_count,
-        default=1,
         help="partition count of topics created without one (default 1)",
     )
-    parser.add_argument("--no-auto-create", action="store_true", help="do not create topics that clients request")
-    add_settings(parser, "a setting of groups with Kafka's name, such as group.initial.rebalance.delay.ms=3000")
+    parser.add_argument(
+        "--no-auto-create", action="store_const", const="false", help="do not create topics that clients request"
+    )
+    add_settings(
+        parser,
+        "a setting of the broker, of groups, or of topics that have none of their own, with the name that Kafka's "
+        "brokers have for it, such as log.retention.ms=3600000 (may be repeated)",
+    )
     parser.set_defaults(execute=execute)
 
 
@@ -84,25 +95,15 @@ def execute(options: argparse.Namespace) -> int:
     """Serve the embedded broker until SIGINT or SIGTERM."""
     from streams import EmbeddedBroker
     from streams.broker.logs import descriptors
-    from streams.group import CoordinatorConfig
     from streams.runtime.instance import collector
 
     tls = _tls_of(options)
-    groups = CoordinatorConfig.of(texts_of(options))
+    settings = _settings_of(options)
     if options.repair:
         return _repair(options)
     # Idle clients must not exhaust the file descriptors; only a program may change the limits of its process.
     descriptors.raise_limit()
-    with EmbeddedBroker(
-        options.data,
-        default_partitions=options.partitions,
-        auto_create_topics=not options.no_auto_create,
-        fsync=options.fsync,
-        maintenance_interval_ms=options.maintenance_interval,
-        serves_damaged=True,
-        rack=options.rack,
-        group_config=groups,
-    ) as broker:
+    with EmbeddedBroker(options.data, serves_damaged=True, settings=settings) as broker:
         server = broker.serve(
             options.listen,
             advertise=options.advertise,
@@ -123,6 +124,22 @@ def execute(options: argparse.Namespace) -> int:
         finally:
             collector.restore()
     return 0
+
+
+def _settings_of(options: argparse.Namespace) -> dict[str, str]:
+    """Return the settings of ``--set``, and those that have an option of their own.
+
+    Raises:
+        UsageError: a setting is given by both.
+    """
+    settings = texts_of(options)
+    for option, name in _SETTINGS.items():
+        if (value := getattr(options, option)) is None:
+            continue
+        if name in settings:
+            raise UsageError(f"--set {name}={settings[name]}: --{option.replace('_', '-')} is given too; give it once")
+        settings[name] = str(value)
+    return settings
 
 
 def _tls_of(options: argparse.Namespace) -> "ServerTls | None":

@@ -54,6 +54,7 @@ class Setting:
         takes_none: whether None is accepted and selects the default.
         none_text: the text of None, if the value of a number may be None.
         is_fixed: whether the setting of a topic cannot be altered.
+        broker_name: Kafka's name of the broker's setting for topics that have none of their own; empty without one.
         doc: what the setting does; empty if it is only accepted and shown because Kafka has it.
         is_secret: whether messages omit the value.
         joins: whether a list of texts is accepted and joined with commas.
@@ -77,6 +78,7 @@ class Setting:
     takes_none: bool = False
     none_text: str = ""
     is_fixed: bool = False
+    broker_name: str = ""
     is_secret: bool = False
     joins: bool = False
     of_pairs: bool = False

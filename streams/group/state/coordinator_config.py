@@ -3,12 +3,10 @@
 Of the other packages, this module imports only ``core``.
 """
 
-from collections.abc import Mapping
-
 from attrs import frozen
 
 from streams.core.errors import ConfigError
-from streams.core.settings.setting import check, kafka_table, number, with_texts
+from streams.core.settings.setting import check, number
 
 
 @frozen
@@ -78,15 +76,6 @@ class CoordinatorConfig:
                 f"group.min.session.timeout.ms={self.min_session_timeout_ms}: expected at most "
                 f"group.max.session.timeout.ms, which is {self.max_session_timeout_ms}"
             )
-
-    @classmethod
-    def of(cls, texts: Mapping[str, str]) -> "CoordinatorConfig":
-        """Return the configuration of a broker with these settings, such as ``{"group.min.session.timeout.ms": "5"}``.
-
-        Raises:
-            ConfigError: a setting is unknown, or its value is invalid.
-        """
-        return with_texts(cls(), texts, kafka_table(cls), "groups")
 
     def allows_session(self, timeout_ms: int) -> bool:
         """Whether a session timeout is within the bounds."""
