@@ -108,7 +108,7 @@ def _cluster_of(config: StreamsConfig, broker: Cluster | None) -> tuple[Cluster,
         if broker is not None:
             raise ConfigError("both broker= and bootstrap_servers= are given: give one of them")
         return TcpCluster.of(config), None
-    if names := config.security.given():
+    if names := config.security.changed_names():
         raise ConfigError(
             f"{', '.join(names)}: for connections to a cluster; give bootstrap_servers=, or set them on broker="
         )

@@ -22,7 +22,7 @@ class AssignableTopics:
         """Return the names of all topics that are not internal."""
         return (name for name in self.topics.by_name if name not in INTERNAL_TOPICS)
 
-    def found(self, name: str) -> tuple[bytes, int] | None:
+    def topic(self, name: str) -> tuple[bytes, int] | None:
         """Return the ID and the partition count of a topic, or None if it does not exist."""
         topic = self.topics.by_name.get(name)
         return None if topic is None else (topic.topic_id, len(topic.logs))

@@ -67,7 +67,7 @@ class WaitingFetches:
         return self._live
 
     @property
-    def kept(self) -> int:
+    def size(self) -> int:
         """The number of entries in the deadline heap, including finished fetches that have not been removed yet."""
         return len(self._by_deadline)
 

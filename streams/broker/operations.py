@@ -148,7 +148,7 @@ def _describe_producers(machine: Broker, request: DescribeProducers, now_ms: int
 
 def _describe_transactions(machine: Broker, request: DescribeTransactions, now_ms: int) -> DescribeTransactionsResponse:
     distinct = dict.fromkeys(request.transactional_ids)
-    return DescribeTransactionsResponse(tuple(_transaction(one, machine.transactions.known(one)) for one in distinct))
+    return DescribeTransactionsResponse(tuple(_transaction(one, machine.transactions.get(one)) for one in distinct))
 
 
 def _transaction(transactional_id: str, transaction: TransactionMetadata | None) -> DescribedTransaction:
@@ -181,7 +181,7 @@ def _list_transactions(machine: Broker, request: ListTransactions, now_ms: int) 
 
     listed = tuple(
         ListedTransaction(transaction.transactional_id, transaction.producer_id, transaction.state.value)
-        for transaction in machine.transactions.all_known()
+        for transaction in machine.transactions.all()
         if is_asked_for(transaction)
     )
     return ListTransactionsResponse(ErrorCode.NONE, sorted(states - _STATES), listed)

@@ -419,7 +419,7 @@ class Broker:
                 return
         elif isinstance(request, AddOffsetsToTxn):
             self._internal_log(_OFFSETS_PARTITION)
-        before = self.transactions.known(request.transactional_id)
+        before = self.transactions.get(request.transactional_id)
         effects = self.transactions.handle(request, now_ms, answer)
         try:
             self._perform_transaction(effects, now_ms)

@@ -408,11 +408,11 @@ class Topics:
             topic.serialization = self._stored_serialization(name, entry.get("serialization"))
             for number in range(entry["partitions"]):
                 partition = TopicPartition(name, number)
-                self._add_log(topic, PartitionLog(partition, self._found(topic, partition), topic.config))
+                self._add_log(topic, PartitionLog(partition, self._opened(topic, partition), topic.config))
             self.by_name[name] = topic
             self._describe_folders(topic)
 
-    def _found(self, topic: TopicLogs, partition: TopicPartition) -> LogStorage:
+    def _opened(self, topic: TopicLogs, partition: TopicPartition) -> LogStorage:
         """Return the opened storage of an existing partition, or a ``DamagedStorage`` if the partition is damaged."""
         folder = self._folder(topic, partition)
         try:

@@ -126,7 +126,7 @@ class TransactionCoordinator:
     config: TransactionConfig = field(factory=TransactionConfig)
     #: The producers of each log; their IDs are never assigned.
     ledgers: Callable[[], Iterable[ProducerLedger]] = tuple
-    _known: dict[str, TransactionMetadata] = field(factory=dict)
+    _by_id: dict[str, TransactionMetadata] = field(factory=dict)
     _next_producer_id: int = 0
     #: IDs below this one are reserved in the log: they are not assigned again after a restart.
     _noted_below: int = 0
@@ -154,7 +154,7 @@ class TransactionCoordinator:
 
     def on_ended(self, transactional_id: str, now_ms: int) -> list[TransactionEffect]:
         """Complete a transaction whose markers have been written."""
-        transaction = self._known[transactional_id]
+        transaction = self._by_id[transactional_id]
         is_commit = transaction.state is _S.PREPARE_COMMIT
         state = _S.COMPLETE_COMMIT if is_commit else _S.COMPLETE_ABORT
         self._timers.cancel(transactional_id)
@@ -172,7 +172,7 @@ class TransactionCoordinator:
     def tick(self, now_ms: int) -> list[TransactionEffect]:
         """Abort transactions that have timed out, and retry failed commits and aborts."""
         while (transactional_id := self._timers.pop_due(now_ms)) is not None:
-            transaction = self._known.get(transactional_id)
+            transaction = self._by_id.get(transactional_id)
             if transaction is None:
                 continue
             if transaction.state is _S.ONGOING:
@@ -184,10 +184,10 @@ class TransactionCoordinator:
 
     def expire(self, now_ms: int) -> list[TransactionEffect]:
         """Delete transactional IDs that have not been used for ``id_expiration_ms``."""
-        for transaction in list(self._known.values()):
+        for transaction in list(self._by_id.values()):
             is_idle = transaction.state is not _S.ONGOING and transaction.state not in _PREPARED
             if is_idle and transaction.updated_ms < now_ms - self.config.id_expiration_ms:
-                del self._known[transaction.transactional_id]
+                del self._by_id[transaction.transactional_id]
                 self._effects.append(PersistTransaction(transaction.transactional_id, None))
         return self._take_effects()
 
@@ -205,10 +205,10 @@ class TransactionCoordinator:
                 continue
             transactional_id, stored = read
             if stored is None:
-                self._known.pop(transactional_id, None)
+                self._by_id.pop(transactional_id, None)
             else:
-                self._known[transactional_id] = stored
-        for transaction in self._known.values():
+                self._by_id[transactional_id] = stored
+        for transaction in self._by_id.values():
             if transaction.producer_id < _NEVER_GIVEN:
                 self._next_producer_id = max(self._next_producer_id, transaction.producer_id + 1)
             if transaction.state is _S.ONGOING:
@@ -249,7 +249,7 @@ class TransactionCoordinator:
 
         A state is in the transaction log before a record or a marker that depends on it is in another log.
         """
-        for transaction in self._known.values():
+        for transaction in self._by_id.values():
             is_prepared = transaction.state in _PREPARED
             if transaction.producer_id == producer.producer_id:
                 is_behind = transaction.state is _S.ONGOING and producer.epoch < transaction.epoch
@@ -268,24 +268,24 @@ class TransactionCoordinator:
         if transactional_id is None:
             return
         if before is None:
-            self._known.pop(transactional_id, None)
+            self._by_id.pop(transactional_id, None)
         else:
-            self._known[transactional_id] = before
+            self._by_id[transactional_id] = before
 
-    def known(self, transactional_id: str | None) -> TransactionMetadata | None:
+    def get(self, transactional_id: str | None) -> TransactionMetadata | None:
         """Return the state of a transactional ID, or None if the ID is unknown."""
-        return None if transactional_id is None else self._known.get(transactional_id)
+        return None if transactional_id is None else self._by_id.get(transactional_id)
 
-    def all_known(self) -> Iterable[TransactionMetadata]:
+    def all(self) -> Iterable[TransactionMetadata]:
         """Return the states of all transactional IDs."""
-        return tuple(self._known.values())
+        return tuple(self._by_id.values())
 
     def check_write(self, transactional_id: str, producer_id: int, epoch: int, partition: TopicPartition) -> ErrorCode:
         """Check whether a producer may write to a partition as part of a transaction.
 
         Returns ``NONE`` if it may, otherwise the error code.
         """
-        transaction = self._known.get(transactional_id)
+        transaction = self._by_id.get(transactional_id)
         if transaction is None or transaction.producer_id != producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         if transaction.epoch != epoch:
@@ -300,7 +300,7 @@ class TransactionCoordinator:
     def _initialize(self, request: InitProducerId, now_ms: int, token: object) -> None:
         transactional_id = request.transactional_id
         assert transactional_id is not None
-        transaction = self._known.get(transactional_id)
+        transaction = self._by_id.get(transactional_id)
         if not transactional_id:
             self._answer(token, InitProducerIdResponse(ErrorCode.INVALID_REQUEST))
         elif not 0 < request.transaction_timeout_ms <= self.config.max_timeout_ms:
@@ -338,7 +338,7 @@ class TransactionCoordinator:
         now_ms: int,
         partitions: tuple[TopicPartition, ...],
     ) -> ErrorCode:
-        transaction = self._known.get(request.transactional_id)
+        transaction = self._by_id.get(request.transactional_id)
         if transaction is None or transaction.producer_id != request.producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         if transaction.epoch != request.producer_epoch:
@@ -359,7 +359,7 @@ class TransactionCoordinator:
         return ErrorCode.NONE
 
     def _end(self, request: EndTxn, now_ms: int, token: object) -> None:
-        transaction = self._known.get(request.transactional_id)
+        transaction = self._by_id.get(request.transactional_id)
         error = ErrorCode.NONE
         if transaction is None or transaction.producer_id != request.producer_id:
             error = ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -371,13 +371,13 @@ class TransactionCoordinator:
             # The producer continues with the next epoch, so that late requests are rejected (KIP-890).
             following = self._renewed(transaction) if request.bumps_epoch else transaction
             self._prepare(following, is_commit=request.is_commit, now_ms=now_ms)
-            transaction = self._known[request.transactional_id]
+            transaction = self._by_id[request.transactional_id]
         elif not request.bumps_epoch and transaction.state in _ENDED[request.is_commit]:
             error = ErrorCode.NONE
         elif request.bumps_epoch and not request.is_commit and transaction.state not in _PREPARED:
             # Nothing was added; the next epoch keeps out what may still arrive of the aborted transaction.
             self._change(evolve(self._renewed(transaction), state=_S.COMPLETE_ABORT, previous_producer_id=-1), now_ms)
-            transaction = self._known[request.transactional_id]
+            transaction = self._by_id[request.transactional_id]
         elif transaction.state in _PREPARED:
             error = ErrorCode.CONCURRENT_TRANSACTIONS
         else:
@@ -417,12 +417,12 @@ class TransactionCoordinator:
         )
 
     def _change(self, transaction: TransactionMetadata, now_ms: int) -> None:
-        before = self._known.get(transaction.transactional_id)
+        before = self._by_id.get(transaction.transactional_id)
         assert before is None or transaction.state in _LEGAL_NEXT[before.state], (
             f"{before.state} -> {transaction.state}"
         )
         transaction = evolve(transaction, updated_ms=now_ms)
-        self._known[transaction.transactional_id] = transaction
+        self._by_id[transaction.transactional_id] = transaction
         self._effects.append(PersistTransaction(transaction.transactional_id, transaction_value(transaction)))
 
     def _renewed(self, transaction: TransactionMetadata) -> TransactionMetadata:

@@ -36,9 +36,9 @@ def _settle(options: argparse.Namespace) -> None:
         UsageError: no broker is given anywhere.
         ConfigError: a setting is unknown or invalid.
     """
-    options.given = all_settings_of(options)
-    servers = options.given.pop("bootstrap_servers", "")
-    folder = options.given.get("state_dir", "")
+    options.all_settings = all_settings_of(options)
+    servers = options.all_settings.pop("bootstrap_servers", "")
+    folder = options.all_settings.get("state_dir", "")
     if options.bootstrap_servers or options.state_dir:
         return
     options.bootstrap_servers = servers or None
@@ -81,7 +81,7 @@ def opened(options: argparse.Namespace, *, makes: bool = False) -> Iterator["Tcp
         StateLockedError: the embedded broker is running in another process.
     """
     if options.bootstrap_servers:
-        yield cluster_at(options.bootstrap_servers, options.given)
+        yield cluster_at(options.bootstrap_servers, options.all_settings)
         return
     from streams.broker import EmbeddedBroker
 

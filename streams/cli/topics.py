@@ -39,9 +39,9 @@ def declared_source(topology: Topology, name: str) -> Topic[Any, Any]:
     if name in sink_topics(topology):
         raise UsageError(f"--input {name}: the topology writes this topic and does not read it; did you mean --output?")
     if name in topology.internal_topics:
-        raise UsageError(f"--input {name}: this topic is internal; {_known('sources', sources)}")
+        raise UsageError(f"--input {name}: this topic is internal; {_listed('sources', sources)}")
     meant = suggestion(name, sorted(sources), " (did you mean {}?)")
-    raise UsageError(f"--input: there is no topic {name!r}{meant}; {_known('sources', sources)}")
+    raise UsageError(f"--input: there is no topic {name!r}{meant}; {_listed('sources', sources)}")
 
 
 def declared_output(topology: Topology, name: str, config: StreamsConfig) -> Topic[Any, Any] | None:
@@ -61,9 +61,9 @@ def declared_output(topology: Topology, name: str, config: StreamsConfig) -> Top
     if name in source_topics(topology):
         raise UsageError(f"--output {name}: the topology reads this topic and does not write it; did you mean --input?")
     if name in topology.internal_topics:
-        raise UsageError(f"--output {name}: this topic is internal; {_known('outputs', written)}")
+        raise UsageError(f"--output {name}: this topic is internal; {_listed('outputs', written)}")
     meant = suggestion(name, sorted(written), " (did you mean {}?)")
-    raise UsageError(f"--output: the topology writes no topic {name!r}{meant}; {_known('outputs', written)}")
+    raise UsageError(f"--output: the topology writes no topic {name!r}{meant}; {_listed('outputs', written)}")
 
 
 def topic_in(topology: Topology, name: str) -> Topic[Any, Any] | None:
@@ -91,6 +91,6 @@ def _topic_of(name: str, node: SourceNode | SinkNode) -> Topic[Any, Any]:
     return Topic(name, key=node.key_serde, value=node.value_serde)
 
 
-def _known(what: str, names: Iterable[str]) -> str:
+def _listed(what: str, names: Iterable[str]) -> str:
     listed = ", ".join(sorted(names))
     return f"the topology's {what} are {listed}" if listed else f"the topology has no {what}"

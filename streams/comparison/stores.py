@@ -188,7 +188,7 @@ class _EntryFinder:
     limit: int
     reads_values: bool
     counts: Counter[str] = field(factory=Counter)
-    _kept: dict[str, list[EntryDifference]] = field(factory=dict)
+    _examples: dict[str, list[EntryDifference]] = field(factory=dict)
     _keys: Any = field(init=False)
     _values: Any = field(init=False)
 
@@ -208,7 +208,7 @@ class _EntryFinder:
         else:
             kind = LAST
         self.counts[kind] += 1
-        examples = self._kept.setdefault(kind, [])
+        examples = self._examples.setdefault(kind, [])
         if len(examples) < self.limit:
             texts = [self._keys[side](row[0]) for side, row in enumerate((left, right)) if row is not None]
             times = (None if left is None else left[3], None if right is None else right[3])
@@ -216,7 +216,7 @@ class _EntryFinder:
 
     def chosen(self) -> list[EntryDifference]:
         """Return the examples, the most severe kind first."""
-        return [item for kind in KINDS for item in self._kept.get(kind, ())][: self.limit]
+        return [item for kind in KINDS for item in self._examples.get(kind, ())][: self.limit]
 
     def _value(self, side: int, row: _Entry | None) -> Any:
         return None if row is None else plain(self._values[side](row[2]))

@@ -273,7 +273,7 @@ class _KeyFinder:
     reads_values: bool
     keys: int = 0
     counts: Counter[str] = field(factory=Counter)
-    _kept: dict[str, list[tuple[Place, int, KeyDifference]]] = field(factory=dict)
+    _examples: dict[str, list[tuple[Place, int, KeyDifference]]] = field(factory=dict)
 
     def take(self, pair: _Pair) -> None:
         """Compare the records of one key."""
@@ -292,7 +292,7 @@ class _KeyFinder:
 
     def chosen(self) -> list[KeyDifference]:
         """Return the examples, the most severe kind first; examples of one kind are in the order of the topic."""
-        result = [item for kind in KINDS for _, _, item in self._kept.get(kind, ())]
+        result = [item for kind in KINDS for _, _, item in self._examples.get(kind, ())]
         return result[: self.limit]
 
     def _kind(self, left: list[Row], right: list[Row]) -> tuple[str, int]:
@@ -349,7 +349,7 @@ class _KeyFinder:
     def _note(self, kind: str, key: bytes | None, left: list[Row], right: list[Row], index: int) -> None:
         self.counts[kind] += 1
         place = (left[index] if index < len(left) else right[index]).place
-        examples = self._kept.setdefault(kind, [])
+        examples = self._examples.setdefault(kind, [])
         if len(examples) >= self.limit and (not examples or place >= examples[-1][0]):
             return
         difference = KeyDifference(

@@ -30,7 +30,7 @@ class Branched(Generic[K, V]):
         self._has_default = False
         predicates: list[Callable[[Any, Any], object] | None] = []
         self._predicates = predicates
-        full_name = stream.graph.names.given(name, "KSTREAM-BRANCH-")
+        full_name = stream.graph.names.node(name, "KSTREAM-BRANCH-")
         self._split = stream.at(stream.add(full_name, LogicalOperator(lambda: Branch(tuple(predicates)))))
 
     def branch(self, predicate: Callable[[K, V], object], name: str | None = None) -> "KStream[K, V]":

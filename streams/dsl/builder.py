@@ -131,7 +131,7 @@ class StreamsBuilder:
                 is negative or a fraction of 1 ms.
         """
         source = _Source.of("stream", (topic, *topics), key, value, timestamp, offset_reset)
-        full_name = self._graph.names.given(name, "KSTREAM-SOURCE-")
+        full_name = self._graph.names.node(name, "KSTREAM-SOURCE-")
         content = source.logical(full_name)
         content.idle_close_ms = None if idle_close is None else to_ms(idle_close, "idle_close of stream")
         source.declare(self._graph)
@@ -206,7 +206,7 @@ class StreamsBuilder:
             self._graph, explicit_name, f"{topic_name}-", topics.key, topics.value, options, can_expire=True
         )
         source_name = names.suffixed(name, "-source", "KSTREAM-SOURCE-")
-        full_name = names.given(name, "KTABLE-SOURCE-")
+        full_name = names.node(name, "KTABLE-SOURCE-")
         source.declare(self._graph)
         state = SourceState(materialized, materialized.is_needed)
         process = LogicalOperator(lambda: TableSource(state.store, state.send_old), state.specs)
@@ -280,7 +280,7 @@ class StreamsBuilder:
         materialized = key_value(self._graph, store_name(name, store), f"{topic_name}-", *types, options)
         materialized.has_changelog = False
         source_name = names.suffixed(name, "-source", "KSTREAM-SOURCE-")
-        full_name = names.given(name, "KTABLE-SOURCE-")
+        full_name = names.node(name, "KTABLE-SOURCE-")
         source.declare(self._graph)
         content = LogicalGlobalTable(source_name, topics, lambda: TableSource(materialized.store), materialized.spec)
         self._graph.add(self._graph.root, LogicalNode(full_name, content))
@@ -330,7 +330,7 @@ class StreamsBuilder:
         source.single("add_global_store")
         names = self._graph.names
         source_name = names.suffixed(name, "-source", "KSTREAM-SOURCE-")
-        full_name = names.given(name, "KTABLE-SOURCE-")
+        full_name = names.node(name, "KTABLE-SOURCE-")
         source.declare(self._graph)
         global_store = GlobalStore(
             evolve(spec, has_changelog=False),

@@ -54,7 +54,7 @@ class Names:
         """Return a generated store name, with the next number of the counter."""
         return self.generated(prefix + STORE)
 
-    def given(self, name: str | None, prefix: str) -> str:
+    def node(self, name: str | None, prefix: str) -> str:
         """Return ``name`` if the user gave one, otherwise a generated name; both take a number from the counter."""
         generated = self.generated(prefix)
         return generated if name is None else check_name(name)

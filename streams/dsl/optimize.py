@@ -102,7 +102,7 @@ def _merge_duplicate_sources(graph: LogicalGraph) -> None:
 def _check_same_records(one: LogicalSource, two: LogicalSource) -> None:
     """Check that two sources of the same topics read records alike: only the first of them is kept."""
     for what, first, second in (("keys", one.key, two.key), ("values", one.value, two.value)):
-        types = first.known, second.known
+        types = first.serde, second.serde
         if types[0] is not None and types[1] is not None and types[0].name != types[1].name:
             raise TopologyError(
                 f"two streams of {_shown(two)} have {what} of different types: {types[0].name!r} and "
@@ -221,7 +221,7 @@ def _no_way(change: LogicalNode, node: LogicalNode, contents: list[LogicalConten
 
 def _better(one: SerdeVariable, other: SerdeVariable) -> SerdeVariable:
     """Return ``other`` if only its serde is known; otherwise unify both variables and return ``one``."""
-    if one.known is None and other.known is not None:
+    if one.serde is None and other.serde is not None:
         return other
     one.unify(other)
     return one

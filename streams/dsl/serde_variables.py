@@ -67,11 +67,11 @@ class SerdeVariable:
         return variable
 
     @property
-    def known(self) -> Serde[Any] | None:
+    def serde(self) -> Serde[Any] | None:
         """The declared or annotated serde of this variable, or None."""
         root = self.root()
         if root.inner is not None and root.windowed is not None:
-            inner = root.inner.known
+            inner = root.inner.serde
             return None if inner is None else root.windowed(inner)
         return root.declared or root.annotated
 
@@ -209,8 +209,8 @@ def joint(left: SerdeVariable, right: SerdeVariable, node: str) -> SerdeVariable
     """Return the variable downstream of a merge: the common variable if both sides agree, otherwise a new one."""
     if left.root() is right.root():
         return left
-    one = left.known
-    two = right.known
+    one = left.serde
+    two = right.serde
     windows = left.windows | right.windows
     if one is not None and two is not None:
         return left if one.name == two.name else SerdeVariable(node, window_sizes=windows)

@@ -138,7 +138,7 @@ class _AvroCodec:
         self._errors = _errors(self._fastavro)
         is_schema = isinstance(form, (str, Mapping, list))
         self._form = Any if is_schema else form
-        shape = _given(form) if is_schema else shape_of(form, name, namespace)
+        shape = _named_shape(form) if is_schema else shape_of(form, name, namespace)
         self._shape = shape
         self.schema = Schema(AVRO, json.dumps(shape.schema))
         self.dependencies: Mapping[str, Schema] = {}
@@ -206,7 +206,7 @@ class _AvroCodec:
 _SHOWN = 300
 
 
-def _given(form: Any) -> Shape:
+def _named_shape(form: Any) -> Shape:
     return Shape(_loaded(form) if isinstance(form, str) else form)
 
 

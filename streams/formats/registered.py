@@ -93,7 +93,7 @@ class Readers(Generic[T]):
 
     registry: RegistryAccess
     decoder: Callable[[Schema, Mapping[str, Schema]], Decode[T]]
-    _known: dict[bytes, Decode[T]] = field(factory=dict)
+    _decoders: dict[bytes, Decode[T]] = field(factory=dict)
 
     def read(self, data: bytes) -> T:
         """Return the value that bytes with a header contain.
@@ -102,10 +102,10 @@ class Readers(Generic[T]):
             ValueError: the bytes have no header, or one with an unknown ID.
             SchemaError: the registry does not respond.
         """
-        decode = self._known.get(data[:_HEADER_BYTES]) or self._made(data[:_HEADER_BYTES])
+        decode = self._decoders.get(data[:_HEADER_BYTES]) or self._new_decoder(data[:_HEADER_BYTES])
         return decode(data[_HEADER_BYTES:])
 
-    def _made(self, head: bytes) -> Decode[T]:
+    def _new_decoder(self, head: bytes) -> Decode[T]:
         if len(head) < _HEADER_BYTES or not head.startswith(_MAGIC):
             raise ValueError("they do not begin with 0 and the ID of a schema; were they written without a registry?")
         schema_id = int.from_bytes(head[1:], "big")
@@ -114,7 +114,7 @@ class Readers(Generic[T]):
             referenced = self.registry.referenced(writer)
         except NoSuchSchema as error:
             raise ValueError(f"schema {schema_id} is unknown: {error}") from error
-        decode = self._known[head] = self.decoder(writer, referenced)
+        decode = self._decoders[head] = self.decoder(writer, referenced)
         return decode
 
 

@@ -73,7 +73,7 @@ class FileLookUp(Generic[A]):
         self._rows = self._read()
         self._types = _types(self._rows)
         #: The version that was read last, successfully or not, and the version found by the last check.
-        self._known: _Version | None = version
+        self._current: _Version | None = version
         self._seen: _Version | None = version
         self._next_ms = self._clock.monotonic_ms() + self._check_ms
 
@@ -109,9 +109,9 @@ class FileLookUp(Generic[A]):
         version = self._version()
         is_settled = version == self._seen
         self._seen = version
-        if version == self._known or not is_settled:
+        if version == self._current or not is_settled:
             return
-        self._known = version
+        self._current = version
         try:
             rows = self._read()
             if self._version() != version:

@@ -67,7 +67,7 @@ class Capture:
     names: dict[str, Any]
     #: Bindings by the identity of the function.
     forwards: dict[int, Forward]
-    _known: dict[int, str] = field(factory=dict)
+    _by_object: dict[int, str] = field(factory=dict)
     _inside: list[FunctionType] = field(factory=list)
 
     def process(self, function: Any, name: str, number: int) -> Binding:
@@ -90,7 +90,7 @@ class Capture:
         return Named(name)
 
     def _named(self, value: Any, hint: str, number: int | None) -> str:
-        earlier = self._known.get(id(value))
+        earlier = self._by_object.get(id(value))
         if earlier is not None:
             return earlier
         base = name = hint.lstrip("_") if number is None else f"{hint.lstrip('_')}_{number}"
@@ -98,7 +98,7 @@ class Capture:
         while name in self.names:
             more += 1
             name = f"{base}_{more}"
-        self._known[id(value)] = name
+        self._by_object[id(value)] = name
         self.names[name] = value
         if isinstance(value, CheckedFunction):
             value.install = partial(self.names.__setitem__, name)

@@ -18,7 +18,7 @@ def test_fetches_that_are_done_are_cleared_away_behind_one_that_waits():
         fetches.finish(fetches.add(fetch_of(5), deadline_ms=1_000_000 + number))
 
     assert len(fetches) == 1
-    assert fetches.kept < 100
+    assert fetches.size < 100
 
 
 def test_a_fetch_that_is_done_keeps_nothing_of_what_was_asked():

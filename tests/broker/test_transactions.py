@@ -260,7 +260,7 @@ def test_records_add_their_partition_to_the_transaction():
     assert writer.write(P0, b"a") == (OK, 0)
     assert writer.write(P1, b"b") == (OK, 0)
     assert desk.visible(P0) == []
-    assert desk.machine.transactions.known("tx").partitions == (P0, P1)
+    assert desk.machine.transactions.get("tx").partitions == (P0, P1)
     assert writer.end(commit=True) is OK
     assert (writer.epoch, desk.visible(P0), desk.visible(P1)) == (epoch + 1, [b"a"], [b"b"])
 
@@ -286,7 +286,7 @@ def test_late_records_of_an_ended_transaction_are_refused():
     assert late.repeat(P0, 1, b"late")[0] is ErrorCode.INVALID_PRODUCER_EPOCH
     assert late.repeat(P1, 0, b"late")[0] is ErrorCode.INVALID_PRODUCER_EPOCH
     assert late.commit_offset(5) is not OK
-    assert desk.machine.transactions.known("tx").partitions == ()
+    assert desk.machine.transactions.get("tx").partitions == ()
 
 
 def test_abort_of_nothing_gives_another_epoch_and_commit_of_nothing_is_refused():
@@ -305,7 +305,7 @@ def test_records_for_an_unknown_topic_add_nothing():
     writer = SecondWriter(desk)
 
     assert writer.write(TopicPartition("nowhere", 0), b"a")[0] is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert desk.machine.transactions.known("tx").partitions == ()
+    assert desk.machine.transactions.get("tx").partitions == ()
 
 
 def test_one_unknown_partition_refuses_all_that_are_announced_with_it():
@@ -391,7 +391,7 @@ def test_last_epoch_is_followed_by_another_producer_id():
     desk = Desk()
     writer = Writer(desk)
     first = writer.id
-    known = desk.machine.transactions.known("tx")
+    known = desk.machine.transactions.get("tx")
     desk.machine.transactions.restore("tx", evolve(known, epoch=32_766))
     writer.epoch = 32_766
     writer.add(P0)
@@ -411,19 +411,19 @@ def test_restart_before_the_markers_of_the_last_epoch_ends_the_transaction_of_th
     desk = Desk()
     writer = SecondWriter(desk)
     coordinator = desk.machine.transactions
-    coordinator.restore("tx", evolve(coordinator.known("tx"), epoch=32_766))
+    coordinator.restore("tx", evolve(coordinator.get("tx"), epoch=32_766))
     writer.epoch = 32_766
     writer.write(P0, b"a")
     coordinator.handle(EndTxn("tx", writer.id, writer.epoch, commit), desk.now_ms, None)
     desk.machine._append_internal(
         TopicPartition("__transaction_state", 0),
-        [Block([transaction_key("tx")], [transaction_value(coordinator.known("tx"))], [desk.now_ms])],
+        [Block([transaction_key("tx")], [transaction_value(coordinator.get("tx"))], [desk.now_ms])],
         desk.now_ms,
     )
 
     desk = desk.restarted()
 
-    known = desk.machine.transactions.known("tx")
+    known = desk.machine.transactions.get("tx")
     assert (known.producer_id != writer.id, known.epoch, known.previous_producer_id) == (True, 0, -1)
     assert desk.visible(P0) == ([b"a"] if commit else [])
     assert desk.machine.topics.log(P0).last_stable_offset == 2

@@ -32,7 +32,7 @@ class Topics:
         """All names."""
         return list(self.by_name)
 
-    def found(self, name: str):
+    def topic(self, name: str):
         """The ID and the number of partitions."""
         return self.by_name.get(name)
 

@@ -414,7 +414,7 @@ def test_topic_that_is_unsubscribed_within_the_interval_is_revoked_at_once(slow_
     settle(one)
     one.topics, one.reported = ("u",), None
     settle(one)
-    assert {topic_id for topic_id, _ in one.owned} == {desk.topics.found("u")[0]}
+    assert {topic_id for topic_id, _ in one.owned} == {desk.topics.topic("u")[0]}
     assert desk.described().state == "Assigning"
     desk.advance(1_000)
     settle(one)

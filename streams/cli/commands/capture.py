@@ -51,7 +51,7 @@ def execute(options: argparse.Namespace) -> int:
     from streams.replay.times import time_ms
 
     script = Script.parse(options.script)
-    settings = script.settings(options.given, options.application_id)
+    settings = script.settings(options.all_settings, options.application_id)
     if options.bootstrap_servers:
         settings["bootstrap_servers"] = options.bootstrap_servers
     config = StreamsConfig.of(**settings)

@@ -150,13 +150,13 @@ class _Development:
     #: Files of the modules of the last runs; those of a run that failed are added to those of the run before.
     modules: set[Path] = field(factory=set)
     last: "Version | None" = None
-    _kept: ExitStack = field(factory=ExitStack)
+    _open: ExitStack = field(factory=ExitStack)
 
     def __enter__(self) -> "_Development":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._kept.close()
+        self._open.close()
 
     def repeat(self, watch: Any) -> None:
         """Run at each file change until an interrupt; report a failed run, and wait for the next change."""
@@ -219,8 +219,8 @@ class _Development:
             if version.result is not None:
                 say_drops(version.result.drops())
             sys.stdout.flush()
-            self._kept.close()
-            self._kept = stack.pop_all()
+            self._open.close()
+            self._open = stack.pop_all()
             self.last = version
 
     def _version(self, world: "ScriptModules", stack: ExitStack) -> "Version":

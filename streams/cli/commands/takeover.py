@@ -78,7 +78,7 @@ def execute(options: argparse.Namespace) -> int:
     _check(options)
     script = Script.parse(options.script)
     # What Java had, unless it was set there, which nothing on the cluster says.
-    overrides = {"cache_max_bytes": KAFKA_STREAMS_CACHE_BYTES, **options.given}
+    overrides = {"cache_max_bytes": KAFKA_STREAMS_CACHE_BYTES, **options.all_settings}
     settings = script.settings(overrides, options.application_id)
     if options.bootstrap_servers:
         settings["bootstrap_servers"] = options.bootstrap_servers

@@ -533,7 +533,7 @@ class Consumer:
         if self._topics.pattern is not None or (self._topics.broker_pattern and lacks_names):
             return None
         topics = self._state.topics().union(self._topics.names)
-        return topics if self._session is None else topics | self._session.wanted
+        return topics if self._session is None else topics | self._session.group_topics
 
     def _on_metadata(self) -> None:
         session = self._session

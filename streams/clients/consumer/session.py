@@ -117,7 +117,7 @@ class GroupSession:
         self.listener = RebalanceListener()
         #: Called before partitions are revoked, for auto-commit.
         self.before_revoke: Callable[[], None] = lambda: None
-        self.wanted: set[str] = set()
+        self.group_topics: set[str] = set()
         #: Whether partitions are assigned manually, so that the group only stores offsets.
         self.is_manual = True
         self._network = parts.network
@@ -232,7 +232,7 @@ class GroupSession:
             self.policy.topic_regex = ""
             self.member = self._new_member()
             self.member.coordinator = coordinator
-            self.wanted = set()
+            self.group_topics = set()
             self._snapshot = None
             self._assignment_due = None
             self._requests.forget_error()
@@ -264,7 +264,7 @@ class GroupSession:
             self.member.request_rejoin("topics or partition counts have changed")
 
     def _snapshot_topics(self) -> set[str]:
-        return self.wanted if self.member.is_leader else set(self.policy.topics)
+        return self.group_topics if self.member.is_leader else set(self.policy.topics)
 
     def _perform(self, action: object) -> None:
         match action:
@@ -300,14 +300,14 @@ class GroupSession:
         if not self.member.is_leader:
             is_static = self._config.group_instance_id is not None
             self._snapshot = self._metadata.counts(self.policy.topics) if is_static else None
-            self.wanted = set()
+            self.group_topics = set()
         refuse_result(self.listener.on_partitions_assigned(added), "on_partitions_assigned")  # type: ignore[func-returns-value]
 
     # --- leader -----------------------------------------------------------------------
 
     def _ask_metadata(self, action: PerformAssignment) -> None:
-        self.wanted = self.policy.wanted_topics(action.members)
-        topics = sorted(self.wanted)
+        self.group_topics = self.policy.wanted_topics(action.members)
+        topics = sorted(self.group_topics)
 
         def receive(response: Response | Exception) -> None:
             if isinstance(response, MetadataResponse):
@@ -325,7 +325,7 @@ class GroupSession:
         if isinstance(response, Exception):
             member.fail_assignment(self._clock.monotonic_ms())
             return True
-        counts = self._metadata.counts(self.wanted)
+        counts = self._metadata.counts(self.group_topics)
         is_done = False
         try:
             assignments = self.policy.assign(action.protocol_name, action.members, counts)
@@ -336,7 +336,7 @@ class GroupSession:
         # Topics that the assignor has created or extended must not cause a rejoin.
         for data in assignments.values():
             for topic, number in decode_assignment(data).partitions:
-                if topic in self.wanted and number >= counts.get(topic, 0):
+                if topic in self.group_topics and number >= counts.get(topic, 0):
                     counts[topic] = number + 1
         self._snapshot = dict(sorted(counts.items()))
         member.complete_assignment(action.generation_id, assignments, self._clock.monotonic_ms())

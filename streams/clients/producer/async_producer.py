@@ -73,7 +73,7 @@ class AsyncProducer:
         self._may_block = may_block
         self._calls = LoopCalls(f"{name}-calls")
         #: Topics to which a record was sent, so that their serdes know their schemas.
-        self._known: set[str] = set()
+        self._described: set[str] = set()
 
     @overload
     async def send(
@@ -140,7 +140,7 @@ class AsyncProducer:
         """
         name = topic.name if isinstance(topic, Topic) else topic
         send = partial(self._producer.send, topic, value, **options)
-        if name in self._known and not self._may_block(name) and self._calls.is_idle:
+        if name in self._described and not self._may_block(name) and self._calls.is_idle:
             return send()
         from asyncio import CancelledError
 
@@ -149,7 +149,7 @@ class AsyncProducer:
         except CancelledError as error:
             error.add_note(f"the record for topic {name!r} was waiting to be sent: it may be written")
             raise
-        self._known.add(name)
+        self._described.add(name)
         return delivery
 
     async def flush(self, timeout_ms: int | None = None) -> None:

@@ -39,7 +39,7 @@ class Failure:
 class LastFailures:
     """The last failures by place in user code, oldest first; any thread may record a failure."""
 
-    _kept: dict[tuple[object, ...], Failure] = field(factory=dict)
+    _failures: dict[tuple[object, ...], Failure] = field(factory=dict)
     _lock: threading.Lock = field(factory=threading.Lock)
     #: Number of failures since the start, including those that are no longer kept.
     total: int = 0
@@ -54,13 +54,13 @@ class LastFailures:
         key = node, type(raised).__name__, place, is_fatal
         with self._lock:
             self.total += 1
-            before = self._kept.pop(key, None)
+            before = self._failures.pop(key, None)
             failure = Failure(at_ms, type(raised).__name__, str(error)[:_MESSAGE_LENGTH], place, node, task, is_fatal)
-            self._kept[key] = failure if before is None else evolve(failure, count=before.count + 1)
-            if len(self._kept) > KEPT_FAILURES:
-                del self._kept[next(iter(self._kept))]
+            self._failures[key] = failure if before is None else evolve(failure, count=before.count + 1)
+            if len(self._failures) > KEPT_FAILURES:
+                del self._failures[next(iter(self._failures))]
 
     def all(self) -> Sequence[Failure]:
         """Return the recorded failures, most recent first."""
         with self._lock:
-            return list(reversed(self._kept.values()))
+            return list(reversed(self._failures.values()))

@@ -97,7 +97,7 @@ class PinnedSerde(Serde[Any]):
                         "declare its type with key= or value=, or start with a new application id"
                     )
                 return
-            self._settle(*self._found(type_name))
+            self._settle(*self._serde_named(type_name))
 
     def _pin_to(self, value: Any) -> None:
         with self._lock:
@@ -190,7 +190,7 @@ class PinnedSerde(Serde[Any]):
             )
         return serde, frozenset((kind,)), serde.name
 
-    def _found(self, name: str) -> tuple[Serde[Any], frozenset[type], str]:
+    def _serde_named(self, name: str) -> tuple[Serde[Any], frozenset[type], str]:
         """Return the serde, the accepted classes and the type name for a stored type name."""
         if name == JSON.name:
             return JSON, _JSON_KINDS, name

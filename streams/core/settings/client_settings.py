@@ -165,7 +165,7 @@ class Security:
         if self.has_sasl:
             self._check_sasl()
         kinds = [kind for kind, is_used in (("sasl", self.has_sasl), ("ssl", self.has_tls)) if not is_used]
-        unused = [name for name in self.given() if name.partition("_")[0] in kinds]
+        unused = [name for name in self.changed_names() if name.partition("_")[0] in kinds]
         if unused:
             raise ConfigError(
                 f"{', '.join(unused)} would not be used: security_protocol is {self.security_protocol!r}; set it to "
@@ -173,7 +173,7 @@ class Security:
             )
 
     def _check_sasl(self) -> None:
-        set_names = self.given()
+        set_names = self.changed_names()
         if not self.has_tokens:
             if not self.sasl_username:
                 raise ConfigError(f"security_protocol={self.security_protocol!r} needs sasl_username and sasl_password")
@@ -204,7 +204,7 @@ class Security:
                 "sasl_oauthbearer_token_provider"
             )
 
-    def given(self) -> list[str]:
+    def changed_names(self) -> list[str]:
         """Return the names of the settings that differ from their defaults."""
         return [part.name for part in fields(type(self)) if getattr(self, part.name) != part.default]
 

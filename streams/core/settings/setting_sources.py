@@ -92,7 +92,7 @@ def environment_settings(environment: Mapping[str, str], load: FunctionLoader) -
         if not name.startswith(PREFIX) or not value or _OF_SERVICES.fullmatch(name):
             continue
         where = f"environment variable {name}"
-        ours = _known(name.removeprefix(PREFIX), where, variable)
+        ours = _checked_name(name.removeprefix(PREFIX), where, variable)
         if ours in settings:
             raise ConfigError(f"{where}: {ours!r} is already given by {named[ours]}; leave one of them out")
         settings[ours] = _value(ours, value, where, load)
@@ -120,7 +120,7 @@ def file_settings(path: str | os.PathLike[str], load: FunctionLoader) -> dict[st
     settings: dict[str, Any] = {}
     for parts, value in _flat(read, ()):
         where = f"settings file {os.fspath(path)}, line {_line(text, parts)}"
-        ours = _known("_".join(parts), where, str)
+        ours = _checked_name("_".join(parts), where, str)
         if ours in settings:
             raise ConfigError(f"{where}: {ours!r} is given twice; leave one of them out")
         settings[ours] = _value(ours, value, where, load)
@@ -152,7 +152,7 @@ def _forms(name: str) -> tuple[str, ...]:
     return (name,)
 
 
-def _known(name: str, where: str, shown: Callable[[str], str]) -> str:
+def _checked_name(name: str, where: str, shown: Callable[[str], str]) -> str:
     try:
         return setting_name(name)
     except ConfigError as error:

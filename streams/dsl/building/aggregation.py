@@ -87,7 +87,7 @@ class StreamAggregation:
         key = overridden(group.key, arguments.key, group.name)
         explicit_name = arguments.store_name(name)
         materialized = windowing.store(group.graph, explicit_name, prefix, key, value, arguments.options)
-        full_name = value.node = group.graph.names.given(name, prefix)
+        full_name = value.node = group.graph.names.node(name, prefix)
         parent = group.partitioned_by_key(materialized.store)
         state = SourceState(materialized)
         content = LogicalOperator(lambda: windowing.operator(state, fold), state.specs)
@@ -146,7 +146,7 @@ class TableAggregation:
         )
         sink = names.suffixed(name, "-sink", "KSTREAM-SINK-")
         source = names.suffixed(name, "-source", "KSTREAM-SOURCE-")
-        full_name = value.node = names.given(name, prefix)
+        full_name = value.node = names.node(name, prefix)
         repartition = group.partitioned_by_key(materialized.store, sink, source)
         state = SourceState(materialized)
 

@@ -63,7 +63,7 @@ def map_values_async(stream: StreamRef, mapper: Callable[..., Any], name: str | 
     """Add the node of ``map_values_async`` to the logical graph."""
     operator = "map_values_async"
     with_key = matching_form(mapper, operator, ("(value)", "(key, value)"), sync="map_values") == 1
-    full_name = stream.graph.names.given(name, "KSTREAM-MAPVALUESASYNC-")
+    full_name = stream.graph.names.node(name, "KSTREAM-MAPVALUESASYNC-")
     content = _content(stream, full_name, call_plan(operator, options, mapper, with_key=with_key))
     node = stream.add(full_name, content, is_value_changing=True)
     return stream.at(node, value=annotated(result_type(mapper), full_name))
@@ -72,7 +72,7 @@ def map_values_async(stream: StreamRef, mapper: Callable[..., Any], name: str | 
 def map_async(stream: StreamRef, mapper: Callable[..., Any], name: str | None, options: CallPolicy) -> StreamRef:
     """Add the node of ``map_async`` to the logical graph."""
     matching_form(mapper, "map_async", ("(key, value)",), sync="map")
-    full_name = stream.graph.names.given(name, "KSTREAM-MAPASYNC-")
+    full_name = stream.graph.names.node(name, "KSTREAM-MAPASYNC-")
     what = f"{located(mapper)} of map_async"
     plan = call_plan("map_async", options, mapper, check=lambda result: (pair_of(result, what),))
     return _with_pairs(stream, full_name, plan, pair_types(result_type(mapper)))
@@ -81,7 +81,7 @@ def map_async(stream: StreamRef, mapper: Callable[..., Any], name: str | None, o
 def flat_map_async(stream: StreamRef, mapper: Callable[..., Any], name: str | None, options: CallPolicy) -> StreamRef:
     """Add the node of ``flat_map_async`` to the logical graph."""
     matching_form(mapper, "flat_map_async", ("(key, value)",), sync="flat_map")
-    full_name = stream.graph.names.given(name, "KSTREAM-FLATMAPASYNC-")
+    full_name = stream.graph.names.node(name, "KSTREAM-FLATMAPASYNC-")
     what = f"{located(mapper)} of flat_map_async"
     plan = call_plan("flat_map_async", options, mapper, check=lambda result: pairs_of(result, what))
     return _with_pairs(stream, full_name, plan, pair_types(element_type(result_type(mapper))))

@@ -56,7 +56,7 @@ def map_values_batches(
     """Add the node of ``map_values_batches`` to the logical graph."""
     operator = "map_values_batches"
     check_function(mapper, operator, "(values)")
-    full_name = stream.graph.names.given(name, "KSTREAM-MAPVALUESBATCHES-")
+    full_name = stream.graph.names.node(name, "KSTREAM-MAPVALUESBATCHES-")
     frame = _parameter_module(mapper)
     form = result_type(mapper)
     mapped_serde = declared_or_annotated(value, element_type(form), full_name)
@@ -84,7 +84,7 @@ def flat_map_batches(
 ) -> StreamRef:
     """Add the node of ``flat_map_batches`` to the logical graph."""
     check_function(mapper, "flat_map_batches", "(records)", may_yield=True)
-    full_name = stream.graph.names.given(name, "KSTREAM-FLATMAPBATCHES-")
+    full_name = stream.graph.names.node(name, "KSTREAM-FLATMAPBATCHES-")
     key, value = pair_types(element_type(result_type(mapper)))
     what = f"{located(mapper)} of flat_map_batches"
     plan = BatchPlan(

@@ -68,12 +68,12 @@ def deduplicate(
         check_function(by, "deduplicate", "(key, value)")
     graph = stream.graph
     names = stream.graph.names
-    full_name = names.given(name, _PREFIX)
+    full_name = names.node(name, _PREFIX)
     key = overridden(stream.key, options.get("key", NOT_GIVEN), full_name)
     value = overridden(stream.value, options.get("value", NOT_GIVEN), full_name)
     form = UNKNOWN if by is None else result_type(by)
     record_id = declared_or_annotated(options.get("id", NOT_GIVEN), form, full_name)
-    is_per_key = key.known is not NULL
+    is_per_key = key.serde is not NULL
     if by is None and not is_per_key:
         raise TopologyError(f"deduplicate of {stream!r}, which has no keys: give by=, a function of (key, value)")
     if stream.needs_repartition or not is_per_key:

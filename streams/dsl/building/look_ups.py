@@ -84,11 +84,11 @@ def look_up(
     matching_form(function, "look_up", ("(key)",), sync="look_up with a plain function" if has_await else None)
     if by is not None:
         check_function(by, "look_up", "(key, value)")
-    elif stream.key.known is NULL:
+    elif stream.key.serde is NULL:
         raise TopologyError(f"look_up of {stream!r}, which has no keys: give by=, a function of (key, value)")
     if getattr(function, "answers_from_memory", False):
         return _from_memory(stream, function, by, options)
-    name = stream.graph.names.given(options.get("name"), _PREFIX)
+    name = stream.graph.names.node(options.get("name"), _PREFIX)
     calls, plan = _plans(function, by, options, in_threads=not has_await)
     if by is None and "asked" in options:
         raise TopologyError(f"look_up of {stream!r}: asked= is the type of by=, which is not given")

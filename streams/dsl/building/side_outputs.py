@@ -74,7 +74,7 @@ class SideOutputs:
                 f"dropped records of {self.origin!r}, whose key was changed: call late() or dropped() after the "
                 "aggregation, which determines the repartition topic"
             )
-        full_name = graph.names.given(name, prefix)
+        full_name = graph.names.node(name, prefix)
         # An upstream repartition topic must keep records without a key, which are then dropped here.
         node = LogicalNode(
             full_name,

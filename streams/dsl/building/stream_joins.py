@@ -93,7 +93,7 @@ def _join_table(
     if stream.needs_repartition:
         base = stream.name if name is None else check_name(name)
         left = stream.repartitioned_for_join(base, key, value)
-    full_name = graph.names.given(name, "KSTREAM-LEFTJOIN-" if is_left else "KSTREAM-JOIN-")
+    full_name = graph.names.node(name, "KSTREAM-LEFTJOIN-" if is_left else "KSTREAM-JOIN-")
     grace_ms = None
     buffer = None
     if grace is not None:
@@ -140,7 +140,7 @@ def _join_global(
     check_function(table_key, arguments.verb, "(key, value)")
     is_left = kind is JoinKind.LEFT
     # Both kinds are called LEFTJOIN in Kafka Streams.
-    full_name = stream.graph.names.given(name, "KSTREAM-LEFTJOIN-")
+    full_name = stream.graph.names.node(name, "KSTREAM-LEFTJOIN-")
     operator = StreamGlobalTableJoin(StoreValues(table.store), table_key, joiner, form == 1, is_left, form == 2)
     node = LogicalNode(full_name, LogicalOperator(lambda: operator), has_relaxed_null_keys=is_left)
     stream.graph.add(stream.node, node)

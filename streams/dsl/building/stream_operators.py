@@ -58,35 +58,35 @@ _PARTITIONER_FORM = "(topic, key, value, partitions)"
 def filter_records(stream: StreamRef, predicate: Callable[..., object], name: str | None, *, negate: bool) -> StreamRef:
     """Add the node of ``filter`` or, with ``negate``, of ``filter_not`` to the logical graph."""
     check_function(predicate, "filter_not" if negate else "filter", _KEY_VALUE)
-    full_name = stream.graph.names.given(name, "KSTREAM-FILTER-")
+    full_name = stream.graph.names.node(name, "KSTREAM-FILTER-")
     return stream.at(stream.add(full_name, _inline(Filter(predicate, negate))))
 
 
 def map_records(stream: StreamRef, mapper: Callable[..., Any], name: str | None) -> StreamRef:
     """Add the node of ``map`` to the logical graph."""
     check_function(mapper, "map", _KEY_VALUE)
-    full_name = stream.graph.names.given(name, "KSTREAM-MAP-")
+    full_name = stream.graph.names.node(name, "KSTREAM-MAP-")
     return _with_pair(stream, full_name, Map(mapper), pair_types(result_type(mapper)))
 
 
 def map_values(stream: StreamRef, mapper: Callable[..., Any], name: str | None) -> StreamRef:
     """Add the node of ``map_values`` to the logical graph."""
     with_key = matching_form(mapper, "map_values", _VALUE_FORMS) == 1
-    full_name = stream.graph.names.given(name, "KSTREAM-MAPVALUES-")
+    full_name = stream.graph.names.node(name, "KSTREAM-MAPVALUES-")
     return _with_value(stream, full_name, MapValues(mapper, with_key), result_type(mapper))
 
 
 def flat_map(stream: StreamRef, mapper: Callable[..., Any], name: str | None) -> StreamRef:
     """Add the node of ``flat_map`` to the logical graph."""
     check_function(mapper, "flat_map", _KEY_VALUE, may_yield=True)
-    full_name = stream.graph.names.given(name, "KSTREAM-FLATMAP-")
+    full_name = stream.graph.names.node(name, "KSTREAM-FLATMAP-")
     return _with_pair(stream, full_name, FlatMap(mapper), pair_types(element_type(result_type(mapper))))
 
 
 def flat_map_values(stream: StreamRef, mapper: Callable[..., Any], name: str | None) -> StreamRef:
     """Add the node of ``flat_map_values`` to the logical graph."""
     with_key = matching_form(mapper, "flat_map_values", _VALUE_FORMS, may_yield=True) == 1
-    full_name = stream.graph.names.given(name, "KSTREAM-FLATMAPVALUES-")
+    full_name = stream.graph.names.node(name, "KSTREAM-FLATMAPVALUES-")
     return _with_value(stream, full_name, FlatMapValues(mapper, with_key), element_type(result_type(mapper)))
 
 
@@ -95,7 +95,7 @@ def select_key(
 ) -> StreamRef:
     """Add the node of ``select_key`` to the logical graph; ``operator`` is the method name in messages."""
     check_function(mapper, operator, _KEY_VALUE)
-    full_name = stream.graph.names.given(name, "KSTREAM-KEY-SELECT-")
+    full_name = stream.graph.names.node(name, "KSTREAM-KEY-SELECT-")
     node = stream.add(full_name, _inline(SelectKey(mapper)), is_key_changing=True)
     return stream.at(node, annotated(result_type(mapper), full_name), needs_repartition=True)
 
@@ -103,14 +103,14 @@ def select_key(
 def peek(stream: StreamRef, action: Callable[..., object], name: str | None) -> StreamRef:
     """Add the node of ``peek`` to the logical graph."""
     check_function(action, "peek", _KEY_VALUE)
-    full_name = stream.graph.names.given(name, "KSTREAM-PEEK-")
+    full_name = stream.graph.names.node(name, "KSTREAM-PEEK-")
     return stream.at(stream.add(full_name, _inline(Peek(action))))
 
 
 def for_each(stream: StreamRef, action: Callable[..., object], name: str | None) -> None:
     """Add the node of ``for_each`` to the logical graph."""
     check_function(action, "for_each", _KEY_VALUE)
-    stream.add(stream.graph.names.given(name, "KSTREAM-FOREACH-"), _inline(Peek(action, is_terminal=True)))
+    stream.add(stream.graph.names.node(name, "KSTREAM-FOREACH-"), _inline(Peek(action, is_terminal=True)))
 
 
 def merge(stream: StreamRef, other: StreamRef | Any, name: str | None) -> StreamRef:
@@ -122,7 +122,7 @@ def merge(stream: StreamRef, other: StreamRef | Any, name: str | None) -> Stream
     if not isinstance(other, StreamRef):
         raise TopologyError(f"merge of {stream!r} needs another stream, got {other!r}")
     check_builder(stream, other, "merge")
-    full_name = stream.graph.names.given(name, "KSTREAM-MERGE-")
+    full_name = stream.graph.names.node(name, "KSTREAM-MERGE-")
     node = LogicalNode(full_name, _inline(PassThrough()), is_merge=True)
     return stream.at(
         stream.graph.add((stream.node, other.node), node),
@@ -259,7 +259,7 @@ def to_topic(
         raise TopologyError(f"to() needs a Topic, a topic's name or a function that chooses one, got {topic!r}")
     if partitioner is not None:
         check_function(partitioner, "to", _PARTITIONER_FORM)
-    full_name = stream.graph.names.given(name, "KSTREAM-SINK-")
+    full_name = stream.graph.names.node(name, "KSTREAM-SINK-")
     if isinstance(topic, Topic):
         stream.graph.declare(topic)
     stream.add(full_name, LogicalSink(fixed, topic_for, keys, values, partitioner))
@@ -275,7 +275,7 @@ def _without_context(topic_for: Callable[[Any, Any], str]) -> Callable[[Any, Any
 def to_table(stream: StreamRef, name: str | None, arguments: StoreArguments) -> TableRef:
     """Add the node of ``to_table`` to the logical graph, downstream of a repartition topic if the key was changed."""
     graph = stream.graph
-    full_name = graph.names.given(name, "KSTREAM-TOTABLE-")
+    full_name = graph.names.node(name, "KSTREAM-TOTABLE-")
     types = overridden(stream.key, arguments.key, full_name), overridden(stream.value, arguments.value, full_name)
     materialized = key_value(
         graph, arguments.store_name(name), "KSTREAM-TOTABLE-", *types, arguments.options, can_expire=True

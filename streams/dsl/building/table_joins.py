@@ -64,7 +64,7 @@ def _join(
     materialized: Materialized | None = None
     if arguments.is_given:
         materialized = key_value(graph, arguments.store_name(None), "KTABLE-MERGE-", key, value, arguments.options)
-    merge_name = value.node = graph.names.given(name, "KTABLE-MERGE-")
+    merge_name = value.node = graph.names.node(name, "KTABLE-MERGE-")
     key.unify(other.key)
     if kind is not JoinKind.INNER:
         table.state.enable_old(True)

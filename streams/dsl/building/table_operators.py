@@ -102,7 +102,7 @@ def filter_rows(
     value = overridden(table.value, arguments.value, table.name)
     key = overridden(table.key, arguments.key, table.name)
     materialized = _materialized(table, "KTABLE-FILTER-", arguments, key, value)
-    full_name = table.graph.names.given(name, "KTABLE-FILTER-")
+    full_name = table.graph.names.node(name, "KTABLE-FILTER-")
     # If a store of the parent provides old values, no tombstones are forwarded for rows that were never forwarded.
     state = DerivedState(
         (table.state,),
@@ -126,7 +126,7 @@ def map_values(table: TableRef, mapper: Callable[..., Any], name: str | None, ar
     value = declared_or_annotated(arguments.value, result_type(mapper), table.name)
     key = overridden(table.key, arguments.key, table.name)
     materialized = _materialized(table, "KTABLE-MAPVALUES-", arguments, key, value)
-    full_name = value.node = table.graph.names.given(name, "KTABLE-MAPVALUES-")
+    full_name = value.node = table.graph.names.node(name, "KTABLE-MAPVALUES-")
     state = DerivedState(
         (table.state,), materialized, lambda parent: ComputedValues(parent, MappedRow(mapper, with_key))
     )
@@ -184,7 +184,7 @@ def transform_values(
     value = declared(arguments.value, table.name)
     key = overridden(table.key, arguments.key, table.name)
     materialized = _materialized(table, None, arguments, key, value)
-    full_name = value.node = table.graph.names.given(name, "KTABLE-TRANSFORMVALUES-")
+    full_name = value.node = table.graph.names.node(name, "KTABLE-TRANSFORMVALUES-")
     operator = _TransformerOperator(supplier)
     builders = list(operator.builders().values())
     used = (*stores, *(builder.name for builder in builders))
@@ -208,7 +208,7 @@ def transform_values(
 def to_stream(table: TableRef, mapper: Callable[..., Any] | None, name: str | None, *, tombstones: bool) -> StreamRef:
     """Add the node of ``to_stream``, and that of ``select_key`` if there is a mapper, to the logical graph."""
     graph = table.graph
-    full_name = graph.names.given(name, "KTABLE-TOSTREAM-")
+    full_name = graph.names.node(name, "KTABLE-TOSTREAM-")
     node = graph.add(table.node, LogicalNode(full_name, LogicalOperator(lambda: TableToStream(tombstones))))
     stream = StreamRef(graph, node, table.key, table.value)
     return stream if mapper is None else stream_operators.select_key(stream, mapper, None, "to_stream")
@@ -291,7 +291,7 @@ def group_by(table: TableRef, mapper: Callable[..., Any], name: str | None, key:
     """Add the node of ``group_by``, which maps rows to new keys and values, to the logical graph."""
     check_function(mapper, "group_by", _KEY_VALUE)
     graph = table.graph
-    full_name = graph.names.given(name, "KTABLE-SELECT-")
+    full_name = graph.names.node(name, "KTABLE-SELECT-")
     key_type, value_type = pair_types(result_type(mapper))
     versioned: set[str] = set()
     content = LogicalOperator(lambda: TableGroupMap(mapper, bool(versioned)))

@@ -144,7 +144,7 @@ def create(groups: Groups, config: CoordinatorConfig, request: CreateGroup) -> E
     if group is not None:
         # Creating a group is idempotent for the same settings.
         return ErrorCode.NONE if group.settings == settings else ErrorCode.DUPLICATE_RESOURCE
-    groups.set_up(groups.made(request.group_id), settings)
+    groups.set_up(groups.get_or_create(request.group_id), settings)
     return ErrorCode.NONE
 
 

@@ -183,7 +183,7 @@ class Coordinator:
         if error:
             self._reply(token, JoinGroupResponse(error, member_id=request.member_id))
             return
-        group = self._groups.made(request.group_id)
+        group = self._groups.get_or_create(request.group_id)
         member_id = request.member_id or group.static_members.get(request.group_instance_id or "", "")
         member = group.members.get(member_id)
         if group.modern is not None and group.is_empty:
@@ -505,7 +505,7 @@ class Coordinator:
         error = self._validate_commit(request, now_ms)
         if error:
             return dict.fromkeys(request.offsets, error)
-        group = self._groups.made(request.group_id)
+        group = self._groups.get_or_create(request.group_id)
         limit = self._config.offset_metadata_max_bytes
         accepted = {p: offset for p, offset in request.offsets.items() if len(offset.metadata.encode()) <= limit}
         self._groups.commit(group, accepted, now_ms)

@@ -102,7 +102,7 @@ class _Distribution(GroupListener):
         on_assigned: Callable[[Sequence[str]], None],
         on_revoked: Callable[[Sequence[str]], None],
     ) -> None:
-        self.wanted = tuple(dict.fromkeys(tasks))
+        self.choices = tuple(dict.fromkeys(tasks))
         self.tasks: tuple[str, ...] = ()
         self.has_changed = False
         self._owned: tuple[str, ...] = ()
@@ -112,7 +112,7 @@ class _Distribution(GroupListener):
 
     def metadata(self) -> bytes:
         self.has_changed = False
-        return json.dumps([self.wanted, self._owned]).encode()
+        return json.dumps([self.choices, self._owned]).encode()
 
     def assign(self, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
         said = {member: json.loads(data) for member, data in members.items()}
@@ -202,7 +202,7 @@ class TaskDistribution(GroupClient):
 
     def change(self, tasks: Iterable[str]) -> None:
         """Replace this member's task list and trigger a rebalance."""
-        self._distribution.wanted = tuple(dict.fromkeys(tasks))
+        self._distribution.choices = tuple(dict.fromkeys(tasks))
         self._distribution.has_changed = True
 
 

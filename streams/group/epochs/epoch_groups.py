@@ -204,7 +204,7 @@ class EpochGroups:
         group = self._opened(kind, request)
         before, registered = self._begun(kind, group, request)
         facts = kind.examined(group, request)
-        shell = self.groups.made(group_id)
+        shell = self.groups.get_or_create(group_id)
         if shell.modern is None:
             self.groups.become_modern(shell, group)
         if registered is not None and before is not registered:

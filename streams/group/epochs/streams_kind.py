@@ -150,7 +150,7 @@ class StreamsKind:
         if group.configured is not None and group.topics_version == self.topics.version:
             facts = _Facts(topology, group.configured, group.topics_hash)
         else:
-            topics = ((name, self.topics.found(name)) for name in required_topics(topology))
+            topics = ((name, self.topics.topic(name)) for name in required_topics(topology))
             existing = {name: topic for name, topic in topics if topic is not None}
             counts = {name: count for name, (_, count) in existing.items()}
             facts = _Facts(topology, configured(topology, counts), hash_of(existing))

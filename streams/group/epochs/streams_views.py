@@ -105,7 +105,7 @@ def endpoints(group: StreamsGroup, topics: TopicDirectory) -> tuple[EndpointPart
     """Return the source partitions of the tasks of all members that have an endpoint."""
 
     def exists(partition: TopicPartition) -> bool:
-        topic = topics.found(partition.topic)
+        topic = topics.topic(partition.topic)
         return topic is not None and partition.partition < topic[1]
 
     return tuple(

@@ -51,7 +51,7 @@ class Groups:
         """Return a group, or None if it does not exist."""
         return self.by_id.get(group_id)
 
-    def made(self, group_id: str) -> Group:
+    def get_or_create(self, group_id: str) -> Group:
         """Return a group; create it if it does not exist."""
         group = self.by_id.get(group_id)
         if group is None:
@@ -147,7 +147,7 @@ class Groups:
         """Commit or drop the offsets in a producer's transaction after its marker has been appended to the log."""
         for group_id, offsets in self._pending.end(producer_id):
             if is_commit and offsets:
-                self.made(group_id).offsets.update(offsets)
+                self.get_or_create(group_id).offsets.update(offsets)
 
     def fetch(self, request: OffsetFetch) -> OffsetFetchResponse:
         """Return the requested committed offsets of a group."""
@@ -199,12 +199,12 @@ class Groups:
                 self.configs.load(group_id, value)
             case (str(group_id), "settings"):
                 if value is not None:
-                    self.made(group_id).settings = read_settings(value)
+                    self.get_or_create(group_id).settings = read_settings(value)
                 elif group_id in self.by_id:
                     self.by_id[group_id].settings = None
 
     def _load_group(self, group_id: str, value: bytes | None) -> None:
-        former = self.made(group_id)
+        former = self.get_or_create(group_id)
         # Without a value, the group was deleted, or it became a consumer group.
         loaded = Group(group_id) if value is None else read_group(group_id, value)
         loaded.offsets = former.offsets
@@ -214,7 +214,7 @@ class Groups:
         self.discard(loaded)
 
     def _load_modern(self, log: GroupLog, version: int, group_id: str, member_id: str, value: bytes | None) -> None:
-        group = self.made(group_id)
+        group = self.get_or_create(group_id)
         modern = group.modern if isinstance(group.modern, log.group_type) else log.group_type()
         log.load(modern, version, member_id, value)
         if not modern.is_blank:
@@ -232,5 +232,5 @@ class Groups:
         elif producer_id is not None:
             self._pending.add(producer_id, group_id, {partition: read_offset(value)})
         else:
-            self.made(group_id).offsets[partition] = read_offset(value)
+            self.get_or_create(group_id).offsets[partition] = read_offset(value)
             self._pending.supersede(group_id, (partition,))

@@ -21,7 +21,7 @@ class TopicDirectory(Protocol):
         """Return the names of all topics that are not internal."""
         ...
 
-    def found(self, name: str) -> tuple[bytes, int] | None:
+    def topic(self, name: str) -> tuple[bytes, int] | None:
         """Return the ID and the partition count of a topic, or None if it does not exist."""
         ...
 
@@ -35,7 +35,7 @@ class NoTopics:
         """Return no names."""
         return ()
 
-    def found(self, name: str) -> tuple[bytes, int] | None:
+    def topic(self, name: str) -> tuple[bytes, int] | None:
         """Return None."""
         return None
 
@@ -56,7 +56,7 @@ class SubscribedTopics:
     def look_up(self, directory: TopicDirectory, subscriptions: Iterable[Iterable[str]]) -> bool:
         """Look up the topics that each member wants; return whether they differ from before."""
         names = sorted(set[str]().union(*subscriptions))
-        topics = {name: topic for name in names if (topic := directory.found(name)) is not None}
+        topics = {name: topic for name in names if (topic := directory.topic(name)) is not None}
         is_changed = self.version < 0 or topics != self.by_name
         self.by_name = topics
         self.version = directory.version

@@ -19,7 +19,7 @@ from streams.runtime.plan.provisioning import Provisioner
 from streams.runtime.stores.store_queries import Position
 
 #: Number of derived bounds that are kept.
-_KEPT = 1_000
+_MAX_CACHED = 1_000
 
 
 @define(eq=False)
@@ -30,7 +30,7 @@ class DerivedBounds:
     """
 
     _provisioner: Provisioner
-    _kept: OrderedDict[tuple[frozenset[str], str], Position] = field(init=False, factory=OrderedDict)
+    _cached: OrderedDict[tuple[frozenset[str], str], Position] = field(init=False, factory=OrderedDict)
 
     def derive(
         self, plan: ApplicationPlan, inputs: frozenset[str], bound: Position
@@ -41,7 +41,7 @@ class DerivedBounds:
             CycleError: the topics between the bound and ``inputs`` form a cycle.
         """
         slot = inputs, bound.text()
-        if (cached := self._kept.get(slot)) is not None:
+        if (cached := self._cached.get(slot)) is not None:
             return cached, None
         offsets = dict(bound.offsets)
         writes = upstream_of(plan, inputs)
@@ -64,9 +64,9 @@ class DerivedBounds:
                 if end:
                     offsets[partition] = max(end - 1, offsets.get(partition, 0))
         derived = Position({partition: offset for partition, offset in offsets.items() if partition.topic in inputs})
-        self._kept[slot] = derived
-        if len(self._kept) > _KEPT:
-            self._kept.popitem(last=False)
+        self._cached[slot] = derived
+        if len(self._cached) > _MAX_CACHED:
+            self._cached.popitem(last=False)
         return derived, None
 
 

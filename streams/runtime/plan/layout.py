@@ -36,7 +36,7 @@ class Plans:
     _clock: Clock
     _grouper: PartitionGrouper | None = None
     _has_lanes: bool = False
-    _made: dict[object, ApplicationPlan] = field(factory=dict)
+    _plans: dict[object, ApplicationPlan] = field(factory=dict)
 
     def layout(
         self,
@@ -123,9 +123,9 @@ class Plans:
                 to groups that do not have their state.
         """
         key = layout.key()
-        plan = self._made.get(key)
+        plan = self._plans.get(key)
         if plan is None:
-            plan = self._made[key] = ApplicationPlan.make(
+            plan = self._plans[key] = ApplicationPlan.make(
                 self._topology,
                 self._config,
                 self._clock,

@@ -37,7 +37,7 @@ class Purger:
     _consumed: dict[TopicPartition, int] = field(factory=dict)
     #: Offsets committed since the last interval, and those of earlier intervals with the time of that interval.
     _noted: dict[TopicPartition, int] = field(factory=dict)
-    _kept: deque[tuple[int, dict[TopicPartition, int]]] = field(factory=deque)
+    _delayed: deque[tuple[int, dict[TopicPartition, int]]] = field(factory=deque)
     _metadata: MetadataCache = field(factory=MetadataCache)
 
     def __attrs_post_init__(self) -> None:
@@ -57,10 +57,10 @@ class Purger:
             return
         self._next_ms = now + self._interval_ms
         if self._noted:
-            self._kept.append((now, self._noted))
+            self._delayed.append((now, self._noted))
             self._noted = {}
-        while self._kept and now - self._kept[0][0] >= self._keep_ms:
-            self._consumed |= self._kept.popleft()[1]
+        while self._delayed and now - self._delayed[0][0] >= self._keep_ms:
+            self._consumed |= self._delayed.popleft()[1]
         if any(self._metadata.leader(partition) is None for partition in self._consumed):
             topics = tuple(sorted({partition.topic for partition in self._consumed}))
             self._network.send(ANY_NODE, Metadata(topics, False), partial(self._on_metadata, topics))

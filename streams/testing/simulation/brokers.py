@@ -41,7 +41,7 @@ class SimBroker:
     _armed_ms: int | None = None
 
     def __attrs_post_init__(self) -> None:
-        self.machine = self._made(Topics(Storages()))
+        self.machine = self._broker(Topics(Storages()))
 
     def create(self, topics: Mapping[str, int]) -> None:
         """Create topics, given by name with their partition counts."""
@@ -63,7 +63,7 @@ class SimBroker:
 
     def restart(self) -> None:
         """Restart the broker from its logs."""
-        self.machine = self._made(self.machine.topics.reopened())
+        self.machine = self._broker(self.machine.topics.reopened())
         self.machine.load(self.scheduler.now_ms)
         self.is_up = True
         self._arm()
@@ -83,7 +83,7 @@ class SimBroker:
                 blocks.append(block)
         return blocks
 
-    def _made(self, topics: Topics) -> Broker:
+    def _broker(self, topics: Topics) -> Broker:
         coordinator = Coordinator(self.group_config, Random(self.rng.getrandbits(64)), AssignableTopics(topics))
         sessions = FetchSessions(Random(self.rng.getrandbits(64)))
         config = BrokerConfig(maintenance_interval_ms=None)

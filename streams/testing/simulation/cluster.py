@@ -153,7 +153,7 @@ class SimNodes:
                 case _, ApiVersionsResponse() if not self.has_second_version:
                     response = evolve(response, finalized_features={})
                 case FindCoordinator(), FindCoordinatorResponse(error=ErrorCode.NONE):
-                    response = self._found(request)
+                    response = self._coordinator_of(request)
                 case EndTxn(), EndTxnResponse(error=ErrorCode.NONE) if self.markers_ms:
                     until_ms = self.scheduler.now_ms + self.rng.randint(0, self.markers_ms)
                     self._marking_until_ms[request.transactional_id] = until_ms
@@ -255,7 +255,7 @@ class SimNodes:
         is_marking = self.scheduler.now_ms < self._marking_until_ms.get(transactional_id, 0)
         return ErrorCode.CONCURRENT_TRANSACTIONS if is_marking else None
 
-    def _found(self, request: FindCoordinator) -> FindCoordinatorResponse:
+    def _coordinator_of(self, request: FindCoordinator) -> FindCoordinatorResponse:
         node = self._coordinator(request.key)
         if self.scheduler.now_ms < self._coordinators.until_ms:
             # The response has the new coordinator or the old one, or the coordinator is not available.
