@@ -6,6 +6,7 @@ Of the other packages, this module imports only ``core`` and ``files``; pyiceber
 import json
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, timedelta
 from typing import Any, ClassVar, Self
 
@@ -27,8 +28,6 @@ from streams.lakes.lake_log import (
     needs_library,
 )
 
-#: Table property set on creation: the paths of the partition fields, as JSON.
-_PARTITIONS = "streams.partition-by"
 #: Table property by which readers find the columns of files that were not written by pyiceberg.
 _NAME_MAPPING = "schema.name-mapping.default"
 _EPOCH = date(1970, 1, 1)
@@ -57,29 +56,30 @@ def _created(catalog: Any, name: str, schema: Any, columns: Sequence[tuple[str, 
     """Open an Iceberg table, and create it if there is none.
 
     ``schema`` is the Arrow schema of all columns, and ``columns`` are the paths of the partition fields; the empty
-    path is the day of the event time.  The partition fields are added in a second step.  If a process ends between
-    both steps, the next call adds them: a table property lists the partition fields for which the table was created.
+    path is the day of the event time.  A table is created with its partition fields, or not at all.
 
     Raises:
         InputError: the table has other columns or partition fields.
     """
-    from pyiceberg.exceptions import NoSuchTableError
+    from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
     from pyiceberg.io.pyarrow import schema_to_pyarrow
     from pyiceberg.transforms import DayTransform, IdentityTransform
 
-    listed = json.dumps(columns)
     try:
         table = catalog.load_table(name)
     except NoSuchTableError:
         catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
-        table = catalog.create_table_if_not_exists(name, schema, properties={_PARTITIONS: listed})
-    if columns and not table.spec().fields and table.properties.get(_PARTITIONS) == listed:
-        with table.update_spec() as spec:
+        with (
+            suppress(TableAlreadyExistsError, CommitFailedException),  # Another writer was faster.
+            catalog.create_table_transaction(name, schema) as creation,
+            creation.update_spec() as spec,
+        ):
             for path in columns:
                 if path:
                     spec.add_field(".".join(path), IdentityTransform(), path[-1])
                 else:
                     spec.add_field("timestamp", DayTransform(), "day")
+        table = catalog.load_table(name)
     existing = [_described(field, table) for field in table.spec().fields]
     expected = ["day(timestamp)" if not path else ".".join(path) for path in columns]
     columns_there = schema_to_pyarrow(table.schema(), include_field_ids=False)

@@ -12,7 +12,7 @@ from attrs import define, frozen
 from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.table import Table
+from pyiceberg.table import CreateTableTransaction, Table
 from pyiceberg.utils.config import Config
 
 from streams.broker import EmbeddedBroker
@@ -237,3 +237,23 @@ def test_positions_of_an_expired_snapshot_are_those_of_the_table(iceberg):
 
     assert sink.open("to-lake", TOTALS, [0]) == {0: 1}
     sink.close()
+
+
+def test_two_sinks_that_create_a_table_at_once_make_one_with_its_partitions(iceberg, monkeypatch):
+    first, second = (iceberg.sink("totals", partition_by="day") for _ in range(2))
+    original = CreateTableTransaction.commit_transaction
+
+    def overtaken(creation):
+        monkeypatch.setattr(CreateTableTransaction, "commit_transaction", original)
+        second.open("another", TOTALS, [0])
+        return original(creation)
+
+    monkeypatch.setattr(CreateTableTransaction, "commit_transaction", overtaken)
+    first.open("to-lake", TOTALS, [0])
+    first.write(block(TOTALS, 0, 1))
+    first.commit()
+
+    assert [field.name for field in iceberg.table("totals").spec().fields] == ["day"]
+    assert [row["value"] for row in iceberg.rows("totals")] == [1]
+    for sink in (first, second):
+        sink.close()
