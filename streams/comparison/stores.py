@@ -28,7 +28,6 @@ from streams.core.migrations import converted, version_of
 from streams.replay.calls.shown import plain, reader, store_key_reader
 from streams.replay.calls.work import StoreRef
 from streams.replay.run.result import ReplayResult
-from streams.replay.storage.segments import ExtentReader
 from streams.state import StoreSpec
 
 #: Number of store entries that are deserialized with the type of the other version, as a test.
@@ -123,7 +122,7 @@ def _rows(result: ReplayResult, name: str) -> Iterator[_Entry]:
         refs = [session.state.global_stores[name]]
 
     def part(ref: StoreRef) -> Iterator[_Entry]:
-        for block in ExtentReader(session.root).blocks(ref.extents):
+        for block in session.segments.blocks(ref.extents):
             for key, value, time in zip(block.keys, block.values, block.timestamps, strict=True):
                 assert key is not None
                 yield key, (time if is_versioned else -1), value, time

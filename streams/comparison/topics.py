@@ -32,9 +32,9 @@ from streams.comparison.differences import (
 from streams.comparison.versions import SerdeForm
 from streams.core.blocks.records import Block
 from streams.core.topic import Topic
-from streams.replay.calls.columns import output_topic
 from streams.replay.calls.outputs import output_partitions
 from streams.replay.calls.shown import key_text, plain, reader
+from streams.replay.calls.work import output_topic
 from streams.replay.run.result import ReplayResult
 
 #: Approximate number of records whose keys are compared in memory at once.
@@ -141,8 +141,8 @@ def _topic_notes(
 
 
 def _partitions(result: ReplayResult, name: str) -> int:
-    plan = result.session.plan
-    count = None if plan is None else plan.plan.partitions.get(name)
+    schedule = result.session.schedule
+    count = None if schedule is None else schedule.plan.partitions.get(name)
     return count if count is not None else len(output_partitions(result.session.outputs, name))
 
 

@@ -146,10 +146,10 @@ class Version:
     def of(cls, result: ReplayResult) -> "Version":
         """Return the version that a replay has run, with the types of values that user functions returned."""
         session = result.session
-        assert session.plan is not None
+        assert session.schedule is not None
         types = dict(_pinned(session.topology, result))
         timers = {row[0] for checkpoint in session.state.checkpoints.values() for row in checkpoint.get("timers", ())}
-        version = cls._make(session.topology, session.config, session.plan.application.partitions)
+        version = cls._make(session.topology, session.config, session.schedule.application.partitions)
         return evolve(version, types=types, timers=frozenset(timers), result=result)
 
     @classmethod

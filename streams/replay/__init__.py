@@ -30,6 +30,6 @@ from streams.replay.run.explaining import Explanation as Explanation
 from streams.replay.run.repair import Repair as Repair
 from streams.replay.run.request import Plan as Plan
 from streams.replay.run.result import ReplayResult as ReplayResult
-from streams.replay.run.tables import ResultTable as ResultTable
+from streams.replay.run.result import ResultTable as ResultTable
 from streams.replay.tracing import why as why
 from streams.runtime import Late as Late

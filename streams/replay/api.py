@@ -101,7 +101,7 @@ def explain(
     with ExitStack() as stack:
         session = ReplaySession(request, _folder(request.plan, stack, discards=False))
         runner: Any = LocalExecutor()
-        if is_local or any(map(needs_spark, session.inputs.given.values())):
+        if is_local or any(map(needs_spark, session.inputs.sources.values())):
             runner = _executor(request.plan, session.root, stack)
         steps = explaining(session, runner.processes if is_local else None)
         explanation: Explanation = drive(session, runner, steps=steps)

@@ -69,10 +69,10 @@ class MicroBatches:
 
     def _replayed(self, root: Place, frame: Any) -> ReplayResult:
         """Continue the replay with the rows in the folder of the batches."""
-        given = {topic_name(self.topic, "the topic of micro-batches"): root.child("batches").uri}
+        inputs = {topic_name(self.topic, "the topic of micro-batches"): root.child("batches").uri}
         return replay(
             self.topology,
-            given,
+            inputs,
             spark=None if self.options.get("executor") == "local" else frame.sparkSession,
             directory=root.child("work").uri,
             resume=True,

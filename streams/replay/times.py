@@ -7,7 +7,7 @@ from streams.core.errors import InputError
 from streams.core.event_time.timestamps import to_milliseconds
 
 
-def time_ms(given: Any, what: str) -> int:
+def time_ms(time: Any, what: str) -> int:
     """Convert a datetime, ISO 8601 text (UTC without a zone), or epoch milliseconds to epoch milliseconds.
 
     >>> time_ms("1970-01-01T00:00:01Z", "until"), time_ms("1000", "until")
@@ -17,16 +17,14 @@ def time_ms(given: Any, what: str) -> int:
         InputError: the value is not a time; the message refers to it as ``what``.
     """
     try:
-        if isinstance(given, str):
-            is_number = given.lstrip("-").isdecimal()
-            given = int(given) if is_number else datetime.fromisoformat(given)
-        return to_milliseconds(given)
+        if isinstance(time, str):
+            is_number = time.lstrip("-").isdecimal()
+            time = int(time) if is_number else datetime.fromisoformat(time)
+        return to_milliseconds(time)
     except ValueError as error:
-        raise InputError(
-            f"{what} {given!r}: give a time such as 2026-01-31T12:00:00Z, or epoch milliseconds"
-        ) from error
+        raise InputError(f"{what} {time!r}: give a time such as 2026-01-31T12:00:00Z, or epoch milliseconds") from error
     except (TypeError, OverflowError) as error:
-        raise InputError(f"{what} {given!r}: {error}") from error
+        raise InputError(f"{what} {time!r}: {error}") from error
 
 
 def time_text(time_ms: int) -> str:

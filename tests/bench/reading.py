@@ -23,12 +23,12 @@ from attrs import frozen
 
 from streams import StreamsBuilder, Topic
 from streams.replay.calls.work import StageWork
-from streams.replay.history.sorting import MergeWork
+from streams.replay.history.ingest import MergeWork
 from streams.replay.run.drive import run_work
 from streams.replay.run.request import Plan, Request
 from streams.replay.run.session import ReplaySession
 from streams.replay.storage.places import Place
-from streams.replay.storage.segments import ExtentReader
+from streams.replay.storage.segments import Segments
 from tests.bench.harness import machine
 
 PARTITIONS = 8
@@ -158,7 +158,7 @@ def read(kind: str, given: Any, folder: Path, order: Any) -> dict[str, float]:
         calls = steps.send(reports)
     spent["driver"] = time.process_time() - start - sum(spent.values())
     start = time.process_time()
-    reader = ExtentReader(root, keeps_open=True)
+    reader = Segments(root).reader(keeps_open=True)
     for extents in session.inputs.histories[kind].extents.values():
         for _ in reader.blocks(extents):
             pass

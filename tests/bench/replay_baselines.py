@@ -7,12 +7,11 @@ from typing import Any
 from attrs import evolve
 from msgspec.json import Decoder
 
-from streams import TopicPartition, VirtualClock
+from streams import TopicPartition
 from streams.core.blocks.records import NO_TIMESTAMP, Block
 from streams.core.metrics import Metrics
 from streams.replay.calls.work import StageWork, TaskWork
 from streams.replay.run.session import ReplaySession
-from streams.replay.storage.segments import ExtentReader
 from streams.runtime.plan.plan import ApplicationPlan
 from streams.runtime.tasks.checkpoint import Checkpoint
 from streams.runtime.tasks.task import TaskState
@@ -45,7 +44,7 @@ def task_alone(session: ReplaySession) -> tuple[Watch, int]:
     steps = session.steps()
     for work in next(steps):
         assert isinstance(work, StageWork)
-        plan = work.application.plan(VirtualClock(NO_TIMESTAMP))
+        plan = work.application.plan()
         for item in work.tasks:
             count += _run_alone(session, plan, item, watch)
     steps.close()
@@ -63,7 +62,7 @@ def _run_alone(session: ReplaySession, plan: ApplicationPlan, item: TaskWork, wa
     feeds: dict[TopicPartition, Iterator[Block]] = {}
     for given in item.inputs:
         task.seek(given.partition, given.position)
-        feeds[given.partition] = ExtentReader(session.root).blocks(given.extents, given.position, given.end)
+        feeds[given.partition] = session.segments.blocks(given.extents, given.position, given.end)
     ends = {given.partition: given.end for given in item.inputs}
     count = 0
     watch.start()

@@ -268,7 +268,7 @@ def session_for(name: str) -> Any:
     kind, _, rest = route.partition("-")
     if kind not in ("spark", "sql", "pandas", "heap"):
         return None
-    from streams.replay.spark.session import start_session
+    from streams.replay.spark.sessions import start_session
 
     cores = rest.partition("-")[0] or "1"
     memory = f"{HEAP_MB}m" if kind == "heap" else "3g"

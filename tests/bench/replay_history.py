@@ -15,7 +15,7 @@ from streams import Topic, TopicPartition
 from streams.core.blocks.records import Block
 from streams.replay.calls.state import write_manifest
 from streams.replay.storage.places import Place
-from streams.replay.storage.segments import SegmentWriter
+from streams.replay.storage.segments import Segments
 from topology_examples.nexmark import Nexmark, auctions, bids
 
 PARTITIONS = 4
@@ -97,7 +97,7 @@ def write_archive(
     for topic in topics:
         ends: dict[str, int] = {}
         with ExitStack() as stack:
-            writer = stack.enter_context(SegmentWriter(Place(str(folder)), f"archived-{topic.name}.parquet"))
+            writer = stack.enter_context(Segments(Place(str(folder))).writer(f"archived-{topic.name}.parquet"))
             file = None if lines is None else stack.enter_context((lines / f"{topic.name}.jsonl").open("wb"))
             for batch in _batches(topic, events, partitions, file):
                 for number, block in batch:

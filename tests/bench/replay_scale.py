@@ -23,21 +23,18 @@ from pathlib import Path
 from typing import Any
 
 from streams import StreamsBuilder, TimeWindows, Topic, time_windowed
-from streams.core.blocks.records import NO_TIMESTAMP, TaskId, TopicPartition
-from streams.core.clock import VirtualClock
-from streams.replay.calls.application import Application
-from streams.replay.calls.plan import BegunPass, Pass, ReplayPlan
+from streams.core.blocks.records import TaskId, TopicPartition
+from streams.replay.calls.schedule import BegunPass, CallSchedule, Pass
 from streams.replay.calls.state import Outputs, ReplayState, outputs_to_json, read_manifest, write_manifest
-from streams.replay.calls.work import Options, StageReport, StageWork, StoreRef, TaskReport, TaskWork
+from streams.replay.calls.work import Application, Options, StageReport, StageWork, StoreRef, TaskReport, TaskWork
 from streams.replay.history.growth import History
-from streams.replay.history.ingest import IngestReport
+from streams.replay.history.ingest import IngestReport, SortedTopic, sort_topics
 from streams.replay.history.inputs import FileMark
 from streams.replay.history.intake import PART_BYTES, TopicFiles
-from streams.replay.history.sorting import SortedTopic, sort_topics
-from streams.replay.storage.extents import PartitionExtents
+from streams.replay.storage.extents import PartitionExtents, SourceHistory
+from streams.replay.storage.lanes import LaneRanges
 from streams.replay.storage.places import Place
-from streams.replay.storage.ranges import LaneRanges
-from streams.replay.storage.segments import Extent
+from streams.replay.storage.segments import Extent, Segments
 
 DAY = timedelta(days=1)
 DAY_MS = 86_400_000
@@ -108,7 +105,7 @@ def _mark(number: int, options: argparse.Namespace) -> FileMark:
 class MadeTasks:
     """The reports of the tasks of one slice: a task reads its inputs, writes all its lanes and keeps its store."""
 
-    def __init__(self, plan: ReplayPlan, options: argparse.Namespace) -> None:
+    def __init__(self, plan: CallSchedule, options: argparse.Namespace) -> None:
         self._plan = plan.plan
         self._rows = max(1, options.rows // options.slices // options.partitions)
         #: The lanes that each task writes.
@@ -180,7 +177,7 @@ def measured(options: argparse.Namespace, root: Place) -> dict[str, float]:
         history.add(topic.extents)
     figures.found["extents of inputs"] = round(sum(map(len, history.extents.values())) * times)
     with figures.of("history: runs compared, if sorted by event time", times):
-        works = next(sort_topics([SortedTopic("orders", dict(history.extents))], root, "inputs"), [])
+        works = next(sort_topics([SortedTopic("orders", dict(history.extents))], Segments(root), "inputs"), [])
     with figures.of("history: calls that merge runs, pickled", times):
         figures.size("history: calls that merge runs", sum(len(pickle.dumps(work)) for work in works), times)
     works.clear()
@@ -196,9 +193,9 @@ def measured(options: argparse.Namespace, root: Place) -> dict[str, float]:
         topology, {"application_id": "shop"}, {"orders": options.partitions}, options.partitions
     )
     with figures.of("plan of the tasks"):
-        plan = application.plan(VirtualClock(NO_TIMESTAMP))
+        plan = application.plan()
         sources = {plan.feed(TopicPartition("orders", number)): found for number, found in kept.extents.items()}
-        replay = ReplayPlan(application, plan, sources, Options(), root)
+        replay = CallSchedule(application, plan, SourceHistory(sources, Segments(root)), Options())
     made = MadeTasks(replay, options)
     state = ReplayState()
     # The second slice has positions, stores and checkpoints of the first one.

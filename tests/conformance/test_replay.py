@@ -134,7 +134,7 @@ def test_all_cases_as_history(part, slices, folder):
 @every_part
 def test_all_cases_in_pieces(part, folder, monkeypatch):
     """With a call for each task, which small tasks would share otherwise."""
-    monkeypatch.setattr("streams.replay.calls.plan.TASK_CALL_ROWS", 0)
+    monkeypatch.setattr("streams.replay.calls.schedule.TASK_CALL_ROWS", 0)
     path, number, count = part
     compare_pieces(players(path, folder, count, number), LocalExecutor(1))
 

@@ -18,7 +18,7 @@ def short_lived_java() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def _spark_and_port(short_lived_java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, int]]:
-    from streams.replay.spark.session import start_session
+    from streams.replay.spark.sessions import start_session
 
     (port,) = free_ports(1)
     folder = tmp_path_factory.mktemp("spark")

@@ -26,7 +26,7 @@ from streams import (
 )
 from streams.core.blocks.partitioning import partition_for
 from streams.files import open_input
-from streams.replay.history.inputs import declared_topic
+from streams.replay.calls.work import declared_topic
 from tests.examples.conftest import synthetic_log
 from tests.replay.outcomes import Inputs, Row
 from topology_examples.nexmark import Nexmark

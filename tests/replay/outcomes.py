@@ -19,9 +19,8 @@ from streams.bounded import BoundedRun, run_bounded
 from streams.core.blocks.records import Block, Headers, TopicPartition
 from streams.core.topic import Topic
 from streams.replay.api import drive as drive_session
-from streams.replay.calls.work import StageReport
+from streams.replay.calls.work import StageReport, declared_topic
 from streams.replay.history.archive import ArchivedPartition, write_archive
-from streams.replay.history.inputs import declared_topic
 from streams.replay.run.local import LocalExecutor
 from streams.replay.run.request import Plan, Request
 from streams.replay.run.result import Outputs, ReplayResult, Stores

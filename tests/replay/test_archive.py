@@ -14,7 +14,7 @@ from streams.core.errors import ConfigError, StateLockedError
 from streams.replay import Archive, ReplayError, archive_topic, replay
 from streams.replay.history.archive import ArchivedTopic, archive_offline, archived_topics, read_archive
 from streams.replay.storage.places import Place
-from streams.replay.storage.segments import ExtentReader
+from streams.replay.storage.segments import Segments
 from tests import programs
 
 Row = tuple[int, int, bytes | None, bytes | None, int, Any]
@@ -22,7 +22,7 @@ Row = tuple[int, int, bytes | None, bytes | None, int, Any]
 
 def rows_of(archived: ArchivedTopic) -> list[Row]:
     """All records, as (partition, offset, key, value, time, headers)."""
-    reader = ExtentReader(Place(""))
+    reader = Segments(Place("")).reader()
     return [
         (number, *row)
         for number, extents in sorted(archived.extents.items())

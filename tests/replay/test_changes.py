@@ -11,7 +11,7 @@ import pytest
 
 from streams import StreamsBuilder, TimeWindows, Topic
 from streams.replay import Plan, replay
-from streams.replay.calls import plan, stores
+from streams.replay.calls import schedule, stores
 from streams.replay.calls.state import read_manifest
 from streams.replay.calls.work import StoreRef
 from streams.replay.run.local import LocalExecutor
@@ -150,7 +150,7 @@ def killed_after(calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_killed_at_any_call_another_process_goes_on_from_the_changes(
     folder: Path, monkeypatch: pytest.MonkeyPatch, always: None
 ) -> None:
-    monkeypatch.setattr(plan, "CHAIN_SLICES", 1)
+    monkeypatch.setattr(schedule, "CHAIN_SLICES", 1)
     given = history(folder)
     expected = told(replay(topology, given, **LOCAL))
     run = LocalExecutor.run

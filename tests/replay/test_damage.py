@@ -15,7 +15,7 @@ from streams.replay.calls.outputs import read_topic
 from streams.replay.history.archive import archived_topics
 from streams.replay.history.inputs import input_of
 from streams.replay.storage.places import Place
-from streams.replay.storage.segments import ExtentReader
+from streams.replay.storage.segments import Segments
 
 orders = Topic("orders", key=str, value=int)
 totals = Topic("totals", key=str, value=int)
@@ -52,7 +52,7 @@ def archived(folder: Path) -> Any:
     rows = [
         row
         for _, extents in sorted(found.extents.items())
-        for b in ExtentReader(Place("")).blocks(extents)
+        for b in Segments(Place("")).blocks(extents)
         for row in b.rows()
     ]
     return found.partitions, found.ends, rows
@@ -67,7 +67,7 @@ def kept(folder: Path) -> Any:
         for name, refs in snapshot.stores().items()
         for task, ref in refs.items()
     }
-    outputs = [row for _, block in read_topic(snapshot.root, snapshot.outputs, "totals") for row in block.rows()]
+    outputs = [row for _, block in read_topic(snapshot.segments, snapshot.outputs, "totals") for row in block.rows()]
     return snapshot.live, snapshot.state.checkpoints, snapshot.inputs, stores, outputs
 
 

@@ -14,7 +14,7 @@ from streams.bounded import run_bounded
 from streams.core.blocks.records import Block
 from streams.files import open_input
 from streams.replay import replay
-from streams.replay.calls.application import pickled
+from streams.replay.calls.work import pickled
 from streams.testing import simulate
 
 numbers = Topic("numbers", key=str, value=int)

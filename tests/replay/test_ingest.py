@@ -17,11 +17,11 @@ from streams import InputError, StreamsBuilder, Topic
 from streams.core.clock import VirtualClock
 from streams.files import FileSource, open_input
 from streams.replay import ReplayError, replay
-from streams.replay.calls.application import Application
+from streams.replay.calls.work import Application
 from streams.replay.history.ingest import IngestReport, IngestWork, run_ingest
 from streams.replay.history.intake import TopicFiles, read_files
 from streams.replay.storage.places import Place
-from streams.replay.storage.segments import ExtentReader
+from streams.replay.storage.segments import Segments
 
 WHOLE = 1 << 60
 
@@ -76,7 +76,7 @@ class Ingested:
         steps = read_files(
             application(self.topic, self.partitions),
             [now],
-            self.root,
+            Segments(self.root),
             "inputs",
             on_bad_row=self.on_bad_row,
             part_bytes=part_bytes,
@@ -93,7 +93,7 @@ class Ingested:
 
     def rows(self) -> dict[int, list[Row]]:
         """By partition."""
-        reader = ExtentReader(self.root)
+        reader = Segments(self.root).reader()
         result: dict[int, list[Row]] = {}
         for number, extents in sorted(self.files.extents.items()):
             for extent in extents:

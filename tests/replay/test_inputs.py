@@ -14,10 +14,11 @@ import pytest
 from streams import ConfigError, EmbeddedBroker, InputError, StreamsBuilder, Topic
 from streams.files import WHOLE, OutputError, open_output
 from streams.replay import Archive, Files, KafkaTopic, ReplayError, archive_topic, replay
-from streams.replay.calls.application import Application
+from streams.replay.calls.work import Application
 from streams.replay.history.ingest import IngestWork, Piece, run_ingest
 from streams.replay.history.inputs import FileMark, input_of
 from streams.replay.storage.places import NoFileSystemError, Place
+from streams.replay.storage.segments import Segments
 
 rows = Topic("rows", key=str, value=dict[str, Any], timestamp=lambda v: int(v["t"]), key_from=lambda v: v["k"] or None)
 out = Topic("out", key=str, value=dict[str, Any])
@@ -369,7 +370,9 @@ def test_relative_inputs_are_those_of_the_driver_wherever_a_call_runs(tmp_path: 
     (tmp_path / "driver" / "rows.jsonl").write_text(lines(5))
     monkeypatch.chdir(tmp_path / "driver")
     application = Application.of(topology, {"application_id": "app"}, {"rows": 1, "out": 1})
-    work = IngestWork(application, "rows", (Piece("rows.jsonl", WHOLE),), 1, Place(str(tmp_path / "work")), "inputs")
+    work = IngestWork(
+        application, "rows", (Piece("rows.jsonl", WHOLE),), 1, Segments(Place(str(tmp_path / "work"))), "inputs"
+    )
     monkeypatch.chdir(tmp_path / "executor")
 
     assert run_ingest(work).records_in == 5

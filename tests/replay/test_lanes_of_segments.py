@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from streams.core.blocks.records import NO_LANE, Block, Lanes
-from streams.replay.storage.lanes import MergedLanes, extents_of
+from streams.replay.storage.lanes import LaneRanges, LaneTable, packed, unpacked
 from streams.replay.storage.places import Place
-from streams.replay.storage.ranges import LaneRanges, LaneTable, packed, unpacked
-from streams.replay.storage.segments import ExtentReader, SegmentWriter
+from streams.replay.storage.segments import MergedLanes, Segments, extents_of
 from streams.runtime import merge_lanes
 
 TOPIC = "lanes"
@@ -24,7 +23,7 @@ def _written(root: Place, rng: random.Random, lanes: int, tasks: int) -> LaneRan
     table = LaneTable()
     reached = [0] * tasks
     for number in range(2):
-        with SegmentWriter(root, f"file-{number}.parquet", has_places=True) as writer:
+        with Segments(root).writer(f"file-{number}.parquet", has_places=True) as writer:
             ends = table.ends_of(0, 1)
             writer.start_lanes(TOPIC, lanes)[: len(ends)] = ends
             for task in range(tasks):
@@ -56,8 +55,8 @@ def test_lanes_are_merged_in_the_order_of_a_task(seed: int, tmp_path: Path) -> N
     positions = [rng.randrange(extents[lane][-1].last + 2) if lane in extents else 0 for lane in range(100)]
     lanes = [(found, positions[lane]) for lane, found in sorted(extents.items())]
 
-    merged = list(MergedLanes.read(ExtentReader(root), ranges, 0, np.array(positions)).blocks())
-    expected = list(merge_lanes([ExtentReader(root).blocks(found, position) for found, position in lanes]))
+    merged = list(MergedLanes.read(Segments(root).reader(), ranges, 0, np.array(positions)).blocks())
+    expected = list(merge_lanes([Segments(root).blocks(found, position) for found, position in lanes]))
 
     assert _rows(merged) == _rows(expected)
 
@@ -69,7 +68,7 @@ def test_lanes_are_read_as_far_as_their_order_is_certain(seed: int, tmp_path: Pa
     root = Place(str(tmp_path))
     count = rng.choice((2, 6, 12))
     ranges = _written(root, rng, lanes=count, tasks=2)
-    reader = ExtentReader(root)
+    reader = Segments(root).reader()
     whole = _rows(list(MergedLanes.read(reader, ranges, 0, np.zeros(count, dtype=np.int64)).blocks()))
 
     found: list[object] = []
@@ -99,8 +98,8 @@ def test_scattered_records_get_the_offsets_of_their_lanes(tmp_path: Path) -> Non
     extents = extents_of(_written(root, random.Random(7), lanes=30, tasks=3))
 
     for found in extents.values():
-        offsets = [offset for block in ExtentReader(root).blocks(found) for offset in block.offsets]
-        in_files = [offset for extent in found for offset in ExtentReader(root).rows(extent).offsets]
+        offsets = [offset for block in Segments(root).blocks(found) for offset in block.offsets]
+        in_files = [offset for extent in found for offset in Segments(root).reader().rows(extent).offsets]
         assert offsets == in_files == list(range(len(offsets)))
 
 

@@ -15,13 +15,11 @@ from streams import ConfigError, StreamsBuilder
 from streams.files import Records
 from streams.replay import ReplayError, archive_topic, explain, replay
 from streams.replay.handover.snapshot import Snapshot
-from streams.replay.history import intake
-from streams.replay.history.sorting import SortedTopic, run_merge, sort_topics
-from streams.replay.storage import ordered
+from streams.replay.history import ingest, intake
+from streams.replay.history.ingest import PartitionWriter, SortedTopic, run_merge, sort_topics
 from streams.replay.storage.extents import Extents, FileNames
-from streams.replay.storage.ordered import PartitionWriter
 from streams.replay.storage.places import Place
-from streams.replay.storage.segments import Extent, ExtentReader, GroupWriter
+from streams.replay.storage.segments import Extent, Segments
 from tests.replay.disorder import DAY, hours, local, rows, topology
 
 LOCAL = local(partitions=3)
@@ -60,10 +58,10 @@ def told(result: Any) -> Any:
 def many_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls, runs, row groups and merges of a few records."""
     monkeypatch.setattr(intake.read_files, "__kwdefaults__", {"on_bad_row": "fail", "part_bytes": 3000})
-    monkeypatch.setattr(ordered, "RUN_BYTES", 1000)
-    monkeypatch.setattr(ordered, "INPUT_GROUP_ROWS", 16)
-    monkeypatch.setattr(ordered, "_MERGE_ROWS", 30)
-    monkeypatch.setattr(ordered, "_OPEN_FILES", 2)
+    monkeypatch.setattr(ingest, "RUN_BYTES", 1000)
+    monkeypatch.setattr(ingest, "INPUT_GROUP_ROWS", 16)
+    monkeypatch.setattr(ingest, "_MERGE_ROWS", 30)
+    monkeypatch.setattr(ingest, "_OPEN_FILES", 2)
 
 
 @pytest.mark.slow
@@ -191,9 +189,9 @@ def test_any_runs_are_merged_by_time_and_row(tmp_path_factory: Any, calls: Any, 
     row = 0
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"INPUT_GROUP_ROWS": group, "RUN_BYTES": 100 * batch, "_MERGE_ROWS": batch}.items():
-            patch.setattr(ordered, name, value)
+            patch.setattr(ingest, name, value)
         for number, found in enumerate(calls):
-            file = GroupWriter(root, f"{number}.parquet")
+            file = Segments(root).group_writer(f"{number}.parquet")
             with PartitionWriter(file, "rows", by_time=True) as writer:
                 for time in found:
                     at = row % 2
@@ -205,14 +203,14 @@ def test_any_runs_are_merged_by_time_and_row(tmp_path_factory: Any, calls: Any, 
         names = FileNames()
         packed = {number: Extents.of(found, names) for number, found in extents.items()}
         topic = SortedTopic("rows", pickle.loads(pickle.dumps(packed)), {0: 5})
-        steps = sort_topics([topic], root, "sorted", 1 if small else 1000)
+        steps = sort_topics([topic], Segments(root), "sorted", 1 if small else 1000)
         try:
             works = next(steps)
             steps.send([run_merge(work) for work in works])
         except StopIteration:
             pass
     for number, own in expected.items():
-        blocks = list(ExtentReader(root).blocks(topic.extents[number]))
+        blocks = list(Segments(root).blocks(topic.extents[number]))
         assert [int(value or b"") for block in blocks for value in block.values] == [at for _, at in sorted(own)]
         first = 5 if number == 0 else 0
         assert [at for block in blocks for at in block.offsets] == list(range(first, first + len(own)))

@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-from streams.replay.calls.application import pickled
+from streams.replay.calls.work import pickled
 from tests import programs
 
 MODULE = """

@@ -17,7 +17,7 @@ from streams.core.blocks.records import NO_LANE, Block, Lanes, TopicPartition
 from streams.replay.errors import ReplayError
 from streams.replay.spark.executor import SparkExecutor
 from streams.replay.storage.places import Place
-from streams.replay.storage.segments import ExtentReader, SegmentWriter
+from streams.replay.storage.segments import Segments
 from tests.properties.profile import examples
 from tests.replay.outcomes import (
     Outcome,
@@ -160,9 +160,9 @@ def _written(root: Path, timestamps: Sequence[int], places: Sequence[int] | None
     """Write a block and read it."""
     count = len(timestamps)
     lanes = None if places is None else Lanes([NO_LANE] * count, places)
-    with SegmentWriter(Place(str(root)), "lanes.parquet", has_places=has_places) as writer:
+    with Segments(Place(str(root))).writer("lanes.parquet", has_places=has_places) as writer:
         writer.append("repartition", _LANE, Block([b"k"] * count, [b"v"] * count, timestamps, lanes=lanes))
-    (block,) = ExtentReader(Place(str(root))).blocks(extent for _, _, extent in writer.written)
+    (block,) = Segments(Place(str(root))).blocks(extent for _, _, extent in writer.written)
     return block
 
 

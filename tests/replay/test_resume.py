@@ -11,16 +11,15 @@ import pytest
 from attrs import define, field
 
 from streams import StreamsBuilder, Topic
-from streams.replay.calls import plan
+from streams.replay.calls import schedule
 from streams.replay.calls.progress import reported_records
 from streams.replay.calls.state import ReplayState, read_manifest, write_manifest
 from streams.replay.calls.work import ChainWork
 from streams.replay.run import session as session_module
-from streams.replay.run.chain import run_chain
-from streams.replay.run.drive import run_stage, run_work
+from streams.replay.run.drive import run_chain, run_stage, run_work
 from streams.replay.run.local import LocalExecutor
-from streams.replay.run.pruning import files_of
 from streams.replay.run.request import KEPT_STATES
+from streams.replay.run.session import files_of
 from streams.replay.storage.places import Place
 from tests.replay.corpus import PARTITIONS, Subject, written_subjects
 from tests.replay.outcomes import (
@@ -100,7 +99,7 @@ def test_killed_at_any_call_and_resumed(
     is_done_first: bool,
 ) -> None:
     """Each slice with a manifest is done once; slices without one, of which several may have begun, anew."""
-    monkeypatch.setattr(plan, "CHAIN_SLICES", chain)
+    monkeypatch.setattr(schedule, "CHAIN_SLICES", chain)
     subject, live = windows
     whole = Counting()
     packed_run([session(subject, folder / "whole", slices=slices).steps()], whole)
@@ -126,7 +125,7 @@ def test_killed_before_the_manifest_of_a_slice(
     windows: tuple[Subject, Outcome], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All its calls are done and nothing says so: it is done again, and what they left behind is gone."""
-    monkeypatch.setattr(plan, "CHAIN_SLICES", 1)
+    monkeypatch.setattr(schedule, "CHAIN_SLICES", 1)
     subject, live = windows
     first = session(subject, folder, slices=3)
     steps = first.steps()
@@ -183,7 +182,7 @@ def test_killed_between_two_slices_of_a_call(
     skipped: int,
 ) -> None:
     """The groups that ran, of which the older one is one stage ahead, are done again; no file of theirs is left."""
-    monkeypatch.setattr(plan, "CHAIN_SLICES", 3)
+    monkeypatch.setattr(schedule, "CHAIN_SLICES", 3)
     subject, live = windows
     killed = KilledInGroup(f"slices/{first:05d}", stage, 1)
     with pytest.raises(KilledError):
@@ -237,7 +236,7 @@ def test_progress_of_a_call_over_slices_never_goes_back(windows: tuple[Subject, 
     read: list[int] = []
 
     def watched(work: Any) -> Any:
-        assert reported_records(work.root) == sum(read)
+        assert reported_records(work.segments.root) == sum(read)
         report = run_stage(work)
         read.append(report.records_in)
         return report
@@ -250,7 +249,7 @@ def test_progress_of_a_call_over_slices_never_goes_back(windows: tuple[Subject, 
 
     assert len(read) > 1
     assert report.records_in == sum(read)
-    assert reported_records(works[0].root) == 0
+    assert reported_records(works[0].segments.root) == 0
 
 
 @pytest.mark.slow

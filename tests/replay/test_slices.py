@@ -19,7 +19,7 @@ from streams import (
     Topic,
     key_value_store,
 )
-from streams.replay.calls import plan
+from streams.replay.calls import schedule
 from streams.replay.calls.failures import explained_failure
 from streams.replay.calls.progress import title_of
 from streams.replay.calls.state import ReplayState, read_manifest
@@ -79,13 +79,13 @@ def both(topology: Any, inputs: dict[str, list[Row]], root: Path, slices: Any, *
 
 
 @pytest.mark.case
-@pytest.mark.parametrize("chain", [1, 3, plan.CHAIN_SLICES])
+@pytest.mark.parametrize("chain", [1, 3, schedule.CHAIN_SLICES])
 @pytest.mark.parametrize("slices", [2, 7, "25ms", timedelta(milliseconds=100)])
 def test_partitions_without_rows_in_a_slice_or_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slices: Any, chain: int
 ) -> None:
     """Partition 0 ends early, 1 begins late, 2 never has a row: tasks wait for them, and lose nothing."""
-    monkeypatch.setattr(plan, "CHAIN_SLICES", chain)
+    monkeypatch.setattr(schedule, "CHAIN_SLICES", chain)
     early = [row(0, time, time % 9) for time in range(0, 100, 3)]
     late = [row(1, time, time % 7) for time in range(300, 400, 5)]
 
@@ -251,7 +251,7 @@ def test_stages_of_neighbouring_slices_run_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: int, groups: list[tuple[int, ...]]
 ) -> None:
     """Small slices share their calls, and beside the second stage of a group, the first one of the next group runs."""
-    monkeypatch.setattr(plan, name, value)
+    monkeypatch.setattr(schedule, name, value)
     left = [row(number % 3, time, time % 9) for number, time in enumerate(range(0, 500, 2))]
     places = archived(tmp_path / "archives", {"left": left, "right": left}, {"left": 3, "right": 3})
     session = session_of(pairs, places, tmp_path / "replay", partitions=3, slices=5)
@@ -265,7 +265,7 @@ def test_stages_of_neighbouring_slices_run_together(
 
 def test_titles_say_all_slices_that_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In groups of two, the second stage of a group runs beside the first one of the next group; the end is alone."""
-    monkeypatch.setattr(plan, "CHAIN_SLICES", 2)
+    monkeypatch.setattr(schedule, "CHAIN_SLICES", 2)
     left = [row(number % 3, time, time % 9) for number, time in enumerate(range(0, 500, 2))]
     places = archived(tmp_path / "archives", {"left": left, "right": left}, {"left": 3, "right": 3})
     session = session_of(pairs, places, tmp_path / "replay", partitions=3, slices=5)
@@ -302,7 +302,7 @@ def test_a_slice_costs_the_driver_the_same_whatever_the_number_of_slices_before_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stage 1 of a slice runs with stage 0 of the next one: what was read is not passed from slice to slice."""
-    monkeypatch.setattr(plan, "CHAIN_SLICES", 1)
+    monkeypatch.setattr(schedule, "CHAIN_SLICES", 1)
     inputs = {topic: [row(time % 3, time, time // 6) for time in range(400)] for topic in ("left", "right")}
     archives = archived(tmp_path / "archives", inputs, dict.fromkeys(inputs, 3))
     session = session_of(pairs, archives, tmp_path / "replay", partitions=3, slices="10ms")

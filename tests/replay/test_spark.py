@@ -9,7 +9,7 @@ import pytest
 
 from streams import StreamsBuilder, Topic
 from streams.replay import Plan, ReplayError, ReplayProgress, ReplayResult, replay
-from streams.replay.spark.tables import task_frame
+from streams.replay.spark.output_tables import task_frame
 from tests.replay.spark_cases import APPLICATION, PARTITIONS, Rows, live, orders, per_item, replayed, write_orders
 from tests.replay.spark_cases import topology as both
 from tests.waiting import until
@@ -42,7 +42,7 @@ def one_pass(any_spark: Any, history: Path, told: list[ReplayProgress]) -> Itera
     """The whole history in one replay, in each kind of session, with a call for each task."""
     del told[:]
     with pytest.MonkeyPatch.context() as patches:
-        patches.setattr("streams.replay.calls.plan.TASK_CALL_ROWS", 0)
+        patches.setattr("streams.replay.calls.schedule.TASK_CALL_ROWS", 0)
         result = replay(
             both,
             {orders: history},

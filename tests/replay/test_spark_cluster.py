@@ -32,7 +32,7 @@ import json, os, sys
 from pathlib import Path
 from streams import StreamsBuilder
 from streams.replay import ReplayError, replay
-from streams.replay.spark.session import start_session
+from streams.replay.spark.sessions import start_session
 from tests.replay.spark_cases import APPLICATION, PARTITIONS, orders, replayed, topology
 
 history, given = sys.argv[1], json.loads(sys.argv[2])

@@ -11,13 +11,13 @@ import pytest
 from streams import StreamsBuilder, Topic
 from streams.core.blocks.records import TaskId
 from streams.replay import Plan, ReplayError, ReplayTaskError, replay
-from streams.replay.calls.application import Application
 from streams.replay.calls.failures import TaskFailure, packed, unpacked
-from streams.replay.calls.work import StageWork, TaskWork
+from streams.replay.calls.work import Application, StageWork, TaskWork
 from streams.replay.spark import tasks
 from streams.replay.spark.executor import readable_failure
 from streams.replay.spark.worker import CallFiles
 from streams.replay.storage.places import Place
+from streams.replay.storage.segments import Segments
 from tests.replay.spark_cases import APPLICATION, PARTITIONS, live, orders, replayed, write_orders
 from tests.replay.spark_cases import topology as both
 
@@ -157,7 +157,7 @@ def test_application_travels_once_for_all_its_calls(tmp_path: Path) -> None:
     application = Application.of(topology, {"application_id": "app"}, {"numbers": 2})
     pack = files.packer()
     tasks = (TaskWork(TaskId(0, 0), ()),)
-    calls = [pack(StageWork(application, tasks, Place("replay"), "run", number)) for number in range(3)]
+    calls = [pack(StageWork(application, tasks, Segments(Place("replay")), "run", number)) for number in range(3)]
 
     assert max(map(len, calls)) < 1_000
     assert len(list(tmp_path.iterdir())) == 1

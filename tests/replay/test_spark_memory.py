@@ -3,8 +3,7 @@
 import pytest
 
 from streams.core.settings.config import StreamsConfig
-from streams.replay.calls.memory import PROCESS_BYTES, CallMemory
-from streams.replay.spark.memory import ExecutorMemory, size_of
+from streams.replay.calls.memory import PROCESS_BYTES, CallMemory, ExecutorMemory, size_of
 
 _MIB = 1 << 20
 _CALL = CallMemory.of(StreamsConfig(application_id="a", state_memory_max_bytes=100 * _MIB), has_stores=True)

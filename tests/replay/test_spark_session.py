@@ -14,7 +14,7 @@ import pytest
 from streams.core.errors import ConfigError
 from streams.replay import ReplayError, replay
 from streams.replay.spark.executor import SparkExecutor
-from streams.replay.spark.session import (
+from streams.replay.spark.sessions import (
     SessionLease,
     is_connect,
     is_local_master,
@@ -23,7 +23,7 @@ from streams.replay.spark.session import (
     start_session,
     ui_url,
 )
-from streams.replay.spark.shipping import build_digest, check_build, write_package
+from streams.replay.spark.tasks import build_digest, check_build, write_package
 from streams.replay.storage.places import Place
 
 
@@ -173,7 +173,7 @@ def test_package_that_is_shipped_is_the_same_build(tmp_path: Path) -> None:
     """Its digest is that of the folder, computed by what is imported from the zip."""
     package = write_package(tmp_path)
     program = (
-        f"import sys; sys.path.insert(0, {str(package)!r}); import streams.replay.spark.shipping as found; "
+        f"import sys; sys.path.insert(0, {str(package)!r}); import streams.replay.spark.tasks as found; "
         "print(found.__file__); print(found.build_digest())"
     )
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from streams.replay.calls.application import pickled
+from streams.replay.calls.work import pickled
 
 T = TypeVar("T")
 

@@ -113,7 +113,7 @@ def execute(options: argparse.Namespace) -> int:
     from streams.core.settings.config import StreamsConfig
     from streams.files import open_output, partition_columns
     from streams.replay import LateRecordsError, explain, replay
-    from streams.replay.calls.columns import output_schema
+    from streams.replay.calls.work import output_schema
 
     script = Script.parse(options.script)
     settings = settings_of(options)

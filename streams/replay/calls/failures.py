@@ -55,16 +55,16 @@ def packed(work: Any, error: BaseException) -> TaskFailure:
 
 def failure_text(text: str) -> str | None:
     """Return the part of ``text`` that ``packed`` has written, or None if there is none."""
-    found = re.findall(rf"{_MARK}[\w=-]+:", text)
-    return str(found[-1]) if found else None
+    marks = re.findall(rf"{_MARK}[\w=-]+:", text)
+    return str(marks[-1]) if marks else None
 
 
 def unpacked(text: str) -> dict[str, Any] | None:
     """Return the details that ``packed`` has stored in ``text``, or None if there are none."""
-    found = failure_text(text)
-    if found is None:
+    message = failure_text(text)
+    if message is None:
         return None
-    return dict(json.loads(zlib.decompress(urlsafe_b64decode(found.removeprefix(_MARK)[:-1]))))
+    return dict(json.loads(zlib.decompress(urlsafe_b64decode(message.removeprefix(_MARK)[:-1]))))
 
 
 def explained_failure(session: Any, error: Exception) -> Exception:
@@ -86,9 +86,9 @@ def _explained(session: Any, error: Exception) -> Exception:
         return ReplayError(f"the replay failed: {type(error).__name__}: {_first_lines(str(error))}")
     if fields.get("type") == WallClockError.__name__:
         return ReplayError(fields["message"])
-    known = _KNOWN.get(fields.get("type", ""))
-    if known is not None:
-        return known(fields["message"])
+    error_of = _KNOWN.get(fields.get("type", ""))
+    if error_of is not None:
+        return error_of(fields["message"])
     message = fields["message"] if fields["is_known"] else f"{fields.get('type')}: {fields['message']}"
     where = _where(session, fields)
     if fields.get("stage") is not None and fields["stage"] >= 0:
@@ -112,8 +112,8 @@ def _where(session: Any, fields: dict[str, Any]) -> str:
     offset = fields.get("offset")
     if topic is None or partition is None or offset is None:
         return ""
-    found = session.inputs.origin(TopicPartition(topic, partition), offset)
-    return "" if found is None else f" (row {found[1]:,} of {found[0]})"
+    origin = session.inputs.origin(TopicPartition(topic, partition), offset)
+    return "" if origin is None else f" (row {origin[1]:,} of {origin[0]})"
 
 
 def _first_lines(text: str) -> str:

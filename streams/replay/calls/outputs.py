@@ -6,14 +6,13 @@ the records in this order.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from streams.core.blocks.records import Block, TopicPartition
 from streams.replay.calls.state import Outputs, task_of
 from streams.replay.errors import ReplayError
 from streams.replay.storage.places import Place
-from streams.replay.storage.segments import Extent, ExtentReader
-from streams.runtime import merge_lanes
+from streams.replay.storage.segments import Extent, Segments
 
 
 @frozen
@@ -25,7 +24,7 @@ class OutputPart:
 
     partition: int
     lanes: Sequence[Sequence[Extent]]
-    #: Offset of the first record; None keeps the offsets of ``read_output``'s merge.
+    #: Offset of the first record; None keeps the offsets of the merge.
     first: int | None = None
 
     @property
@@ -71,20 +70,10 @@ def lanes_of(outputs: Outputs, at: TopicPartition) -> list[list[Extent]]:
     return [outputs[at, producer] for producer in producers]
 
 
-def read_output(root: Place, part: OutputPart) -> Iterator[Block]:
-    """Merge the records that several tasks wrote to an output partition; offsets are consecutive, by default from 0."""
-    at = part.first
-    for block in merge_lanes([ExtentReader(root).blocks(extents) for extents in part.lanes]):
-        if at is None:
-            yield block
-        else:
-            yield evolve(block, offsets=range(at, at := at + len(block)))
-
-
-def read_topic(root: Place, outputs: Outputs, topic: str) -> Iterator[tuple[int, Block]]:
+def read_topic(segments: Segments, outputs: Outputs, topic: str) -> Iterator[tuple[int, Block]]:
     """Yield the records of an output topic as (partition, block of records), partition by partition."""
     for part in output_parts(outputs, topic):
-        for block in read_output(root, part):
+        for block in segments.merged(part.lanes, part.first):
             yield part.partition, block
 
 

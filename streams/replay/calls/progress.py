@@ -57,11 +57,11 @@ def reported_records(root: Place) -> int:
 def title_of(session: Any, calls: Sequence[Any]) -> str:
     """Return a title for calls of a replay, such as ``shop: slice 3 of 50, totals``, for the jobs in Spark's UI."""
     name = session.config.application_id
-    if not calls or session.plan is None or calls[0].stage < 0:
+    if not calls or session.schedule is None or calls[0].stage < 0:
         topics = dict.fromkeys(str(getattr(call, "topic", call.name)) for call in calls)
         return f"{name}: reading {', '.join(topics)}"
     ids = {task.task_id.sub_topology for call in calls for task in getattr(call, "tasks", ())}
-    subs = [sub for sub in session.plan.plan.subs if sub.id in ids]
+    subs = [sub for sub in session.schedule.plan.subs if sub.id in ids]
     topics = dict.fromkeys(topic for sub in subs for topic in sub.sink_topics or sub.source_topics)
     folders = {slice_.folder for call in calls for slice_ in getattr(call, "slices", (call,))}
     return f"{name}: {_slices_text(session, folders)}{', '.join(topics)}"
@@ -70,10 +70,11 @@ def title_of(session: Any, calls: Sequence[Any]) -> str:
 def _slices_text(session: Any, folders: Set[str]) -> str:
     """Return which passes of a replay run, by their folders."""
     count = len(session.passes)
-    found = [number for number, step in enumerate(session.passes, 1) if step.folder in folders]
-    if count == 1 or not found:
+    numbers = [number for number, step in enumerate(session.passes, 1) if step.folder in folders]
+    if count == 1 or not numbers:
         return ""
-    return f"slice{'' if len(found) == 1 else 's'} {' to '.join(map(str, sorted({found[0], found[-1]})))} of {count}, "
+    borders = " to ".join(map(str, sorted({numbers[0], numbers[-1]})))
+    return f"slice{'' if len(numbers) == 1 else 's'} {borders} of {count}, "
 
 
 @define(eq=False)
@@ -122,7 +123,7 @@ class Reporter:
     def _report(self) -> None:
         if self._listener is None:
             return
-        plan = self._session.plan
+        schedule = self._session.schedule
         stage = self._calls[0].stage if self._calls else -1
         done = self._session.slices_done - self._session.slices_skipped
         self._listener(
@@ -130,11 +131,11 @@ class Reporter:
                 min(done + 1, max(1, len(self._session.passes))),
                 max(1, len(self._session.passes)),
                 stage,
-                0 if plan is None else len(plan.stages),
+                0 if schedule is None else len(schedule.stages),
                 self._calls_done,
                 len(self._calls),
                 self._records + reported_records(self._session.root),
-                0 if plan is None else sum(extent.rows for found in plan.sources.values() for extent in found),
+                0 if schedule is None else schedule.history.rows,
                 self._clock.monotonic_ms() - self._started_ms,
                 self._link,
             )

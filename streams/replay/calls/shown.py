@@ -102,12 +102,12 @@ def described_spec(name: str, described: Mapping[str, Any], carried: Mapping[str
     """
 
     def serde(said: str, pinned: bytes | None) -> Serde[Any]:
-        found = PinnedSerde(name)
+        serde_of_type = PinnedSerde(name)
         type_name = said if pinned is None else pinned.decode()
         if "class:" not in type_name:
             with suppress(SerializationError):
-                found.pin(type_name)
-        return found
+                serde_of_type.pin(type_name)
+        return serde_of_type
 
     return StoreSpec(
         name,

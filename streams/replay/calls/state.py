@@ -17,11 +17,10 @@ from streams.core.blocks.records import TaskId, TopicPartition
 from streams.core.metrics import Tally
 from streams.replay.calls.work import StageReport, StoreRef
 from streams.replay.errors import ReplayError
-from streams.replay.storage.extents import Extents
-from streams.replay.storage.lanes import ranges_of
+from streams.replay.storage.extents import SourceHistory
+from streams.replay.storage.lanes import LaneTable
 from streams.replay.storage.places import Place
-from streams.replay.storage.ranges import LaneTable
-from streams.replay.storage.segments import Extent, Kind
+from streams.replay.storage.segments import Extent, Kind, ranges_of
 from streams.runtime import ApplicationPlan
 
 #: File name of the manifest, which makes a folder valid.
@@ -58,13 +57,13 @@ class ReplayState:
     def copy(self) -> "ReplayState":
         """Return an independent copy of this state."""
         return ReplayState(
-            {task: dict(found) for task, found in self.positions.items()},
+            {task: dict(values) for task, values in self.positions.items()},
             dict(self.checkpoints),
-            {task: dict(found) for task, found in self.stores.items()},
+            {task: dict(values) for task, values in self.stores.items()},
             {lane: list(extents) for lane, extents in self.lanes.items()},
             {topic: table.copy() for topic, table in self.tables.items()},
-            {task: dict(found) for task, found in self.ends.items()},
-            {task: dict(found) for task, found in self.counters.items()},
+            {task: dict(values) for task, values in self.ends.items()},
+            {task: dict(values) for task, values in self.counters.items()},
             dict(self.global_stores),
             dict(self.examples),
         )
@@ -76,9 +75,9 @@ class ReplayState:
             self.checkpoints[task.task_id] = task.checkpoint
             self.stores[task.task_id] = dict(task.stores)
             self.ends[task.task_id] = dict(task.ends)
-            known = self.counters.setdefault(task.task_id, {})
+            counters = self.counters.setdefault(task.task_id, {})
             for name, count in task.counters.items():
-                known[name] = name.merged(known.get(name, 0), count)
+                counters[name] = name.merged(counters.get(name, 0), count)
             self.examples = {**task.examples, **self.examples}
             for first, positions in task.lane_positions.items():
                 self._table(first.topic).read(first.partition, positions)
@@ -116,11 +115,11 @@ class ReplayState:
 
     def tallies(self) -> dict[Tally, int]:
         """Return the counters over all tasks."""
-        found: dict[Tally, int] = {}
+        totals: dict[Tally, int] = {}
         for counters in self.counters.values():
             for tally, count in counters.items():
-                found[tally] = tally.merged(found.get(tally, 0), count)
-        return found
+                totals[tally] = tally.merged(totals.get(tally, 0), count)
+        return totals
 
     def to_json(self) -> dict[str, Any]:
         """Return the state as JSON-compatible values."""
@@ -148,15 +147,15 @@ class ReplayState:
     def from_json(cls, data: Mapping[str, Any]) -> "ReplayState":
         """Return the state from the values of ``to_json``."""
         state = cls()
-        for name, found in data["tasks"].items():
+        for name, fields in data["tasks"].items():
             task = task_of(name)
             state.positions[task] = {
-                TopicPartition(topic, at): offset for topic, at, offset in _rows(found["positions"])
+                TopicPartition(topic, at): offset for topic, at, offset in _rows(fields["positions"])
             }
-            times = list(_rows(found["checkpoint"]["partition_times"]))
-            state.checkpoints[task] = {**found["checkpoint"], "partition_times": times}
-            state.stores[task] = {store: store_from_json(ref) for store, ref in found["stores"].items()}
-            state.ends[task] = {(kind, TopicPartition(topic, at)): end for kind, topic, at, end in found["ends"]}
+            times = list(_rows(fields["checkpoint"]["partition_times"]))
+            state.checkpoints[task] = {**fields["checkpoint"], "partition_times": times}
+            state.stores[task] = {store: store_from_json(ref) for store, ref in fields["stores"].items()}
+            state.ends[task] = {(kind, TopicPartition(topic, at)): end for kind, topic, at, end in fields["ends"]}
         for topic, number, extents in data["lanes"]:
             state.lanes[TopicPartition(topic, number)] = [Extent(*extent) for extent in extents]
         state.tables = {topic: LaneTable.from_json(table) for topic, table in data["tables"].items()}
@@ -169,8 +168,8 @@ class ReplayState:
 
     def files(self) -> set[str]:
         """Return the names of the files with the contents of stores and of unread repartition records."""
-        extents = [extent for found in self.lanes.values() for extent in found]
-        refs = [ref for found in self.stores.values() for ref in found.values()]
+        extents = [extent for group in self.lanes.values() for extent in group]
+        refs = [ref for group in self.stores.values() for ref in group.values()]
         extents += [extent for ref in [*refs, *self.global_stores.values()] for extent in ref.every_extent]
         files = {extent.file for extent in extents}
         return files.union(*(table.ranges.files for table in self.tables.values()))
@@ -218,8 +217,8 @@ def outputs_from_json(data: list[Any]) -> Outputs:
 def _counters_to_json(counters: Mapping[TaskId, Mapping[Tally, int]]) -> list[list[Any]]:
     """Return counters as JSON-compatible values: for each name, the counts by task."""
     by_name: dict[Tally, dict[str, int]] = {}
-    for task, found in sorted(counters.items()):
-        for tally, count in found.items():
+    for task, tallies in sorted(counters.items()):
+        for tally, count in tallies.items():
             by_name.setdefault(tally, {})[str(task)] = count
     return [[*tally, counts] for tally, counts in sorted(by_name.items())]
 
@@ -259,20 +258,21 @@ def write_manifest(folder: Place, content: Mapping[str, Any]) -> None:
     folder.child(MANIFEST).write(data.replace(_UNSEALED.encode(), _checksum(data), 1))
 
 
-def identify(folder: Place, sources: Mapping[TopicPartition, Extents], inputs: Sequence[Any]) -> str:
-    """Return the ID of the replay in a folder; the first call, after the history has been read, creates it.
+def identify(history: SourceHistory, inputs: Sequence[Any]) -> str:
+    """Return the ID of a replay; the first call, after its history has been read, creates it.
 
     It is derived from the arguments of the replay and its history, of which ``inputs`` describes the files: the same
     replay in another folder has the same ID.
     """
+    folder = history.segments.root
     own = read_manifest(folder)
     assert own is not None
     if not own["id"]:
-        history = [
-            (*at, found.rows, *((found[0].lowest_ms, found[-1].highest_ms) if found else ()))
-            for at, found in sorted(sources.items())
+        partitions = [
+            (*at, extents.rows, *((extents[0].lowest_ms, extents[-1].highest_ms) if extents else ()))
+            for at, extents in sorted(history.extents.items())
         ]
-        own["id"] = blake2b(json.dumps([own, history, inputs]).encode(), digest_size=6).hexdigest()
+        own["id"] = blake2b(json.dumps([own, partitions, inputs]).encode(), digest_size=6).hexdigest()
         write_manifest(folder, own)
     return str(own["id"])
 
@@ -289,22 +289,22 @@ def read_manifest(folder: Place) -> dict[str, Any] | None:
     data = place.read()
     try:
         content = json.loads(data)
-        known = content["format"]
+        version = content["format"]
         checksum = str(content.get("checksum", ""))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ReplayError(
             f"{place}: is not a manifest of a replay, or is damaged: {error}; restore it from a copy of the folder, "
             "or create the folder again"
         ) from error
-    if known != FORMAT and not checksum:
-        raise ReplayError(f"{place}: has format {known}, this version reads {FORMAT}; create the folder again")
+    if version != FORMAT and not checksum:
+        raise ReplayError(f"{place}: has format {version}, this version reads {FORMAT}; create the folder again")
     if not checksum or _checksum(data.replace(checksum.encode(), _UNSEALED.encode(), 1)) != checksum.encode():
         raise ReplayError(
             f"{place}: is damaged: its bytes are not those that were written; restore it from a copy of the folder, "
             "or create the folder again"
         )
-    if known != FORMAT:
-        raise ReplayError(f"{place}: has format {known}, this version reads {FORMAT}; create the folder again")
+    if version != FORMAT:
+        raise ReplayError(f"{place}: has format {version}, this version reads {FORMAT}; create the folder again")
     if "packed" in content:
         unpacked: dict[str, Any] = json.loads(zlib.decompress(b85decode(content["packed"])))
         return unpacked

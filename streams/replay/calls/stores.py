@@ -15,9 +15,8 @@ from streams.core.blocks.records import Block, TaskId, TopicPartition
 from streams.core.migrations import FIRST_VERSION, VERSION_HEADER
 from streams.core.settings.config import StreamsConfig
 from streams.replay.calls.work import StoreRef
-from streams.replay.storage.places import Place
-from streams.replay.storage.seals import is_elsewhere
-from streams.replay.storage.segments import Extent, ExtentReader, SegmentWriter
+from streams.replay.storage.places import is_elsewhere
+from streams.replay.storage.segments import Extent, ExtentReader, Segments, SegmentWriter
 from streams.runtime import StoreEntry, entries_of
 from streams.state import MemoryBudget, SpillingEngine, StoreSpec, is_on_disk, open_store
 
@@ -61,19 +60,18 @@ def _filled(store: Any, ref: StoreRef, reader: ExtentReader) -> Any:
     return store
 
 
-def open_contents(spec: StoreSpec, ref: StoreRef, root: Place) -> dict[Any, Any]:
+def open_contents(spec: StoreSpec, ref: StoreRef, segments: Segments) -> dict[Any, Any]:
     """Return the contents of a store as a mapping; the keys of window and session stores are ``Windowed``."""
-    reader = ExtentReader(root)
-    store = _filled(open_empty(spec, Path(), "in_memory"), ref, reader)
+    store = _filled(open_empty(spec, Path(), "in_memory"), ref, segments.reader())
     try:
         return dict(spec.kind.contents(store))
     finally:
         store.close()
 
 
-def open_entries(spec: StoreSpec, ref: StoreRef, root: Place) -> list[StoreEntry]:
+def open_entries(spec: StoreSpec, ref: StoreRef, segments: Segments) -> list[StoreEntry]:
     """Return the entries of a store with their times; for a versioned store, the current versions."""
-    store = _filled(open_empty(spec, Path(), "in_memory"), ref, ExtentReader(root))
+    store = _filled(open_empty(spec, Path(), "in_memory"), ref, segments.reader())
     try:
         if spec.kind.has_versions:
             return list(entries_of(spec, ((key, store.get(key)) for key, _ in store.latest())))
@@ -137,7 +135,7 @@ def _extents_of(writer: SegmentWriter, producer: str) -> dict[str, tuple[Extent,
     extents: dict[str, list[Extent]] = {}
     for _, partition, extent in writer.written_by(producer):
         extents.setdefault(partition.topic, []).append(extent)
-    return {name: tuple(found) for name, found in extents.items()}
+    return {name: tuple(ranges) for name, ranges in extents.items()}
 
 
 @define(eq=False)
@@ -193,7 +191,7 @@ class SliceChanges:
     def refs(self, carried: Mapping[str, Mapping[str, bytes]]) -> dict[str, StoreRef]:
         """Return references to stores whose changes are in the finished file; ``carried`` has them by name."""
         extents = _extents_of(self._writer, self._producer)
-        return {name: self._before[name].changed(extents.get(name, ()), found) for name, found in carried.items()}
+        return {name: self._before[name].changed(extents.get(name, ()), state) for name, state in carried.items()}
 
     @property
     def _producer(self) -> str:
@@ -208,6 +206,6 @@ def _room_for_changes(spec: StoreSpec, ref: StoreRef) -> int:
     """
     if spec.kind.is_in_memory or any(is_elsewhere(extent.file) for extent in ref.extents):
         return 0
-    known = sum(extent.rows for extent in ref.extents)
+    entries = sum(extent.rows for extent in ref.extents)
     changes = sum(extent.rows for part in ref.changes for extent in part.extents)
-    return known - changes - _CHANGES_ROWS * (len(ref.changes) + 1)
+    return entries - changes - _CHANGES_ROWS * (len(ref.changes) + 1)

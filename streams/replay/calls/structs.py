@@ -1,7 +1,7 @@
 """Pickling of msgspec classes: the worker creates them from their fields.
 
 cloudpickle creates a class first and sets its annotations later, but msgspec reads the fields from the
-annotations when the class is created, and would find none.  The module ``application`` uses this module.
+annotations when the class is created, and would find none.  The module ``work`` uses this module.
 """
 
 import inspect
@@ -55,9 +55,9 @@ _names: "WeakKeyDictionary[type, str]" = WeakKeyDictionary()
 _known: "WeakValueDictionary[str, type]" = WeakValueDictionary()
 
 
-def is_struct(found: object) -> bool:
+def is_struct(thing: object) -> bool:
     """Return whether an object is a ``msgspec.Struct`` class."""
-    return isinstance(found, _StructMeta)
+    return isinstance(thing, _StructMeta)
 
 
 def reduced_struct(struct: Any) -> tuple[Any, ...]:
@@ -65,9 +65,11 @@ def reduced_struct(struct: Any) -> tuple[Any, ...]:
     own = _own_fields(struct)
     defaults = dict(zip(reversed(struct.__struct_fields__), reversed(struct.__struct_defaults__), strict=False))
     namespace = {"__module__": struct.__module__, "__qualname__": struct.__qualname__}
-    given = {name: defaults[name] for name in own if defaults.get(name, msgspec.NODEFAULT) is not msgspec.NODEFAULT}
-    factories = {name: value.factory for name, value in given.items() if type(value) is _Factory}
-    namespace |= {name: value for name, value in given.items() if name not in factories}
+    own_defaults = {
+        name: defaults[name] for name in own if defaults.get(name, msgspec.NODEFAULT) is not msgspec.NODEFAULT
+    }
+    factories = {name: value.factory for name, value in own_defaults.items() if type(value) is _Factory}
+    namespace |= {name: value for name, value in own_defaults.items() if name not in factories}
     if "__orig_bases__" in vars(struct):
         namespace["__orig_bases__"] = struct.__orig_bases__
     options = {name: getattr(struct.__struct_config__, name) for name in _OPTIONS}
@@ -97,10 +99,10 @@ def _annotations(struct: Any) -> dict[str, Any]:
     declared = dict(vars(struct).get("__annotations__", {}))
     if any(isinstance(kind, str) for kind in declared.values()):
         try:
-            known = typing.get_type_hints(struct, include_extras=True)
+            hints = typing.get_type_hints(struct, include_extras=True)
         except (NameError, TypeError):
             return declared
-        declared = {name: known.get(name, kind) for name, kind in declared.items()}
+        declared = {name: hints.get(name, kind) for name, kind in declared.items()}
     return declared
 
 
@@ -114,14 +116,14 @@ def _recreated(
     own: tuple[str, ...],
     has_post_init: bool,
 ) -> type:
-    known = _known.get(name)
-    if known is None:
+    struct = _known.get(name)
+    if struct is None:
         content = namespace | {"__annotations__": dict.fromkeys(own, Any)}
         content |= {field: msgspec.field(default_factory=factory) for field, factory in factories.items()}
         if has_post_init:
             content["__post_init__"] = _PostInit()
-        known = _known[name] = _StructMeta(title, bases, content, **options)
-    return known
+        struct = _known[name] = _StructMeta(title, bases, content, **options)
+    return struct
 
 
 def _completed(struct: Any, state: tuple[dict[str, Any], dict[str, Any], Callable[[Any], None] | None]) -> None:

@@ -69,7 +69,7 @@ def _store_differences(
     name: str, old: Snapshot, new: Snapshot, refs: tuple[dict[TaskId, StoreRef], dict[TaskId, StoreRef]], limit: int
 ) -> Iterator[str]:
     """Yield the keys of a store whose values differ; both sides are sorted by key, so one pass is enough."""
-    found = 0
+    count = 0
     for task in sorted({*refs[0], *refs[1]}):
         before = refs[0].get(task, StoreRef())
         after = refs[1].get(task, StoreRef())
@@ -84,7 +84,7 @@ def _store_differences(
                 a = next(left, None)
                 b = next(right, None)
                 continue
-            found += 1
+            count += 1
             if b is None or (a is not None and a[0] < b[0]):
                 assert a is not None, "one of the two is there"
                 line = f"{text_before(a)} is gone"
@@ -96,10 +96,10 @@ def _store_differences(
                 line = f"{text_before(a)} became {value_after(b)} at {time_text(b[2])}"
                 a = next(left, None)
                 b = next(right, None)
-            if found <= limit:
+            if count <= limit:
                 yield f"store {name}, task {task}: {line}"
-    if found > limit:
-        yield f"store {name}: {found - limit:,} more differences"
+    if count > limit:
+        yield f"store {name}: {count - limit:,} more differences"
 
 
 def _entries(snapshot: Snapshot, ref: StoreRef) -> Iterator[Entry]:

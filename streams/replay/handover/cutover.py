@@ -16,15 +16,16 @@ from streams.protocol.transport import Cluster
 from streams.replay.errors import HandOverError, ReplayError
 from streams.replay.handover.snapshot import LastRecord, Snapshot, record_digest
 from streams.replay.history.archive import broker_source
-from streams.replay.storage.places import Place
-from streams.replay.storage.segments import Extent, ExtentReader
+from streams.replay.storage.segments import Extent, Segments
 from streams.replay.times import time_ms, time_text
 
 #: Offsets with their metadata, to be committed.
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 
-def check_history(parent: Snapshot, topic: str, extents: Mapping[int, Sequence[Extent]] | None, root: Place) -> None:
+def check_history(
+    parent: Snapshot, topic: str, extents: Mapping[int, Sequence[Extent]] | None, segments: Segments
+) -> None:
     """Check that an archive or Kafka topic continues the history of a snapshot.
 
     ``extents`` are the extents of the archive by partition, None if they are not known before the topic is read.
@@ -49,10 +50,12 @@ def check_history(parent: Snapshot, topic: str, extents: Mapping[int, Sequence[E
         last = parent.last_record(TopicPartition(topic, number))
         if last is None:
             continue
-        extent = next((found for found in extents.get(number, ()) if found.first <= last.offset <= found.last), None)
-        blocks = [] if extent is None else list(ExtentReader(root).blocks([extent], last.offset, last.offset + 1))
-        found = [record_digest(block) for block in blocks if len(block)]
-        if found != [last.digest] and (found or parent.is_of_files(topic)):
+        extent = next(
+            (extent for extent in extents.get(number, ()) if extent.first <= last.offset <= extent.last), None
+        )
+        blocks = [] if extent is None else list(segments.blocks([extent], last.offset, last.offset + 1))
+        digests = [record_digest(block) for block in blocks if len(block)]
+        if digests != [last.digest] and (digests or parent.is_of_files(topic)):
             raise other
 
 
@@ -65,10 +68,10 @@ def check_cut(snapshot: Snapshot, cut: Mapping[str, Any]) -> dict[str, int]:
         InputError: a time is invalid.
     """
     result = {}
-    for topic, given in cut.items():
+    for topic, end in cut.items():
         if topic not in snapshot.inputs:
-            known = ", ".join(sorted(snapshot.inputs)) or "none"
-            raise HandOverError(f"cut {topic}: the snapshot has no input {topic!r}; it has {known}")
+            topics = ", ".join(sorted(snapshot.inputs)) or "none"
+            raise HandOverError(f"cut {topic}: the snapshot has no input {topic!r}; it has {topics}")
         if not snapshot.is_of_files(topic):
             raise HandOverError(
                 f"cut {topic}: its history has the offsets of the topic, so it is known where it ends; leave it out"
@@ -80,11 +83,11 @@ def check_cut(snapshot: Snapshot, cut: Mapping[str, Any]) -> dict[str, int]:
                 f"cut {topic}: table {tables[0]!r} is restored from the topic itself, which does not have the rows of "
                 "these files; archive the topic, and replay the archive"
             )
-        result[topic] = time_ms(given, f"cut {topic}")
+        result[topic] = time_ms(end, f"cut {topic}")
         last_ms = snapshot.highest_ms(topic)
         if result[topic] <= last_ms:
             raise HandOverError(
-                f"cut {topic}={given}: the history that was replayed goes up to {time_text(last_ms)}, so its records "
+                f"cut {topic}={end}: the history that was replayed goes up to {time_text(last_ms)}, so its records "
                 "from the cut on would be repeated; give a later time, or replay --until the cut"
             )
     return result
@@ -98,7 +101,7 @@ def check_topics(
     Raises:
         HandOverError: a topic is missing, has another partition count or history, or there is a gap after the history.
     """
-    positions = {place: found.offset for place, found in offsets.items() if place.topic in snapshot.inputs}
+    positions = {place: committed.offset for place, committed in offsets.items() if place.topic in snapshot.inputs}
     existing = set(admin.list_topics())
     for topic in sorted({partition.topic for partition in positions}):
         if topic not in existing:
@@ -128,11 +131,11 @@ def _cut_positions(
     """Return the first offset at or after the time in ``cuts``, for each partition of these topics."""
     partitions = [partition for partition in starts if partition.topic in cuts]
     after = admin.list_offsets({at: snapshot.highest_ms(at.topic) + 1 for at in partitions})
-    found = admin.list_offsets({at: cuts[at.topic] for at in partitions})
+    offsets = admin.list_offsets({at: cuts[at.topic] for at in partitions})
     result = {}
     for partition in partitions:
         last = time_text(snapshot.highest_ms(partition.topic))
-        first, position = (where if where >= 0 else ends[partition] for where in (after[partition], found[partition]))
+        first, position = (where if where >= 0 else ends[partition] for where in (after[partition], offsets[partition]))
         if position > first:
             raise HandOverError(
                 f"{partition}: between the end of the history that was replayed ({last}) and the cut "

@@ -80,7 +80,7 @@ def go_live(
     refuse_unawaited(on_step, "on_step of go_live", error=ConfigError)
     _check_whole(snapshot)
     cuts = check_cut(
-        snapshot, {topic if isinstance(topic, str) else topic.name: given for topic, given in (cut or {}).items()}
+        snapshot, {topic if isinstance(topic, str) else topic.name: end for topic, end in (cut or {}).items()}
     )
     return _load(snapshot, cluster, on_step, force=force, cuts=cuts)
 
@@ -173,8 +173,8 @@ def _begin_topics(
 def _has_offsets(snapshot: Snapshot, broker: EmbeddedBroker) -> bool:
     with Admin(broker, client_id=f"{snapshot.application_id}-golive") as admin:
         committed = admin.committed_offsets(snapshot.application_id)
-    wanted = _offsets(snapshot, broker)
-    return bool(committed) and all(committed.get(place) == found for place, found in wanted.items())
+    offsets = _offsets(snapshot, broker)
+    return bool(committed) and all(committed.get(place) == offset for place, offset in offsets.items())
 
 
 def _free_topics(snapshot: Snapshot, broker: EmbeddedBroker, folder: Path) -> set[str]:
@@ -222,9 +222,9 @@ def _check_whole(snapshot: Snapshot) -> None:
 
 
 def _is_live(
-    snapshot: Snapshot, admin: Admin, wanted: Mapping[TopicPartition, OffsetAndMetadata], *, force: bool
+    snapshot: Snapshot, admin: Admin, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, force: bool
 ) -> bool:
-    """Return whether the consumer group has already committed ``wanted``, the offsets of this snapshot.
+    """Return whether the consumer group has already committed ``offsets``, the offsets of this snapshot.
 
     Raises:
         HandOverError: the group is active, or has committed other offsets.
@@ -239,14 +239,14 @@ def _is_live(
     if not committed:
         return False
     # Compare the metadata, not the offsets, which may come from a cut.
-    if all((own := committed.get(place)) and own.metadata == found.metadata for place, found in wanted.items()):
+    if all((own := committed.get(place)) and own.metadata == offset.metadata for place, offset in offsets.items()):
         return True
     if force:
         return False
-    of_inputs = {place: found for place, found in committed.items() if place.topic in snapshot.inputs}
-    partition, found = sorted((of_inputs or committed).items())[0]
+    of_inputs = {place: offset for place, offset in committed.items() if place.topic in snapshot.inputs}
+    partition, offset = sorted((of_inputs or committed).items())[0]
     raise HandOverError(
-        f"group {group!r} has committed offsets already ({partition}: {found.offset}); "
+        f"group {group!r} has committed offsets already ({partition}: {offset.offset}); "
         "records it has processed would be repeated. Delete the group's offsets, or use force to replace its state"
     )
 

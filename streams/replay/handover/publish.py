@@ -19,10 +19,9 @@ from streams.core.topic import TopicLike, topic_names
 from streams.core.user_code import refuse_unawaited
 from streams.protocol.messages import TopicSpec
 from streams.protocol.transport import Cluster
-from streams.replay.calls.outputs import OutputPart, lanes_of, output_partitions, output_topics, read_output
+from streams.replay.calls.outputs import lanes_of, output_partitions, output_topics
 from streams.replay.errors import ReplayError, SnapshotError
-from streams.replay.handover.borders import PublishedEnd
-from streams.replay.handover.corrections import LastRecords, corrections
+from streams.replay.handover.corrections import LastRecords, PublishedEnd, corrections
 from streams.replay.handover.published import OutputDigest, Point, Published, find_published, group_prefix
 from streams.replay.handover.snapshot import Snapshot
 from streams.replay.history.archive import broker_source
@@ -79,8 +78,8 @@ def publish(
         with Producer(broker, client_id=group, transactional_id=transactional_id) as producer:
             # This comes first: it fences an earlier attempt and aborts its open transaction.
             producer.init_transactions()
-            known = find_published(admin, snapshot, totals, group)
-            run = _Publishing(broker, producer, snapshot, known, transaction_records, on_progress)
+            published = find_published(admin, snapshot, totals, group)
+            run = _Publishing(broker, producer, snapshot, published, transaction_records, on_progress)
             starts = {topic: run.starts(topic, corrects=corrects) for topic in totals}
             return {topic: run.publish(topic, total, starts[topic]) for topic, total in totals.items()}
 
@@ -135,28 +134,32 @@ class _Publishing:
     def _start(self, at: TopicPartition) -> _Start:
         own = self._snapshot
         start = _Start(Published(own.id, 0, parent=own.parent, replay=own.replay, order=own.order))
-        known = self._known.get(at)
-        if known is None:
+        progress = self._known.get(at)
+        if progress is None:
             return self._with_point(at, start)
         start.progress = evolve(
-            start.progress, count=known.count, digest=known.digest, sent=known.sent, points=known.points
+            start.progress, count=progress.count, digest=progress.digest, sent=progress.sent, points=progress.points
         )
-        kept: list[tuple[Point, OutputDigest]] = []
-        points = {point.count: point for point in known.points}
-        for block in (*_split(_before(self._outputs(at), known.count), sorted(points)), Block([], [], [])):
+        reached: list[tuple[Point, OutputDigest]] = []
+        points = {point.count: point for point in progress.points}
+        for block in (*_split(_before(self._outputs(at), progress.count), sorted(points)), Block([], [], [])):
             point = points.get(start.digest.count)
-            if point is not None and point.digest == start.digest.text() and point not in [found for found, _ in kept]:
-                kept.append((point, start.digest.copy()))
+            if (
+                point is not None
+                and point.digest == start.digest.text()
+                and point not in [passed for passed, _ in reached]
+            ):
+                reached.append((point, start.digest.copy()))
             start.digest.add(block)
-        is_same = known.digest in ("", start.digest.text()) and start.digest.count == known.count
-        if is_same and not known.is_correcting:
-            return start if known.snapshot == own.id else self._with_point(at, start)
-        if known.is_correcting or known.order[0] != own.order[0] or not kept:
+        is_same = progress.digest in ("", start.digest.text()) and start.digest.count == progress.count
+        if is_same and not progress.is_correcting:
+            return start if progress.snapshot == own.id else self._with_point(at, start)
+        if progress.is_correcting or progress.order[0] != own.order[0] or not reached:
             start.is_other = True
             return start
         start.is_end_other = True
-        start.digest = kept[-1][1]
-        start.progress = evolve(start.progress, points=tuple(point for point, _ in kept))
+        start.digest = reached[-1][1]
+        start.progress = evolve(start.progress, points=tuple(point for point, _ in reached))
         return start
 
     def _with_point(self, at: TopicPartition, start: _Start) -> _Start:
@@ -168,7 +171,7 @@ class _Publishing:
 
     def _outputs(self, at: TopicPartition) -> Iterator[Block]:
         outputs = self._snapshot.outputs
-        return read_output(self._snapshot.root, OutputPart(at.partition, lanes_of(outputs, at)))
+        return self._snapshot.segments.merged(lanes_of(outputs, at))
 
     def publish(self, topic: str, total: int, starts: Mapping[TopicPartition, _Start]) -> int:
         """Publish the remaining records of one topic; return the number of records sent.
@@ -296,10 +299,10 @@ def _before(blocks: Iterable[Block], count: int) -> Iterator[Block]:
 def _until(blocks: Iterable[Block], end: int) -> Iterator[Block]:
     """Yield the records with offsets below ``end``, as blocks."""
     for block in blocks:
-        kept = sum(offset < end for offset in block.offsets)
-        if kept:
-            yield block.slice(0, kept)
-        if kept < len(block):
+        size = sum(offset < end for offset in block.offsets)
+        if size:
+            yield block.slice(0, size)
+        if size < len(block):
             return
 
 
@@ -349,17 +352,17 @@ def _totals(snapshot: Snapshot, topics: "Iterable[TopicLike] | None") -> dict[st
         SnapshotError: the outputs were not saved.
         ReplayError: a topic is not one of the outputs.
     """
-    known = sorted({*snapshot.structure["sinks"], *output_topics(snapshot.outputs)})
-    names = known if topics is None else list(dict.fromkeys(topic_names(topics, "publish()", ReplayError)))
+    sinks = sorted({*snapshot.structure["sinks"], *output_topics(snapshot.outputs)})
+    names = sinks if topics is None else list(dict.fromkeys(topic_names(topics, "publish()", ReplayError)))
     for name in names:
-        if name not in known:
-            raise ReplayError(f"{snapshot.root}: has no output topic {name!r}; it has {', '.join(known) or 'none'}")
+        if name not in sinks:
+            raise ReplayError(f"{snapshot.root}: has no output topic {name!r}; it has {', '.join(sinks) or 'none'}")
     for task, ends in snapshot.state.ends.items():
         for (kind, at), end in ends.items():
-            kept = sum(extent.rows for extent in snapshot.outputs.get((at, str(task)), ()))
-            if kind == "sink" and at.topic in names and kept != end:
+            stored = sum(extent.rows for extent in snapshot.outputs.get((at, str(task)), ()))
+            if kind == "sink" and at.topic in names and stored != end:
                 raise SnapshotError(
-                    f"{snapshot.root}: keeps {kept:,} of the {end:,} records that task {task} wrote to {at}: it was "
+                    f"{snapshot.root}: keeps {stored:,} of the {end:,} records that task {task} wrote to {at}: it was "
                     "saved without outputs; save it with them"
                 )
     totals = dict.fromkeys(names, 0)
@@ -378,12 +381,12 @@ def _make_topics(admin: Admin, snapshot: Snapshot, names: Iterable[str]) -> None
     existing = set(admin.list_topics())
     for name in names:
         highest = max(output_partitions(snapshot.outputs, name), default=0)
-        wanted = snapshot.partitions.get(name, highest + 1)
+        partitions = snapshot.partitions.get(name, highest + 1)
         if name not in existing:
-            admin.create_topics([TopicSpec(name, wanted)], exist_ok=True)
+            admin.create_topics([TopicSpec(name, partitions)], exist_ok=True)
         count = len(admin.describe_topics([name])[name].leaders)
-        if count != wanted:
+        if count != partitions:
             raise ReplayError(
-                f"topic {name!r} has {count} partitions, the replay wrote {wanted}; replay with that count, or "
+                f"topic {name!r} has {count} partitions, the replay wrote {partitions}; replay with that count, or "
                 "publish to a topic made for it"
             )

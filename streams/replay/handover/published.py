@@ -56,17 +56,17 @@ class Published:
     @classmethod
     def of(cls, committed: OffsetAndMetadata) -> "Published":
         """Decode the progress stored in a committed offset."""
-        known = json.loads(committed.metadata)
+        content = json.loads(committed.metadata)
         return cls(
-            known["snapshot"],
+            content["snapshot"],
             committed.offset,
-            known.get("digest", ""),
-            known.get("sent", committed.offset),
-            known.get("correcting", False),
-            tuple(Point(*point) for point in known.get("points", ())),
-            known["parent"],
-            known.get("replay", ""),
-            tuple(known.get("order", (0, 0))),
+            content.get("digest", ""),
+            content.get("sent", committed.offset),
+            content.get("correcting", False),
+            tuple(Point(*point) for point in content.get("points", ())),
+            content["parent"],
+            content.get("replay", ""),
+            tuple(content.get("order", (0, 0))),
         )
 
     def after(self, point: Point) -> "Published":
@@ -76,7 +76,7 @@ class Published:
 
     def committed(self) -> OffsetAndMetadata:
         """Encode the progress as an offset to commit."""
-        known = {
+        content = {
             "snapshot": self.snapshot,
             "parent": self.parent,
             "replay": self.replay,
@@ -86,7 +86,7 @@ class Published:
             "correcting": self.is_correcting,
             "points": [astuple(point) for point in self.points],
         }
-        return OffsetAndMetadata(self.count, json.dumps(known))
+        return OffsetAndMetadata(self.count, json.dumps(content))
 
 
 @define(eq=False)
@@ -98,7 +98,7 @@ class OutputDigest:
 
     def add(self, block: Block) -> None:
         """Add the records of a block."""
-        headers = repeat(()) if block.headers is None else (tuple(map(tuple, found)) for found in block.headers)
+        headers = repeat(()) if block.headers is None else (tuple(map(tuple, pairs)) for pairs in block.headers)
         rows = zip(block.keys, block.values, block.timestamps, headers, strict=False)
         self._hash.update("".join(map(repr, rows)).encode())
         self.count += len(block)
@@ -128,7 +128,7 @@ def find_published(
     """
     prefix = group_prefix(snapshot)
     topics = frozenset(names)
-    found: dict[TopicPartition, Published] = {}
+    newest: dict[TopicPartition, Published] = {}
     others: dict[str, tuple[Published, str]] = {}
     for group in admin.list_groups():
         if not group.group_id.startswith(prefix):
@@ -141,11 +141,11 @@ def find_published(
             if not is_own:
                 others[progress.snapshot] = progress, min(at.topic, others.get(progress.snapshot, (0, at.topic))[1])
             if is_own or (snapshot.replay and progress.replay == snapshot.replay):
-                known = found.get(at)
-                if known is None or (progress.order, is_own) >= (known.order, known.snapshot == snapshot.id):
-                    found[at] = progress
+                before = newest.get(at)
+                if before is None or (progress.order, is_own) >= (before.order, before.snapshot == snapshot.id):
+                    newest[at] = progress
     _refuse_others(snapshot, others)
-    return found
+    return newest
 
 
 def _refuse_others(snapshot: Snapshot, others: Mapping[str, tuple[Published, str]]) -> None:
@@ -165,7 +165,7 @@ def _refuse_others(snapshot: Snapshot, others: Mapping[str, tuple[Published, str
         )
 
 
-def _line(snapshot: Snapshot, known: Mapping[str, Published]) -> Iterator[str]:
+def _line(snapshot: Snapshot, snapshots: Mapping[str, Published]) -> Iterator[str]:
     """Yield the IDs of a snapshot and of those it continues: earlier ones of its replay, those of its parent, etc."""
     number: str | None = snapshot.id
     own = Published(snapshot.id, 0, parent=snapshot.parent, replay=snapshot.replay, order=snapshot.order)
@@ -173,10 +173,10 @@ def _line(snapshot: Snapshot, known: Mapping[str, Published]) -> Iterator[str]:
     while number is not None and number not in seen:
         seen.add(number)
         yield number
-        place = own if number == snapshot.id else known.get(number)
+        place = own if number == snapshot.id else snapshots.get(number)
         if place is None:
             return
-        for name, other in known.items():
+        for name, other in snapshots.items():
             if place.replay and other.replay == place.replay and other.order <= place.order:
                 yield name
         number = place.parent

@@ -16,8 +16,7 @@ from attrs import astuple, evolve, field, frozen
 from streams.core.blocks.records import NO_TIMESTAMP, Block, TaskId, TopicPartition
 from streams.core.clock import SystemClock
 from streams.core.settings.config import StreamsConfig
-from streams.replay.calls.application import fingerprint
-from streams.replay.calls.plan import ReplayPlan
+from streams.replay.calls.schedule import CallSchedule
 from streams.replay.calls.state import (
     MANIFEST,
     Outputs,
@@ -27,13 +26,12 @@ from streams.replay.calls.state import (
     read_manifest,
     write_manifest,
 )
-from streams.replay.calls.work import StoreRef
+from streams.replay.calls.work import StoreRef, fingerprint
 from streams.replay.errors import ReplayError, SnapshotError
 from streams.replay.history.growth import History
 from streams.replay.history.inputs import FileMark
-from streams.replay.storage.places import Place
-from streams.replay.storage.seals import check_seal, place_of, sealed_name
-from streams.replay.storage.segments import Extent, ExtentReader
+from streams.replay.storage.places import Place, check_seal, sealed_name
+from streams.replay.storage.segments import Extent, Segments
 from streams.runtime import ApplicationPlan, Checkpoint, InternalTopicPlan
 from streams.state import StoreSpec
 from streams.topology import Topology
@@ -61,19 +59,19 @@ class LiveForm:
     offsets: tuple[tuple[str, int, int, str], ...]
 
     @classmethod
-    def of(cls, replay: ReplayPlan, state: ReplayState, inputs: Mapping[str, Any]) -> "LiveForm":
+    def of(cls, schedule: CallSchedule, state: ReplayState, inputs: Mapping[str, Any]) -> "LiveForm":
         """Return the live form of an application at the end of a replay.
 
         Offsets are included for unbounded runs and for bounded runs, in which each repartition topic has separate
         partitions for each writing task.
         """
-        laned = replay.plan
-        live = ApplicationPlan.make(laned.topology, laned.config, laned.clock, replay.application.partitions)
+        laned = schedule.plan
+        live = ApplicationPlan.make(laned.topology, laned.config, laned.clock, schedule.application.partitions)
         offsets: dict[TopicPartition, tuple[int, str]] = {}
         for task, saved in sorted(state.checkpoints.items()):
             if task not in live.groups:
                 continue
-            known = Checkpoint.from_json({name: value for name, value in saved.items() if name != "wall_clock_ms"})
+            checkpoint = Checkpoint.from_json({name: value for name, value in saved.items() if name != "wall_clock_ms"})
             for plan in (laned, live):
                 times: dict[TopicPartition, int] = {}
                 positions: dict[TopicPartition, int] = {}
@@ -83,11 +81,11 @@ class LiveForm:
                         continue  # The topic has no history, so auto.offset.reset applies.
                     parts = laned.stored_in(TopicPartition(item.topic, item.number))
                     here = [item.partition] if plan is laned else parts
-                    times[item.partition] = max(known.partition_times.get(part, NO_TIMESTAMP) for part in here)
+                    times[item.partition] = max(checkpoint.partition_times.get(part, NO_TIMESTAMP) for part in here)
                     groups |= {} if item.groups is None else {item.partition: item.groups}
                     is_own = laned.is_internal(item.topic)
                     positions[item.partition] = 0 if is_own else state.positions[task].get(parts[0], 0)
-                metadata = evolve(known, partition_times=times, groups=groups).offset_metadata(list(positions))
+                metadata = evolve(checkpoint, partition_times=times, groups=groups).offset_metadata(list(positions))
                 for partition, text in metadata.items():
                     if len(text) > len(offsets.get(partition, (0, ""))[1]):
                         offsets[partition] = (positions[partition], text)
@@ -172,11 +170,15 @@ class Snapshot:
     #: Relative path -> (bytes, BLAKE2b); empty before it is saved.
     files: Mapping[str, tuple[int, str]] = field(factory=dict)
 
+    @property
+    def segments(self) -> Segments:
+        """The files with its records."""
+        return Segments(self.root)
+
     @classmethod
     def of(
         cls,
-        plan: ReplayPlan,
-        root: Place,
+        schedule: CallSchedule,
         state: ReplayState,
         outputs: Outputs,
         histories: Mapping[str, History],
@@ -189,18 +191,19 @@ class Snapshot:
             is_cut = False
             last = {} if parent is None else dict(parent.inputs.get(topic, {}).get("last", {}))
             highest_ms = NO_TIMESTAMP if parent is None else parent.highest_ms(topic)
-            for number in range(plan.plan.partitions[topic]):
-                partition = plan.plan.feed(TopicPartition(topic, number))
-                extents = plan.sources.get(partition, ())
+            for number in range(schedule.plan.partitions[topic]):
+                partition = schedule.plan.feed(TopicPartition(topic, number))
+                extents = schedule.history.extents.get(partition, ())
                 before = parent.ends(topic).get(number, 0) if parent is not None else 0
                 end = extents[-1].last + 1 if extents else before
                 # Global tables are read to their end, even with ``until``.
                 reached = min(
-                    (found[partition] for found in state.positions.values() if partition in found), default=end
+                    (positions[partition] for positions in state.positions.values() if partition in positions),
+                    default=end,
                 )
                 is_cut = is_cut or reached < end
                 ends[str(number)] = reached
-                found_last, found_ms = _end_of(root, extents, reached)
+                found_last, found_ms = _end_of(schedule.history.segments, extents, reached)
                 highest_ms = max(highest_ms, found_ms)
                 if found_last is not None:
                     last[str(number)] = astuple(found_last)
@@ -217,17 +220,17 @@ class Snapshot:
             }
         content = json.dumps([state.to_json(), inputs], sort_keys=True).encode()
         created = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC).isoformat(timespec="seconds")
-        topology = plan.plan.topology
+        topology = schedule.plan.topology
         return cls(
-            root,
-            plan.plan.config.application_id,
+            schedule.history.segments.root,
+            schedule.plan.config.application_id,
             fingerprint(topology),
-            structure_of(topology, plan.plan.partitions),
-            dict(plan.plan.partitions),
+            structure_of(topology, schedule.plan.partitions),
+            dict(schedule.plan.partitions),
             state,
             outputs,
             inputs,
-            LiveForm.of(plan, state, inputs),
+            LiveForm.of(schedule, state, inputs),
             blake2b(content, digest_size=8).hexdigest(),
             created,
             None if parent is None else parent.id,
@@ -277,15 +280,15 @@ class Snapshot:
             ReplayError: nothing can be written.
         """
         folder.check_target()
-        known = read_manifest(folder)
-        if known is not None and known.get("kind") not in ("snapshot", None):
-            raise SnapshotError(f"{folder}: holds a {known['kind']} already; choose another folder")
+        manifest = read_manifest(folder)
+        if manifest is not None and manifest.get("kind") not in ("snapshot", None):
+            raise SnapshotError(f"{folder}: holds a {manifest['kind']} already; choose another folder")
         outputs = self.outputs if with_outputs else {}
         named = self.state.files() | {extent.file for extents in outputs.values() for extent in extents}
         moved: dict[str, str] = {}
         files: dict[str, list[Any]] = {}
         for file in sorted(named):
-            source = place_of(self.root, file)
+            source = self.segments.place(file)
             check_seal(source)  # Otherwise this snapshot would seal damaged bytes.
             digest = source.digest()
             target = f"{_DATA}/{sealed_name(source.name, digest)}"
@@ -335,7 +338,7 @@ class Snapshot:
 
     def rows_of(self, ref: StoreRef) -> Iterator[Block]:
         """Yield the contents of a store as changelog records, sorted by key."""
-        return ExtentReader(self.root).blocks(ref.extents)
+        return self.segments.blocks(ref.extents)
 
     def marks(self, topic: str) -> list[FileMark]:
         """Return the files from which a topic was read, with their sizes and digests.
@@ -343,8 +346,8 @@ class Snapshot:
         Raises:
             SnapshotError: the replay ended within the files, so it is not known which rows were read.
         """
-        known = self.inputs.get(topic, {})
-        if known.get("is_cut") and known["files"]:
+        entry = self.inputs.get(topic, {})
+        if entry.get("is_cut") and entry["files"]:
             raise SnapshotError(
                 f"{self.root}: its replay ended within the files of topic {topic!r} (until), and which of their rows "
                 "are left is not known; resume the replay in its folder, or replay from an archive, which has offsets"
@@ -361,8 +364,8 @@ class Snapshot:
 
     def is_of_files(self, topic: str) -> bool:
         """Return whether the offsets of a topic are row numbers of files."""
-        known = self.inputs.get(topic, {})
-        return bool(known.get("files") or known.get("rows_before"))
+        entry = self.inputs.get(topic, {})
+        return bool(entry.get("files") or entry.get("rows_before"))
 
     def highest_ms(self, topic: str) -> int:
         """Return the highest timestamp of the replayed records of a topic, or -1 if there are none."""
@@ -370,8 +373,8 @@ class Snapshot:
 
     def last_record(self, partition: TopicPartition) -> LastRecord | None:
         """Return the last replayed record of a partition, or None if there is none."""
-        found = self.inputs.get(partition.topic, {}).get("last", {}).get(str(partition.partition))
-        return None if found is None else LastRecord(*found)
+        fields = self.inputs.get(partition.topic, {}).get("last", {}).get(str(partition.partition))
+        return None if fields is None else LastRecord(*fields)
 
     def ends(self, topic: str) -> dict[int, int]:
         """Return the next offset of each partition of a topic."""
@@ -379,7 +382,7 @@ class Snapshot:
 
     def state_for_replay(self) -> ReplayState:
         """Return the state from which another replay continues, with absolute paths."""
-        whole = {file: str(place_of(self.root, file)) for file in self.state.files()}
+        whole = {file: str(self.segments.place(file)) for file in self.state.files()}
         state = _moved_state(self.state, whole)
         # Outputs start at offset 0 again; repartition topics continue at the offsets of their readers.
         state.ends = {
@@ -441,7 +444,7 @@ class Snapshot:
                 )
         for path in sorted(self.state.files()):
             try:
-                check_seal(place_of(self.root, path))
+                check_seal(self.segments.place(path))
             except ReplayError as error:
                 raise SnapshotError(str(error)) from error
 
@@ -457,18 +460,18 @@ class Snapshot:
                 problems.append(f"{path}: has {place.size():,} bytes, not {size:,}")
             elif place.digest() != digest:
                 problems.append(f"{path}: its bytes have changed")
-        known = set(self.files)
+        names = set(self.files)
         listed = self.state.files() | {extent.file for extents in self.outputs.values() for extent in extents}
-        problems += [f"{file}: is used but not listed" for file in sorted(listed - known)]
+        problems += [f"{file}: is used but not listed" for file in sorted(listed - names)]
         return problems
 
 
-def _end_of(root: Place, extents: Sequence[Extent], reached: int) -> tuple[LastRecord | None, int]:
+def _end_of(segments: Segments, extents: Sequence[Extent], reached: int) -> tuple[LastRecord | None, int]:
     """Return a partition's last record before offset ``reached``, and the highest timestamp up to this record."""
     before = [extent for extent in extents if extent.first < reached]
     if not before:
         return None, NO_TIMESTAMP
-    (block,) = ExtentReader(root).blocks(before[-1:], 0, reached)
+    (block,) = segments.blocks(before[-1:], 0, reached)
     offset = block.offsets[-1]
     size = len(block)
     last = LastRecord(offset, block.timestamps[-1], record_digest(block.slice(size - 1, size)))
@@ -540,7 +543,7 @@ def _moved_state(state: ReplayState, files: Mapping[str, str]) -> ReplayState:
 
     result = state.copy()
     result.stores = {task: {name: moved(ref) for name, ref in refs.items()} for task, refs in state.stores.items()}
-    result.lanes = {lane: [_moved(extent, files) for extent in found] for lane, found in state.lanes.items()}
+    result.lanes = {lane: [_moved(extent, files) for extent in extents] for lane, extents in state.lanes.items()}
     result.tables = {topic: table.moved(files) for topic, table in state.tables.items()}
     result.global_stores = {name: moved(ref) for name, ref in state.global_stores.items()}
     return result

@@ -24,9 +24,8 @@ from streams.core.user_code import refuse_unawaited
 from streams.protocol.transport import Cluster
 from streams.replay.calls.state import MANIFEST, read_manifest, write_manifest
 from streams.replay.errors import ReplayError
-from streams.replay.storage.places import Place
-from streams.replay.storage.seals import sealed_name
-from streams.replay.storage.segments import Extent, ExtentReader, SegmentWriter
+from streams.replay.storage.places import Place, sealed_name
+from streams.replay.storage.segments import Extent, Segments
 
 #: Name prefix of all files of an archive; other files in the folder are left alone.
 _FILES = "archived-"
@@ -52,7 +51,7 @@ class ArchivedTopic:
     @property
     def records(self) -> int:
         """The number of archived records."""
-        return sum(extent.rows for found in self.extents.values() for extent in found)
+        return sum(extent.rows for extents in self.extents.values() for extent in extents)
 
 
 def archived_topics(folder: Place) -> dict[str, ArchivedTopic]:
@@ -73,13 +72,13 @@ def read_archive(folder: Place, topic: str) -> ArchivedTopic:
     Raises:
         ReplayError: the folder is no archive, is damaged, or does not have the topic.
     """
-    found = archived_topics(folder)
-    if topic not in found:
+    topics = archived_topics(folder)
+    if topic not in topics:
         raise ReplayError(
-            f"{folder}: is an archive of {', '.join(sorted(found))}, not of {topic!r}; "
+            f"{folder}: is an archive of {', '.join(sorted(topics))}, not of {topic!r}; "
             f"Archive({str(folder)!r}, topic=...) reads a topic under another name"
         )
-    return found[topic]
+    return topics[topic]
 
 
 def archive_topic(
@@ -103,9 +102,9 @@ def archive_topic(
     refuse_unawaited(on_progress, "on_progress of archive_topic", error=ConfigError)
     topic = topic_name(topic, "archive_topic()", ConfigError)
     with Admin(broker, client_id="archive") as admin:
-        known = admin.list_topics(include_internal=True)
-        if topic not in known:
-            raise UnknownTopicError(f"there is no topic {topic!r}; the broker has {', '.join(known) or 'none'}")
+        topics = admin.list_topics(include_internal=True)
+        if topic not in topics:
+            raise UnknownTopicError(f"there is no topic {topic!r}; the broker has {', '.join(topics) or 'none'}")
         count = len(admin.describe_topics([topic])[topic].leaders)
 
     def opened(partition: TopicPartition, position: int) -> AbstractContextManager[ArchivedPartition]:
@@ -177,24 +176,24 @@ def write_archive(
             raise ReplayError(f"{folder}: holds a {content.get('kind')}; choose another folder")
         _clear(folder, content)
         entry = content["topics"].get(topic, {"partitions": partitions, "extents": {}, "ends": {}})
-        known = _from_json(folder.absolute(), topic, entry)
-        if known.partitions != partitions:
+        archive = _from_json(folder.absolute(), topic, entry)
+        if archive.partitions != partitions:
             raise ReplayError(
-                f"{folder}: has {topic!r} with {known.partitions} partitions, now it has {partitions}, so keys have "
+                f"{folder}: has {topic!r} with {archive.partitions} partitions, now it has {partitions}, so keys have "
                 "moved; start another archive"
             )
         ends = {}
         done = 0
-        with SegmentWriter(folder, f"{_FILES}{uuid4().hex[:12]}.parquet") as writer:
+        with Segments(folder).writer(f"{_FILES}{uuid4().hex[:12]}.parquet") as writer:
             for number in range(partitions):
                 partition = TopicPartition(topic, number)
-                with opened(partition, known.ends.get(number, 0)) as source:
+                with opened(partition, archive.ends.get(number, 0)) as source:
                     ends[number] = source.end
-                    for block in _new_records(source, partition, known, folder):
+                    for block in _new_records(source, partition, archive, folder):
                         writer.append("source", partition, block, keeps_offsets=True)
                         done += len(block)
                         on_progress(done)
-        extents: dict[str, list[Any]] = {number: list(found) for number, found in entry["extents"].items()}
+        extents: dict[str, list[Any]] = {number: list(ranges) for number, ranges in entry["extents"].items()}
         sealed = _sealed(folder, {extent.file for _, _, extent in writer.written})
         for _, at, extent in writer.written:
             extents.setdefault(str(at.partition), []).append(list(extent._replace(file=sealed[extent.file])))
@@ -217,17 +216,17 @@ def _sealed(folder: Place, files: Iterable[str]) -> dict[str, str]:
 
 
 def _new_records(
-    source: ArchivedPartition, partition: TopicPartition, known: ArchivedTopic, folder: Place
+    source: ArchivedPartition, partition: TopicPartition, archive: ArchivedTopic, folder: Place
 ) -> Iterator[Block]:
     """Yield the records of a partition that are not archived yet.
 
     Raises:
         ReplayError: records were deleted before they were archived, or the archive belongs to another topic.
     """
-    position = known.ends.get(partition.partition, source.start)
+    position = archive.ends.get(partition.partition, source.start)
     if source.start > position:
         raise _gap(partition, position, source.start)
-    if source.end < position or not _is_continued(source, known.extents.get(partition.partition, ())):
+    if source.end < position or not _is_continued(source, archive.extents.get(partition.partition, ())):
         raise ReplayError(
             f"{partition}: differs from {folder} before offset {position}; the topic was recreated since: "
             "start another archive"
@@ -245,11 +244,11 @@ def _is_continued(source: ArchivedPartition, extents: Sequence[Extent]) -> bool:
     if not extents or extents[-1].last < source.start:
         return True
     last = extents[-1].last
-    found = next(source.read(last), None)
-    if found is None or found.offsets[0] != last:
+    block = next(source.read(last), None)
+    if block is None or block.offsets[0] != last:
         return True  # Compacted or expired since.
-    (own,) = ExtentReader(Place("")).blocks(extents[-1:], last)
-    return next(own.rows()) == next(found.rows())
+    (own,) = Segments(Place("")).blocks(extents[-1:], last)
+    return next(own.rows()) == next(block.rows())
 
 
 @contextmanager
@@ -288,7 +287,7 @@ def _gap(partition: TopicPartition, position: int, start: int) -> ReplayError:
 
 def _from_json(folder: Place, topic: str, entry: Mapping[str, Any]) -> ArchivedTopic:
     extents = {
-        int(number): [_below(folder, Extent(*extent)) for extent in found] for number, found in entry["extents"].items()
+        int(number): [_below(folder, Extent(*extent)) for extent in rows] for number, rows in entry["extents"].items()
     }
     ends = {int(number): end for number, end in entry["ends"].items()}
     return ArchivedTopic(topic, entry["partitions"], extents, ends)
@@ -301,7 +300,7 @@ def _below(folder: Place, extent: Extent) -> Extent:
 def _clear(folder: Place, content: Mapping[str, Any]) -> None:
     """Delete the files of unfinished archivings, which the manifest ``content`` does not list."""
     listed = {
-        extent[0] for entry in content["topics"].values() for found in entry["extents"].values() for extent in found
+        extent[0] for entry in content["topics"].values() for ranges in entry["extents"].values() for extent in ranges
     }
     folder.child(_SCRATCH).delete()
     for file in folder.files():

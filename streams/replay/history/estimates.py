@@ -84,8 +84,8 @@ class _Sample:
         for number, block in blocks:
             self.placed[number] += len(block)
             self.rows += len(block)
-            known = [time for time in block.timestamps if time >= 0]
-            self.times += [min(known), max(known)] if known else []
+            times = [time for time in block.timestamps if time >= 0]
+            self.times += [min(times), max(times)] if times else []
             columns = {
                 "key": pa.array(block.keys, pa.binary()),
                 "value": pa.array(block.values, pa.binary()),
@@ -156,7 +156,7 @@ def estimate_files(
 
 def estimate_archive(archive: ArchivedTopic) -> InputEstimate:
     """Return the size of an archived topic, which is recorded in the manifest."""
-    extents = [extent for found in archive.extents.values() for extent in found]
+    extents = [extent for ranges in archive.extents.values() for extent in ranges]
     times = [time for extent in extents for time in (extent.lowest_ms, extent.highest_ms) if time >= 0]
     files = sorted({extent.file for extent in extents})
     size = sum(Place(file).size() for file in files)

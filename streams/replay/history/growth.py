@@ -34,10 +34,10 @@ class History:
 
     def add(self, extents: Mapping[int, Iterable[Extent]]) -> None:
         """Add extents, given by partition, after those of the same partitions."""
-        for number, found in extents.items():
-            new = found.renamed(self._names) if isinstance(found, Extents) else Extents.of(found, self._names)
-            known = self.extents.get(number)
-            self.extents[number] = new if known is None else known.followed_by(new)
+        for number, ranges in extents.items():
+            new = ranges.renamed(self._names) if isinstance(ranges, Extents) else Extents.of(ranges, self._names)
+            before = self.extents.get(number)
+            self.extents[number] = new if before is None else before.followed_by(new)
 
     def replace(self, extents: Mapping[int, Iterable[Extent]]) -> None:
         """Replace all extents by others."""
@@ -65,10 +65,10 @@ class History:
 
         If the history is sorted by event time, files that were read before come first; otherwise the order is kept.
         """
-        known = {mark.path for mark in self.marks}
-        if self.order != "event_time" or not known.issubset(paths):
+        read = {mark.path for mark in self.marks}
+        if self.order != "event_time" or not read.issubset(paths):
             return list(paths)
-        return [mark.path for mark in self.marks] + [path for path in paths if path not in known]
+        return [mark.path for mark in self.marks] + [path for path in paths if path not in read]
 
     def file_of(self, row: int) -> tuple[str, int] | None:
         """Return the file of a row and the row number in it (from 1), or None if the row is not in these files."""
@@ -85,7 +85,7 @@ class History:
             "partitions": self.partitions,
             "files": [[mark.path, mark.size, mark.head, mark.tail, mark.rows] for mark in self.marks],
             "segments": self._names.names,
-            "extents": {str(number): found.to_json() for number, found in self.extents.items()},
+            "extents": {str(number): ranges.to_json() for number, ranges in self.extents.items()},
             "rows_before": self.rows_before,
             "order": self.order,
         }
@@ -94,16 +94,16 @@ class History:
     def from_json(cls, data: Mapping[str, Any]) -> "History":
         """Return the history from the values of ``to_json``."""
         marks = [FileMark(*mark) for mark in data["files"]]
-        found = cls(data["partitions"], marks, data["rows_before"], data["order"])
-        found._names = FileNames(data["segments"])
+        history = cls(data["partitions"], marks, data["rows_before"], data["order"])
+        history._names = FileNames(data["segments"])
         for number, extents in data["extents"].items():
-            found.extents[int(number)] = Extents.from_json(extents, found._names)
-        return found
+            history.extents[int(number)] = Extents.from_json(extents, history._names)
+        return history
 
 
 def archive_mark(extents: Mapping[int, Sequence[Extent]]) -> ArchiveMark:
     """Return the last row group of each partition, which identifies an archive."""
-    return {str(number): _place(found[-1]) for number, found in sorted(extents.items()) if found}
+    return {str(number): _place(ranges[-1]) for number, ranges in sorted(extents.items()) if ranges}
 
 
 def check_archive(topic: str, mark: ArchiveMark, extents: Mapping[int, Sequence[Extent]]) -> None:

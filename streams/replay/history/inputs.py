@@ -15,15 +15,12 @@ from typing import Any, TypeAlias
 from attrs import field, frozen
 
 from streams.core.errors import ConfigError, InputError
-from streams.core.nearest import suggestion
-from streams.core.topic import Topic
 from streams.files import Kind, LakeTable, is_hidden, is_local, kind_of, local_files, table_below
 from streams.lakes import LAKE_PREFIXES
 from streams.replay.calls.state import read_manifest
 from streams.replay.errors import ReplayError
 from streams.replay.history.since import Since
 from streams.replay.storage.places import NoFileSystemError, Place
-from streams.topology import SourceNode, Topology, reader_of
 
 #: Bytes at the start and at the end of a file whose digests identify it.
 _LOOK = 1 << 16
@@ -220,34 +217,34 @@ class FileMark:
         return (other.head, other.tail) == (self.head, self.tail)
 
 
-def input_of(given: Any) -> Input:
+def input_of(source: Any) -> Input:
     """Return the input (``Files``, ``Archive``, ``KafkaTopic`` or ``Table``) for a value given by the user.
 
     Raises:
         InputError: the file does not exist, or a pattern matches no file.
     """
-    if isinstance(given, Files) and not given.through_spark:
-        _refuse_tables(given.paths)
-    if isinstance(given, Files | Archive | KafkaTopic | Table):
-        return given
-    if is_frame(given) or _has_arrow(given) or (isinstance(given, str) and given.startswith(TABLE_PREFIXES)):
-        return Table(given)
-    if isinstance(given, str) and given.startswith("kafka://"):
-        servers, _, topic = given.removeprefix("kafka://").partition("/")
+    if isinstance(source, Files) and not source.through_spark:
+        _refuse_tables(source.paths)
+    if isinstance(source, Files | Archive | KafkaTopic | Table):
+        return source
+    if is_frame(source) or _has_arrow(source) or (isinstance(source, str) and source.startswith(TABLE_PREFIXES)):
+        return Table(source)
+    if isinstance(source, str) and source.startswith("kafka://"):
+        servers, _, topic = source.removeprefix("kafka://").partition("/")
         if not servers or not topic:
-            raise InputError(f"{given}: give kafka://HOST:PORT/TOPIC")
+            raise InputError(f"{source}: give kafka://HOST:PORT/TOPIC")
         return KafkaTopic(servers, topic)
-    paths = [given] if isinstance(given, str | os.PathLike) else given
+    paths = [source] if isinstance(source, str | os.PathLike) else source
     if not isinstance(paths, Sequence) or not all(isinstance(path, str | os.PathLike) for path in paths):
-        kind = f"{type(given).__module__}.{type(given).__qualname__}"
-        if callable(getattr(type(given), "collect", None)):
+        kind = f"{type(source).__module__}.{type(source).__qualname__}"
+        if callable(getattr(type(source), "collect", None)):
             kind += "; give what its collect() returns"
         raise InputError(
             "an input is a file, folder, pattern, a list of files, an Archive, a KafkaTopic, or a table: a Spark "
             f"DataFrame, table:NAME, sql:SELECT ..., delta:FOLDER, iceberg:NAME, or an object with Arrow data; "
             f"not a {kind}"
         )
-    found: list[str] = []
+    files: list[str] = []
     is_folder = False
     for path in paths:
         text = os.fspath(path)
@@ -262,23 +259,23 @@ def input_of(given: Any) -> Input:
             return Archive(text)
         named = _files(text)
         is_folder = is_folder or (named != [text.removeprefix("file://")] and not glob.has_magic(text))
-        found += named
-    if not found:
+        files += named
+    if not files:
         raise InputError("an input needs at least one file")
-    return Files(tuple(found), is_folder=is_folder)
+    return Files(tuple(files), is_folder=is_folder)
 
 
-def is_frame(given: Any) -> bool:
+def is_frame(source: Any) -> bool:
     """Return whether an object is a Spark DataFrame, classic or Connect."""
-    kind = type(given)
+    kind = type(source)
     return kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql.")
 
 
-def _has_arrow(given: Any) -> bool:
+def _has_arrow(source: Any) -> bool:
     """Return whether an object has Arrow data: an Arrow stream, a record batch or a dataset."""
     # A Spark Column has every attribute.
-    return not isinstance(given, type) and any(
-        callable(getattr(type(given), name, None)) for name in ("__arrow_c_stream__", "__arrow_c_array__", "scanner")
+    return not isinstance(source, type) and any(
+        callable(getattr(type(source), name, None)) for name in ("__arrow_c_stream__", "__arrow_c_array__", "scanner")
     )
 
 
@@ -322,10 +319,10 @@ def _remote_files(text: str) -> list[str]:
     """
     place = Place(text)
     if place.is_folder():
-        found = [f"{text.rstrip('/')}/{name}" for name in _files_below(place) if not is_hidden(name)]
-        if not found:
+        files = [f"{text.rstrip('/')}/{name}" for name in _files_below(place) if not is_hidden(name)]
+        if not files:
             raise InputError(f"{text}: this folder has no files")
-        return found
+        return files
     if not place.exists():
         if glob.has_magic(text):
             raise InputError(
@@ -342,11 +339,11 @@ def _files_below(folder: Place) -> list[str]:
     Raises:
         InputError: the folder is, contains, or is within a lakehouse table.
     """
-    found = folder.files()
-    table = folder.table() or table_below(str(folder), found)
+    files = folder.files()
+    table = folder.table() or table_below(str(folder), files)
     if table is not None:
         raise table.refused_as_input()
-    return found
+    return files
 
 
 def _refuse_tables(paths: Iterable[str]) -> None:
@@ -355,34 +352,8 @@ def _refuse_tables(paths: Iterable[str]) -> None:
     Raises:
         InputError: a file belongs to a lakehouse table.
     """
-    known: dict[str, LakeTable | None] = {}
+    tables: dict[str, LakeTable | None] = {}
     for path in paths:
-        table = Place(path).table(known)
+        table = Place(path).table(tables)
         if table is not None:
             raise table.refused_as_input()
-
-
-def declared_topic(topology: Topology, name: str) -> Topic[Any, Any]:
-    """Return a topic that the topology reads, with its serdes.
-
-    Raises:
-        ReplayError: the topology does not read the topic.
-    """
-    source = source_of_topic(topology, name)
-    return topology.topics.get(name) or Topic(name, key=source.key_serde, value=source.value_serde)
-
-
-def source_of_topic(topology: Topology, name: str) -> SourceNode:
-    """Return the source node that reads a topic.
-
-    Raises:
-        ReplayError: the topology does not read the topic.
-        TopologyError: two patterns match the topic.
-    """
-    sources = topology.all_sources()
-    source = reader_of(name, sources)
-    if source is not None:
-        return source
-    topics = sorted({topic for source in sources for topic in source.topics} - topology.internal_topics.keys())
-    meant = suggestion(name, topics, " (did you mean {}?)")
-    raise ReplayError(f"the topology reads no topic {name!r}{meant}; it reads {', '.join(topics) or 'none by name'}")

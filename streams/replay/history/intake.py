@@ -12,10 +12,11 @@ from attrs import define, evolve, field, frozen
 
 from streams.core.errors import InputError
 from streams.files import WHOLE, Kind, cut_file, input_kind, kind_of
-from streams.replay.calls.application import Application
+from streams.replay.calls.work import Application
 from streams.replay.history.ingest import IngestReport, IngestWork, Piece, source_of
 from streams.replay.storage.extents import Extents, by_partition
 from streams.replay.storage.places import Place
+from streams.replay.storage.segments import Segments
 
 #: Approximate bytes that one call reads; measured in docs/decisions/0020-files-without-a-shuffle.md.
 PART_BYTES = 32 << 20
@@ -59,8 +60,8 @@ class TopicFiles:
                 raise InputError(report.failure)
         for number, extents in by_partition(report.written for report in reports).items():
             new = extents.numbered(self.starts.get(number, 0))
-            known = self.extents.get(number)
-            self.extents[number] = new if known is None else known.followed_by(new)
+            before = self.extents.get(number)
+            self.extents[number] = new if before is None else before.followed_by(new)
         for path, size in zip(self.paths, self.sizes, strict=True):
             if Place(path).size() != size and not _is_bounded(path):
                 raise InputError(f"{path}: has changed while it was read; read it when it is complete")
@@ -79,7 +80,7 @@ class _Cut:
 def read_files(
     application: Application,
     topics: Sequence[TopicFiles],
-    root: Place,
+    segments: Segments,
     folder: str,
     *,
     on_bad_row: str = "fail",
@@ -92,14 +93,14 @@ def read_files(
         ReplayError: nothing can be written.
     """
     cuts = [_cut(topic, part_bytes) for topic in topics]
-    for topic, found in zip(topics, cuts, strict=True):
+    for topic, cuts_of in zip(topics, cuts, strict=True):
         topic.works = [
             IngestWork(
                 application,
                 topic.topic,
                 cut.pieces,
                 topic.partitions,
-                root,
+                segments,
                 folder,
                 number,
                 topic.rows_before,
@@ -108,14 +109,14 @@ def read_files(
                 topic.by_time,
                 size_bytes=sum(cut.sizes),
             )
-            for number, cut in enumerate(found)
+            for number, cut in enumerate(cuts_of)
         ]
         for work in topic.works[:1]:
             work.failures.delete()
     counted = yield from _counted(topics, cuts)
-    for topic, found, counts in zip(topics, cuts, counted, strict=True):
-        if len(found) > 1:
-            _place(topic, found, counts)
+    for topic, cuts_of, counts in zip(topics, cuts, counted, strict=True):
+        if len(cuts_of) > 1:
+            _place(topic, cuts_of, counts)
     works = [work for topic in topics for work in topic.works]
     reports = yield works
     for topic in topics:
@@ -161,16 +162,16 @@ def _counted(
 ) -> Generator[list[IngestWork], list[IngestReport], list[list[tuple[tuple[int, int], ...]]]]:
     """Yield calls that count rows, for topics with several calls and unknown row counts; return all row counts."""
     asked: list[IngestWork] = []
-    for topic, found in zip(topics, cuts, strict=True):
-        if len(found) > 1:
+    for topic, own in zip(topics, cuts, strict=True):
+        if len(own) > 1:
             asked += [
-                evolve(work, counts_only=True) for work, cut in zip(topic.works, found, strict=True) if None in cut.rows
+                evolve(work, counts_only=True) for work, cut in zip(topic.works, own, strict=True) if None in cut.rows
             ]
     reports = iter((yield asked)) if asked else iter(())
     result = []
-    for found in cuts:
+    for own in cuts:
         counts: list[tuple[tuple[int, int], ...]] = []
-        for cut in found if len(found) > 1 else ():
+        for cut in own if len(own) > 1 else ():
             if None in cut.rows:
                 report = next(reports)
                 if report.failure is not None:
@@ -187,11 +188,11 @@ def _place(topic: TopicFiles, cuts: Sequence[_Cut], counts: Sequence[tuple[tuple
     topic.rows = [0] * len(topic.paths)
     lines = [0] * len(topic.paths)
     works = []
-    for work, cut, found in zip(topic.works, cuts, counts, strict=True):
+    for work, cut, rows_of in zip(topic.works, cuts, counts, strict=True):
         first = cut.files[0]
         part = evolve(cut.pieces[0].part, first_row=topic.rows[first], first_line=lines[first] + 1)
         before = topic.rows_before + sum(topic.rows[:first])
-        for index, (rows, line_count) in zip(cut.files, found, strict=True):
+        for index, (rows, line_count) in zip(cut.files, rows_of, strict=True):
             topic.rows[index] += rows
             lines[index] += line_count
         skip = topic.skip_rows if not first else 0

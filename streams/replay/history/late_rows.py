@@ -15,8 +15,7 @@ from attrs import define, field, frozen
 from streams.core.blocks.records import NO_TIMESTAMP
 from streams.replay.history.growth import History
 from streams.replay.storage.extents import Extents
-from streams.replay.storage.places import Place
-from streams.replay.storage.segments import Extent, ExtentReader
+from streams.replay.storage.segments import Extent, Segments
 from streams.replay.times import time_text
 from streams.topology import Topology, sub_topologies
 
@@ -84,12 +83,12 @@ class LateRows:
             "files": dict(self.files),
             "closed_windows": [
                 {
-                    "node": found.node,
-                    "count": found.count,
-                    "start": time_text(found.start_ms),
-                    "end": time_text(found.end_ms),
+                    "node": window.node,
+                    "count": window.count,
+                    "start": time_text(window.start_ms),
+                    "end": time_text(window.end_ms),
                 }
-                for found in self.windows
+                for window in self.windows
             ],
         }
 
@@ -112,7 +111,9 @@ def late_extents(extents: Extents, reached_ms: int = NO_TIMESTAMP) -> Iterator[t
         yield extents[index], int(before_ms[index])
 
 
-def find_late_rows(root: Place, topic: str, history: History, reached_ms: int, topology: Topology) -> LateRows | None:
+def find_late_rows(
+    segments: Segments, topic: str, history: History, reached_ms: int, topology: Topology
+) -> LateRows | None:
     """Return the late rows of a sorted history, or None if there are none.
 
     ``reached_ms`` is the time of the newest row before this history.
@@ -122,7 +123,7 @@ def find_late_rows(root: Place, topic: str, history: History, reached_ms: int, t
     """
     import pyarrow.compute as pc
 
-    reader = ExtentReader(root)
+    reader = segments.reader()
     times: Counter[tuple[int, int]] = Counter()
     files: Counter[str] = Counter()
     try:
@@ -140,12 +141,12 @@ def find_late_rows(root: Place, topic: str, history: History, reached_ms: int, t
     days: Counter[str] = Counter()
     for (time_ms, _), count in sorted(times.items()):
         days[_day(time_ms)] += count
-    known = [time_ms for time_ms, _ in times]
+    times_ms = [time_ms for time_ms, _ in times]
     return LateRows(
         topic,
         times.total(),
-        min(known),
-        max(known),
+        min(times_ms),
+        max(times_ms),
         max(before_ms for _, before_ms in times),
         dict(days),
         dict(files.most_common()),
@@ -183,7 +184,7 @@ def _closed_windows(topology: Topology, topic: str, times: Iterable[tuple[int, i
 
     ``times`` has the time of each late record, and that of the newest record before it.
     """
-    known = list(times)
+    late = list(times)
     for name in _nodes_below(topology, topic):
         windows: Any = getattr(getattr(topology.nodes[name], "operator", None), "windows", None)
         grace_ms = getattr(windows, "grace_ms", None)
@@ -192,7 +193,7 @@ def _closed_windows(topology: Topology, topic: str, times: Iterable[tuple[int, i
         is_fixed = hasattr(windows, "windows_for")
         size_ms: int = windows.gap_ms if hasattr(windows, "gap_ms") else windows.size_ms
         bounds = _Bounds()
-        for time_ms, before_ms in known:
+        for time_ms, before_ms in late:
             starts: Sequence[int] = windows.windows_for(time_ms) if is_fixed else [time_ms]
             for start_ms in starts:
                 if start_ms + size_ms + grace_ms <= before_ms:

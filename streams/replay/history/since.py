@@ -128,7 +128,7 @@ def _traced(function: Any) -> tuple[str, ...] | None:
     if code is not None and any("JUMP" in step.opname or "CALL" in step.opname for step in get_instructions(code)):
         return None
     try:
-        found = function(_Probe(()))
+        result = function(_Probe(()))
     except Exception:  # noqa: BLE001 - whatever it needs, it is more than a field
         return None
-    return found.path if isinstance(found, _Probe) and found.path else None
+    return result.path if isinstance(result, _Probe) and result.path else None

@@ -17,12 +17,9 @@ from streams.core.blocks.records import TopicPartition
 from streams.core.errors import ConfigError, InputError
 from streams.core.topic import topic_name
 from streams.replay.errors import ReplayError
-from streams.replay.storage.extents import Extents
-from streams.replay.storage.places import Place
-from streams.replay.storage.segments import ExtentReader
+from streams.replay.storage.extents import Extents, SourceHistory
 from streams.replay.times import time_ms
 
-Sources = Mapping[TopicPartition, Extents]
 Cut = dict[TopicPartition, int]
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
@@ -43,7 +40,7 @@ class Slicing:
     number: int = 1
 
     @classmethod
-    def of(cls, given: "Slicing | str | int | timedelta") -> "Slicing":
+    def of(cls, slices: "Slicing | str | int | timedelta") -> "Slicing":
         """Return the division that an option ``slices`` means.
 
         >>> Slicing.of("1d").span_ms, Slicing.of(timedelta(seconds=90)).span_ms, Slicing.of("50").number
@@ -52,41 +49,41 @@ class Slicing:
         Raises:
             ConfigError: it is neither a span of time nor a number above 0.
         """
-        if isinstance(given, Slicing):
-            return given
-        if isinstance(given, timedelta):
-            if given < timedelta(milliseconds=1):
-                raise ConfigError(f"slices {given!r}: give a span of event time of at least a millisecond")
-            return cls(given // timedelta(milliseconds=1))
-        if isinstance(given, str) and not given.isdecimal():
-            number = given.rstrip("abcdefghijklmnopqrstuvwxyz")
-            unit = given[len(number) :]
+        if isinstance(slices, Slicing):
+            return slices
+        if isinstance(slices, timedelta):
+            if slices < timedelta(milliseconds=1):
+                raise ConfigError(f"slices {slices!r}: give a span of event time of at least a millisecond")
+            return cls(slices // timedelta(milliseconds=1))
+        if isinstance(slices, str) and not slices.isdecimal():
+            number = slices.rstrip("abcdefghijklmnopqrstuvwxyz")
+            unit = slices[len(number) :]
             if unit not in _UNITS_MS or not number.isdecimal() or not int(number):
                 raise ConfigError(
-                    f"slices {given!r}: give a span of event time such as 1d, 6h or 30m, or a whole number"
+                    f"slices {slices!r}: give a span of event time such as 1d, 6h or 30m, or a whole number"
                 )
             return cls(int(number) * _UNITS_MS[unit])
-        if type(given) is not str and type(given) is not int:
+        if type(slices) is not str and type(slices) is not int:
             raise ConfigError(
-                f"slices {given!r}: give a span of event time such as 1d or a timedelta, or a whole number"
+                f"slices {slices!r}: give a span of event time such as 1d or a timedelta, or a whole number"
             )
-        if int(given) < 1:
-            raise ConfigError(f"slices {given!r}: give a number above 0")
-        return cls(number=int(given))
+        if int(slices) < 1:
+            raise ConfigError(f"slices {slices!r}: give a number above 0")
+        return cls(number=int(slices))
 
     def count(self, records: int) -> int:
         """Return the number of slices of a history with so many records, if they are not spans of time."""
         return self.number if self.number <= MOST_SLICES else max(1, -(-records // self.number))
 
 
-def cuts(sources: Sources, start: Mapping[TopicPartition, int], slicing: Slicing, root: Place) -> list[Cut]:
+def cuts(history: SourceHistory, start: Mapping[TopicPartition, int], slicing: Slicing) -> list[Cut]:
     """Return the end of each slice of the history after ``start``, as offsets; the last end is the end of history.
 
     Raises:
         ReplayError: the slices would be too many.
     """
-    ends = {partition: extents[-1].last + 1 for partition, extents in sources.items() if extents}
-    times = _Times(sources, start, root)
+    ends = {partition: extents[-1].last + 1 for partition, extents in history.extents.items() if extents}
+    times = _Times(history, start)
     if slicing.span_ms is not None:
         borders = times.by_span(slicing.span_ms)
     else:
@@ -95,20 +92,20 @@ def cuts(sources: Sources, start: Mapping[TopicPartition, int], slicing: Slicing
     # Partially read row groups include times of completed slices.
     reached = times.cut(_BEFORE_ALL_MS)
     for border in borders:
-        found = times.cut(border)
-        if found != reached:
-            result.append(found)
-            reached = found
+        cut = times.cut(border)
+        if cut != reached:
+            result.append(cut)
+            reached = cut
     result.append(dict(ends))
     return result
 
 
-def cut_at(sources: Sources, start: Mapping[TopicPartition, int], time_ms: int, root: Place) -> Cut:
+def cut_at(history: SourceHistory, start: Mapping[TopicPartition, int], time_ms: int) -> Cut:
     """Return the first offset of each partition whose timestamp is at or after ``time_ms``."""
-    return _Times(sources, start, root).cut(time_ms, is_exact=True)
+    return _Times(history, start).cut(time_ms, is_exact=True)
 
 
-def cut_until(sources: Sources, until: Any, counts: Mapping[str, int], root: Place) -> Cut:
+def cut_until(history: SourceHistory, until: Any, counts: Mapping[str, int]) -> Cut:
     """Return the offsets at which a replay ends: those of a time, or those that are given by topic and partition.
 
     ``counts`` has the number of partitions of each input.
@@ -117,8 +114,8 @@ def cut_until(sources: Sources, until: Any, counts: Mapping[str, int], root: Pla
         InputError: ``until`` is not a valid time, or has a topic, partition or offset that cannot be.
     """
     if not isinstance(until, Mapping):
-        return cut_at(sources, {}, time_ms(until, "until"), root)
-    found: Cut = {}
+        return cut_at(history, {}, time_ms(until, "until"))
+    cut: Cut = {}
     for topic, offsets in until.items():
         name = topic_name(topic, "until of a replay")
         if name not in counts:
@@ -130,22 +127,22 @@ def cut_until(sources: Sources, until: Any, counts: Mapping[str, int], root: Pla
                 raise InputError(f"until: topic {name!r} has partitions 0 to {counts[name] - 1}, and not {number!r}")
             if type(offset) is not int or offset < 0:
                 raise InputError(f"until {offset!r} of {name}-{number}: give an offset, a whole number from 0 on")
-            found[TopicPartition(name, number)] = offset
-    return found
+            cut[TopicPartition(name, number)] = offset
+    return cut
 
 
 class _Times:
     """Timestamps of the source partitions; each is replaced by the highest timestamp up to its record."""
 
-    def __init__(self, sources: Sources, start: Mapping[TopicPartition, int], root: Place) -> None:
+    def __init__(self, history: SourceHistory, start: Mapping[TopicPartition, int]) -> None:
         import numpy as np
 
-        self._sources = sources
+        self._history = history
         self._start = start
-        self._reader = ExtentReader(root)
+        self._reader = history.segments.reader()
         #: The extents of each partition in order, and the highest time up to the end of each.
         self._spans: dict[TopicPartition, tuple[Extents, Any]] = {}
-        for partition, extents in sources.items():
+        for partition, extents in history.extents.items():
             rest = extents[bisect_left(extents, start.get(partition, 0), key=attrgetter("last")) :]
             self._spans[partition] = rest, np.maximum.accumulate(rest.highest_ms)
         self.total = sum(extents.rows for extents, _ in self._spans.values())
@@ -172,11 +169,11 @@ class _Times:
             reached = -1
             for extent in extents:
                 # All timestamps, or a sample of each row group above 1,000,000 records.
-                _, found = self._reader.timestamps(extent)
+                _, own = self._reader.timestamps(extent)
                 step = max(1, self.total // 1_000_000)
-                found = list(accumulate(found, max, initial=reached))[1:]
-                reached = found[-1]
-                times += found[::step]
+                own = list(accumulate(own, max, initial=reached))[1:]
+                reached = own[-1]
+                times += own[::step]
         times.sort()
         places = (len(times) * number // count for number in range(1, count))
         return sorted({times[place] for place in places})
@@ -188,10 +185,10 @@ class _Times:
         """
         result: Cut = {}
         for partition, (extents, highest) in self._spans.items():
-            known = self._sources[partition]
+            all_extents = self._history.extents[partition]
             index = int(highest.searchsorted(time_ms))
             if index == len(extents):
-                end = known[-1].last + 1 if known else 0
+                end = all_extents[-1].last + 1 if all_extents else 0
             elif extents[index].lowest_ms >= time_ms and not is_exact:
                 end = extents[index].first  # Nothing has to be read.
             else:

@@ -59,39 +59,39 @@ class NewRows:
         return [*others, evolve(last, rows=rows)]
 
 
-def is_continued(table: Table, found: TablePlace, marks: Sequence[FileMark]) -> bool:
+def is_continued(table: Table, place: TablePlace, marks: Sequence[FileMark]) -> bool:
     """Return whether a table still contains data files or the version that ``marks`` identify."""
-    version = table.version or found.version
+    version = table.version or place.version
     heads = {mark.head for mark in marks}
-    return any(mark.path in found.files for mark in marks) or (version is not None and _VERSION + version in heads)
+    return any(mark.path in place.files for mark in marks) or (version is not None and _VERSION + version in heads)
 
 
-def new_rows(topic: str, table: Table, found: TablePlace, history: History) -> NewRows | None:
+def new_rows(topic: str, table: Table, place: TablePlace, history: History) -> NewRows | None:
     """Return the rows of a table that have not been read yet, or None if there are none.
 
     Raises:
         ReplayError: it is not known which rows are new, or rows that were read are no longer there.
     """
-    known = history.marks
+    marks_before = history.marks
     hint = "give the new rows alone, with state_from (--state-from), or start in another folder"
-    if table.is_lake and not found.files and not known:
+    if table.is_lake and not place.files and not marks_before:
         return None
-    if (found.files or table.is_lake) and table.version is None:
-        files = sorted(set(found.files) - {mark.path for mark in known})
-        lost = next((mark for mark in known if mark.path not in found.files), None)
+    if (place.files or table.is_lake) and table.version is None:
+        files = sorted(set(place.files) - {mark.path for mark in marks_before})
+        lost = next((mark for mark in marks_before if mark.path not in place.files), None)
         if lost is not None:
             raise ReplayError(
                 f"topic {topic!r}: {lost.path}, a file of {table.name}, was read before, and is no longer part of it"
-                f"{found.since(lost.tail)}: rows were changed, deleted or written again, so that the new ones are not "
+                f"{place.since(lost.tail)}: rows were changed, deleted or written again, so that the new ones are not "
                 f"known; {hint}"
             )
-        marks = tuple(FileMark(path, 0, _FILE, found.version or "") for path in files)
-        return NewRows(tuple(files) if known else (), marks) if files else None
-    version = table.version or found.version or ""
+        marks = tuple(FileMark(path, 0, _FILE, place.version or "") for path in files)
+        return NewRows(tuple(files) if marks_before else (), marks) if files else None
+    version = table.version or place.version or ""
     head = f"{_VERSION}{version}"
-    if not known:
+    if not marks_before:
         return NewRows((), (FileMark(table.name, 0, head, ""),))
-    if version and known[-1].head == head:
+    if version and marks_before[-1].head == head:
         return None
     raise ReplayError(
         f"topic {topic!r}: {table.name} was read before{f', and is now {head}' if version else ''}; which of its rows "
@@ -117,18 +117,18 @@ def check_rows(topic: str, table: Table, history: History, count: int | None) ->
         )
 
 
-def since_given(given: Input, topic: Topic[Any, Any], since_ms: int) -> Input:
+def since_given(source: Input, topic: Topic[Any, Any], since_ms: int) -> Input:
     """Return the input, limited to rows with event times from ``since_ms`` on.
 
     Raises:
         InputError: the input is not a table, or the event time of its rows is not a column or field.
     """
-    if not isinstance(given, Table):
+    if not isinstance(source, Table):
         raise InputError(
             f"since: the input of topic {topic.name!r} is not a table; name its newer files, or give a table, such as "
             '"sql:SELECT * FROM json.`folder` WHERE ..."'
         )
-    return evolve(given, since=Since.of(topic, since_ms))
+    return evolve(source, since=Since.of(topic, since_ms))
 
 
 def look_at_lake(table: Table) -> TablePlace:
@@ -143,16 +143,16 @@ def look_at_lake(table: Table) -> TablePlace:
     return TablePlace(state.files, state.version, state.operations, state.rows)
 
 
-def lake_rows(table: Table, found: TablePlace, files: Sequence[str]) -> Table:
+def lake_rows(table: Table, place: TablePlace, files: Sequence[str]) -> Table:
     """Return the rows of the given files of a Delta Lake or Iceberg table (all files by default), as Arrow data.
 
     Raises:
         InputError: the table has a feature that the library of the format cannot read.
     """
     name = LakeName.of(table.source)
-    state = LakeState(found.version or "", found.files)
+    state = LakeState(place.version or "", place.files)
     rows = delta_rows if name.format == "delta" else iceberg_rows
-    return Table(rows(name, state, files or found.files), label=table.name, since=table.since)
+    return Table(rows(name, state, files or place.files), label=table.name, since=table.since)
 
 
 def write_rows(table: Table, topic: Topic[Any, Any], file: Place) -> TablePlace:
@@ -169,10 +169,10 @@ def write_rows(table: Table, topic: Topic[Any, Any], file: Place) -> TablePlace:
     try:
         reader = pa.RecordBatchReader.from_stream(source.scanner().to_reader() if _is_dataset(source) else source)
         columns = list(table_columns(topic, reader.schema, table.name))
-        kept = pa.schema([part.with_type(plain_type(part.type)) for part in map(reader.schema.field, columns)])
+        schema = pa.schema([part.with_type(plain_type(part.type)) for part in map(reader.schema.field, columns)])
         # The file is read once and deleted: dictionaries and statistics would be a third of the time.
         plain = {"use_dictionary": False, "write_statistics": False}
-        with file.whole_file() as stream, pq.ParquetWriter(stream, kept, **plain) as writer:
+        with file.whole_file() as stream, pq.ParquetWriter(stream, schema, **plain) as writer:
             # Row groups of the same size, however the source divides its rows.
             since = table.since
             rows = reader if since is None else (since.selected(batch, table.name) for batch in reader)
@@ -180,9 +180,9 @@ def write_rows(table: Table, topic: Topic[Any, Any], file: Place) -> TablePlace:
             for batches in _groups(rows):
                 is_empty = False
                 arrays = [
-                    _concatenated([batch.column(name) for batch in batches], kept.field(name)) for name in columns
+                    _concatenated([batch.column(name) for batch in batches], schema.field(name)) for name in columns
                 ]
-                writer.write_batch(pa.record_batch(arrays, schema=kept), row_group_size=_GROUP_ROWS)
+                writer.write_batch(pa.record_batch(arrays, schema=schema), row_group_size=_GROUP_ROWS)
             if is_empty and since is None and isinstance(source, pa.RecordBatchReader):
                 raise InputError(
                     f"{table.name} as input of topic {topic.name!r}: has no rows: a reader can be read only once, and "

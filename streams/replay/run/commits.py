@@ -179,12 +179,12 @@ class SliceWriter:
         }
 
     def _work(self, output: SliceOutput, part: OutputPart) -> WriteWork:
-        assert self._session.plan is not None
+        assert self._session.schedule is not None
         return WriteWork(
-            self._session.plan.application,
+            self._session.schedule.application,
             self._topic,
             part,
-            self._session.root,
+            self._session.segments,
             Place(self._log.folder),
             self._file_prefix(output.name),
             tuple(self._log.columns),

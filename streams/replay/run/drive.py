@@ -2,10 +2,16 @@
 
 ``run_work`` is a plain function that executes one call, used by Spark, the local executor and the tests.  The system
 clock is only read to measure the duration of a call: tasks use the times of their records.
+
+A call over neighbouring slices runs them one after the other, each from the report of the one before it.  The driver
+makes such calls from the state before the first slice; what a later slice needs of that state is replaced here by what
+the slices before it have reported.  The rest is known, since the stages that write the inputs of these tasks have run
+over all of these slices.
 """
 
 import tempfile
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -26,6 +32,7 @@ from streams.replay.calls.stores import (
 )
 from streams.replay.calls.work import (
     CallMeter,
+    ChainReport,
     ChainWork,
     GlobalWork,
     InputWork,
@@ -37,13 +44,10 @@ from streams.replay.calls.work import (
     TaskWork,
 )
 from streams.replay.errors import ReplayError
-from streams.replay.history.ingest import IngestWork, run_ingest
-from streams.replay.history.sorting import MergeWork, run_merge
-from streams.replay.run.chain import run_chain
-from streams.replay.run.feeds import Feed, joined_inputs
+from streams.replay.history.ingest import IngestWork, MergeWork, run_ingest, run_merge
 from streams.replay.run.writing import WriteWork, run_write
-from streams.replay.storage.ranges import LaneRanges
-from streams.replay.storage.segments import ExtentReader, Kind, SegmentWriter
+from streams.replay.storage.lanes import LaneRanges, LaneTable
+from streams.replay.storage.segments import ExtentReader, Kind, MergedLanes, SegmentWriter
 from streams.runtime import (
     RUN_LIMIT,
     ApplicationPlan,
@@ -66,6 +70,8 @@ from streams.state import MemoryBudget, RecordCache
 
 #: A queue is refilled when it has no more than this number of records.
 _REFILL_BELOW = 1000
+#: Rows of a partition's lanes up to which they are merged in memory.
+_MERGED_ROWS = 100_000
 
 
 def run_work(
@@ -127,12 +133,12 @@ def run_global(work: GlobalWork, scratch: str | None = None) -> StageReport:
         StreamsError: a record or file cannot be read, or nothing can be written.
     """
     meter = CallMeter(work)
-    plan = work.application.plan(VirtualClock(NO_TIMESTAMP))
+    plan = work.application.plan()
     spec = plan.topology.global_stores[work.store].spec
     metrics = Metrics()
     count = 0
     with ExitStack() as stack:
-        reader = ExtentReader(work.root)
+        reader = work.segments.reader()
         stores = open_all([spec], {}, reader, _scratch_folder(stack, scratch), "rocksdb", memory_of(plan.config))
         task = plan.open_global(work.store, TaskState(stores), metrics)
         stack.callback(task.close)
@@ -144,7 +150,7 @@ def run_global(work: GlobalWork, scratch: str | None = None) -> StageReport:
                 if task.uncommitted_bytes > MAX_UNCOMMITTED_BYTES:
                     task.write_state({})
         name = f"{work.folder}/{work.name}-{meter.attempt}.stores.parquet"
-        with SegmentWriter(work.root, name) as writer:
+        with work.segments.writer(name) as writer:
             refs = write_contents(writer, "", 0, stores)
         contents = written_contents(writer, "", refs)
     report = TaskReport(TaskId(-1, 0), {}, {}, contents, (), {}, metrics.tallies(), count, 0, metrics.examples())
@@ -159,10 +165,60 @@ def _stage_report(
 ) -> StageReport:
     """Return the report of a call, with the files that it has written and their sizes."""
     written = [extent for report in reports for _, _, extent in report.written]
-    kept = [extent for report in reports for ref in report.stores.values() for extent in ref.every_extent]
-    names = {extent.file for extent in (*written, *kept) if extent.file.startswith(f"{work.folder}/")}
+    stored = [extent for report in reports for ref in report.stores.values() for extent in ref.every_extent]
+    names = {extent.file for extent in (*written, *stored) if extent.file.startswith(f"{work.folder}/")}
     names.update(*(ranges.files for ranges in lanes.values()))
     return meter.report(StageReport, tasks=reports, files=names, lanes=lanes)
+
+
+def joined_inputs(
+    work: StageWork, item: TaskWork, plan: ApplicationPlan, *, has_watch: bool
+) -> list[InputWork | LanesWork]:
+    """Return the inputs of a task; the lanes of a repartition topic's partition are one input if they may be.
+
+    A lane has the records of one producing task.  Lanes stay separate inputs if records have to be located by lane and
+    offset: for a tracer or a handler, for the append times of records, within a cycle, and if the next slice makes the
+    calls of functions again that are in flight.
+    """
+    is_apart = work.is_cycle or has_watch or plan.handlers.may_ask or work.options.wall_clock == "append_time"
+    inputs: list[InputWork | LanesWork] = list(item.inputs)
+    for lanes in item.lanes:
+        inputs += lanes.separate() if is_apart or lanes.is_apart or lanes.rows > _MERGED_ROWS else [lanes]
+    return inputs
+
+
+@define(eq=False)
+class Feed:
+    """The records of one input partition that the task has not read yet."""
+
+    partition: TopicPartition
+    blocks: Iterator[Block]
+    end: int
+    is_ended: bool
+    #: The records of lanes that are read as one input.
+    lanes: MergedLanes | None = None
+    #: The number of records that were read.
+    count: int = 0
+    is_done: bool = False
+    #: Blocks that the stage itself has written before all ``blocks`` were read.
+    later: deque[Block] = field(factory=deque)
+    #: Original offsets and append times of the added records; only used for ``append_time``.
+    raw: deque[tuple[int, int]] = field(factory=deque)
+
+    @classmethod
+    def of(cls, item: InputWork | LanesWork, reader: ExtentReader) -> "Feed":
+        """Return the feed of an input partition, or of several lanes as one input, with the partition of the first."""
+        if isinstance(item, InputWork):
+            blocks = reader.blocks(item.extents, item.position, item.end)
+            return cls(item.partition, blocks, max(item.position, item.end), item.is_ended)
+        lanes = MergedLanes.read(reader, item.ranges, item.first, item.positions, is_ended=item.is_ended)
+        return cls(item.partition, lanes.blocks(), int(item.ends.max()), item.is_ended, lanes=lanes)
+
+    def next_block(self) -> Block | None:
+        """Return the next block of records, or None if there are no more."""
+        block = next(self.blocks, None)
+        self.count += 0 if block is None else len(block)
+        return self.later.popleft() if block is None and self.later else block
 
 
 @define(eq=False)
@@ -196,10 +252,10 @@ class StageCall:
     def __attrs_post_init__(self) -> None:
         work = self.work
         name = f"{work.folder}/{work.name}-{self.meter.attempt}"
-        self.reader = ExtentReader(work.root, keeps_open=True)
+        self.reader = work.segments.reader(keeps_open=True)
         self.stack.callback(self.reader.close)
-        self.writer = SegmentWriter(work.root, f"{name}.parquet", has_places=True)
-        self.stores_writer = SegmentWriter(work.root, f"{name}.stores.parquet")
+        self.writer = work.segments.writer(f"{name}.parquet", has_places=True)
+        self.stores_writer = work.segments.writer(f"{name}.stores.parquet")
         self.plan = plan = work.application.plan(self.clock)
         plan.watch = self.watch
         specs = [store.spec for name, store in plan.topology.global_stores.items() if name in work.global_stores]
@@ -209,10 +265,10 @@ class StageCall:
         )
         writers = {item.task_id for item in work.tasks} if work.is_cycle else ()
         self.loops = {
-            given.partition
+            source.partition
             for task_id in writers
-            for given in plan.inputs(task_id)
-            if plan.producer_of(given.topic, given.partition) in writers
+            for source in plan.inputs(task_id)
+            if plan.producer_of(source.topic, source.partition) in writers
         }
 
     def closing(self, stores: dict[str, Any]) -> dict[str, Any]:
@@ -285,7 +341,7 @@ class TaskRun:
         task_id = item.task_id
         folder = call.folder / str(task_id)
         inputs = joined_inputs(work, item, plan, has_watch=call.watch is not None)
-        plan.restrict(task_id, {given.partition for given in inputs})
+        plan.restrict(task_id, {source.partition for source in inputs})
         specs = plan.stores_of(task_id)
         changes = SliceChanges.of(call.stores_writer, task_id, item.stores, specs, is_whole=work.is_whole)
         engine = work.options.store_engine
@@ -324,23 +380,23 @@ class TaskRun:
         if task.idle is not None:
             task.idle.foresees = True
         call.stack.callback(task.close)
-        for given in inputs:
-            task.seek(given.partition, given.position if isinstance(given, InputWork) else 0)
-            task.queues[given.partition].is_loop = given.partition in call.loops
+        for source in inputs:
+            task.seek(source.partition, source.position if isinstance(source, InputWork) else 0)
+            task.queues[source.partition].is_loop = source.partition in call.loops
         call.start_offsets(item)
-        feeds = {given.partition: Feed.of(given, call.reader) for given in inputs}
+        feeds = {source.partition: Feed.of(source, call.reader) for source in inputs}
         return cls(call, item, task, stores, feeds, metrics, changes)
 
     # --- the interface to the stage ---------------------------------------------------------
 
     @property
     def task_id(self) -> TaskId:
-        """The ID of the task."""
+        """As the task has it, for the stage."""
         return self.task.task_id
 
     @property
     def inputs(self) -> Mapping[TopicPartition, TaskInput]:
-        """The inputs of the task by partition."""
+        """Those of the task, by partition, for the stage."""
         return self.task.inputs
 
     @property
@@ -500,7 +556,7 @@ class TaskRun:
         if work.options.wall_clock != "error":
             saved["wall_clock_ms"] = self.call.clock.now_ms()
         positions = dict(task.positions())
-        lane_positions = {given.partition: self._positions_in(given, positions) for given in self.work.lanes}
+        lane_positions = {item.partition: self._positions_in(item, positions) for item in self.work.lanes}
         return TaskReport(
             self.task_id,
             positions,
@@ -515,15 +571,15 @@ class TaskRun:
             lane_positions,
         )
 
-    def _positions_in(self, given: LanesWork, positions: dict[TopicPartition, int]) -> Any:
+    def _positions_in(self, lanes: LanesWork, positions: dict[TopicPartition, int]) -> Any:
         """Return the next offset to read of each lane, and remove the lanes from ``positions``."""
         import numpy as np
 
-        feed = self.feeds.get(given.partition)
+        feed = self.feeds.get(lanes.partition)
         if feed is not None and feed.lanes is not None:
-            positions.pop(given.partition, None)
-            return feed.lanes.positions_after(feed.count - self.task.queues[given.partition].waiting)
-        separate = (TopicPartition(given.topic, given.first + lane) for lane in range(len(given.positions)))
+            positions.pop(lanes.partition, None)
+            return feed.lanes.positions_after(feed.count - self.task.queues[lanes.partition].waiting)
+        separate = (TopicPartition(lanes.topic, lanes.first + lane) for lane in range(len(lanes.positions)))
         return np.array([positions.pop(lane, 0) for lane in separate], dtype=np.int64)
 
     def _written_stores(self) -> dict[str, StoreRef]:
@@ -542,9 +598,9 @@ class TaskRun:
 
 
 def _refuse_wall_clock_sources(plan: ApplicationPlan, item: TaskWork) -> None:
-    for given in plan.inputs(item.task_id):
-        node: Any = plan.topology.nodes[given.source]
-        policy = node.extractor or ("" if plan.is_internal(given.topic) else plan.config.default_timestamp_extractor)
+    for source in plan.inputs(item.task_id):
+        node: Any = plan.topology.nodes[source.source]
+        policy = node.extractor or ("" if plan.is_internal(source.topic) else plan.config.default_timestamp_extractor)
         if policy == "wall_clock":
             raise ReplayError(
                 f"source {node.name!r} takes the wall clock as event time, which history does not have; give "
@@ -607,3 +663,100 @@ class _StageRun:
         for partition, block in around:
             self.stage.add(loops[partition], partition, block)
         return bool(around)
+
+
+def run_chain(work: ChainWork, run_stage: Callable[[StageWork], StageReport]) -> ChainReport:
+    """Run the tasks of a call over its slices, and return the report of each.
+
+    Raises:
+        StreamsError: user code failed, a record or file cannot be read, or nothing can be written.
+    """
+    chain = _Chain(work)
+    reports: list[StageReport | None] = []
+    count = 0
+    with CallMeter(work) as meter:
+        for slice_ in work.slices:
+            tasks = [task for task in map(chain.continued, slice_.tasks) if slice_.needs(task)]
+            report = run_stage(evolve(slice_, tasks=tuple(tasks))) if tasks else None
+            reports.append(report)
+            if report is not None:
+                chain.take(report)
+                count += report.records_in
+                # Each slice has its own progress file, and removes it at its end.
+                meter.note(count)
+        return meter.report(ChainReport, reports=tuple(reports))
+
+
+@define(eq=False)
+class _Chain:
+    """What the slices so far have reported."""
+
+    _work: ChainWork
+    _reports: dict[TaskId, TaskReport] = field(factory=dict)
+    #: The lanes that the tasks write, by their broker name; offsets of other tasks' lanes are not known.
+    _lanes: dict[str, LaneTable] = field(factory=dict)
+    #: The repartition topics that each task writes: broker name of the lanes, index of the task, number of tasks.
+    _written: dict[TaskId, list[tuple[str, int, int]]] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        first = self._work.slices[0]
+        plan = first.application.plan()
+        self._written = {task.task_id: [] for task in first.tasks}
+        for topic, producers in plan.lanes.items():
+            if plan.is_internal(topic):
+                for lane, task_id in enumerate(producers):
+                    if task_id in self._written:
+                        self._written[task_id].append((plan.physical_topic(topic), lane, len(producers)))
+
+    def take(self, report: StageReport) -> None:
+        """Note what a slice has reported."""
+        self._reports |= {task.task_id: task for task in report.tasks}
+        for name, ranges in report.lanes.items():
+            self._lanes.setdefault(name, LaneTable()).add(ranges)
+
+    def continued(self, task: TaskWork) -> TaskWork:
+        """Return the input of a task in its next slice."""
+        report = self._reports.get(task.task_id)
+        if report is None:
+            return task
+        return evolve(
+            task,
+            inputs=tuple(_after(part, report) for part in task.inputs),
+            lanes=tuple(_lanes_after(part, report) for part in task.lanes),
+            checkpoint=report.checkpoint,
+            stores=report.stores,
+            ends=report.ends,
+            lane_ends=self._lane_ends(task),
+        )
+
+    def _lane_ends(self, task: TaskWork) -> dict[str, Any]:
+        """Return the next offset of each lane that a task writes."""
+        import numpy as np
+
+        ends = dict(task.lane_ends)
+        for name, lane, width in self._written[task.task_id]:
+            if name in self._lanes:
+                new = self._lanes[name].ends_of(lane, width)
+                before = ends.get(name, new[:0])
+                # The end of a lane that this chain has not written is the one before the chain.
+                size = max(len(new), len(before))
+                ends[name] = np.maximum(*(np.pad(array, (0, size - len(array))) for array in (new, before)))
+        return ends
+
+
+def _after(part: InputWork, report: TaskReport) -> InputWork:
+    """Return the part of an input that a slice reads after another one."""
+    position = report.positions.get(part.partition, 0)
+    extents = tuple(extent for extent in part.extents if extent.last >= position)
+    if not position and extents:
+        position = extents[0].first
+    return evolve(part, extents=extents, position=position)
+
+
+def _lanes_after(lanes: LanesWork, report: TaskReport) -> LanesWork:
+    """Return the part of lanes that a slice reads after another one."""
+    positions = report.lane_positions[lanes.partition]
+    ranges = lanes.ranges
+    if len(ranges):
+        ranges = ranges.where(ranges.ends > positions[ranges.columns[0] - lanes.first])
+    return evolve(lanes, ranges=ranges, positions=positions)

@@ -12,19 +12,19 @@ from typing import Any
 
 from attrs import asdict, field, frozen
 
-from streams.core.blocks.records import NO_TIMESTAMP, TaskId
-from streams.core.clock import VirtualClock
+from streams.core.blocks.records import TaskId
 from streams.replay.calls.memory import PROCESS_BYTES, CallMemory, mebibytes
-from streams.replay.calls.plan import ReplayPlan
+from streams.replay.calls.schedule import CallSchedule
+from streams.replay.calls.work import declared_topic
 from streams.replay.history.archive import read_archive
 from streams.replay.history.estimates import InputEstimate, estimate_archive, estimate_files
-from streams.replay.history.inputs import Archive, Files, Input, KafkaTopic, Table, declared_topic
+from streams.replay.history.ingest import INPUT_GROUP_ROWS, MERGE_CALL_ROWS
+from streams.replay.history.inputs import Archive, Files, Input, KafkaTopic, Table
 from streams.replay.history.slicing import Slicing
-from streams.replay.history.sorting import MERGE_CALL_ROWS
 from streams.replay.history.tables import look_at_lake
 from streams.replay.run.session import ReplaySession
 from streams.replay.run.through_spark import CountRows, ListFiles, look_at_tables
-from streams.replay.storage.ordered import INPUT_GROUP_ROWS
+from streams.replay.storage.extents import SourceHistory
 from streams.replay.storage.places import Place
 from streams.replay.storage.segments import GROUP_ROWS, GROUPS_PER_FILE
 from streams.replay.times import time_text
@@ -74,12 +74,12 @@ class Explanation:
     @property
     def rows(self) -> int:
         """The number of rows of all inputs, as far as known."""
-        return sum(given.rows or 0 for given in self.inputs.values())
+        return sum(estimate.rows or 0 for estimate in self.inputs.values())
 
     @property
     def is_exact(self) -> bool:
         """Whether the number of rows is exact."""
-        return all(given.is_exact for given in self.inputs.values())
+        return all(estimate.is_exact for estimate in self.inputs.values())
 
     def to_json(self) -> dict[str, Any]:
         """Return the explanation as JSON-compatible values."""
@@ -88,8 +88,8 @@ class Explanation:
             "rows": self.rows,
             "is_exact": self.is_exact,
             "inputs": {
-                topic: asdict(given) | {"placed": list(given.placed), "order": self.orders.get(topic)}
-                for topic, given in self.inputs.items()
+                topic: asdict(estimate) | {"placed": list(estimate.placed), "order": self.orders.get(topic)}
+                for topic, estimate in self.inputs.items()
             },
             "stages": [line.strip() for line in self.stages],
             "slices": self.slices,
@@ -109,8 +109,8 @@ class Explanation:
         stages = sum(line.startswith("  stage") for line in self.stages)
         rows = f"{'' if self.is_exact else 'about '}{_count(self.rows, 'record')}"
         yield f"replay of {self.application_id}: {rows}, {_count(stages, 'stage')}, {_count(self.slices, 'slice')}"
-        for topic, given in self.inputs.items():
-            yield from self._input_lines(topic, given)
+        for topic, estimate in self.inputs.items():
+            yield from self._input_lines(topic, estimate)
         yield from self.stages
         yield f"  calls: {', '.join(f'{count:,} that {what}' for what, count in self.calls.items() if count)}"
         total = sum(self.written.values())
@@ -120,19 +120,19 @@ class Explanation:
         for problem in self.problems:
             yield f"  warning: {problem}"
 
-    def _input_lines(self, topic: str, given: InputEstimate) -> Iterator[str]:
-        rows = "an unknown number of rows" if given.rows is None else _count(given.rows, "row")
-        about = "" if given.is_exact or given.rows is None else "about "
-        size = f", {_size(given.bytes)}" if given.bytes else ""
+    def _input_lines(self, topic: str, estimate: InputEstimate) -> Iterator[str]:
+        rows = "an unknown number of rows" if estimate.rows is None else _count(estimate.rows, "row")
+        about = "" if estimate.is_exact or estimate.rows is None else "about "
+        size = f", {_size(estimate.bytes)}" if estimate.bytes else ""
         order = ", sorted by event time" if self.orders.get(topic) == "event_time" else ""
-        yield f"  input {topic}: {given.what}{size}, {about}{rows}{order}"
-        yield f"    {given.basis}"
-        number, share = given.highest_share
-        if share and len(given.placed) > 1:
-            even = f"an even share is {100 / len(given.placed):.3g}%"
-            yield f"    {_count(len(given.placed), 'partition')}; partition {number} has {100 * share:.3g}%, {even}"
-        if given.times is not None:
-            yield f"    from {time_text(given.times[0])} to {time_text(given.times[1])}"
+        yield f"  input {topic}: {estimate.what}{size}, {about}{rows}{order}"
+        yield f"    {estimate.basis}"
+        number, share = estimate.highest_share
+        if share and len(estimate.placed) > 1:
+            even = f"an even share is {100 / len(estimate.placed):.3g}%"
+            yield f"    {_count(len(estimate.placed), 'partition')}; partition {number} has {100 * share:.3g}%, {even}"
+        if estimate.times is not None:
+            yield f"    from {time_text(estimate.times[0])} to {time_text(estimate.times[1])}"
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -146,99 +146,101 @@ def explaining(session: ReplaySession, processes: int | None) -> Generator[list[
     Raises:
         StreamsError: the replay cannot be planned.
     """
-    yield from look_at_tables(session.inputs.given, session.topology)
+    yield from look_at_tables(session.inputs.sources, session.topology)
     if session.request.plan.resume:
         session.inputs.load()
     application = session.application()
-    plan = application.plan(VirtualClock(NO_TIMESTAMP))
-    replay = ReplayPlan(application, plan, {}, session.request.options, session.root)
+    plan = application.plan()
+    schedule = CallSchedule(application, plan, SourceHistory({}, session.segments), session.request.options)
     inputs: dict[str, InputEstimate] = {}
-    for topic, given in session.inputs.given.items():
-        inputs[topic] = yield from _estimate(session, topic, given, application.partitions[topic])
+    for topic, source in session.inputs.sources.items():
+        inputs[topic] = yield from _estimate(session, topic, source, application.partitions[topic])
     orders = {
-        topic: known.order if (known := session.inputs.histories.get(topic)) else session.inputs.order_of(topic, given)
-        for topic, given in session.inputs.given.items()
-        if isinstance(given, Files | Table)
+        topic: history.order
+        if (history := session.inputs.histories.get(topic))
+        else session.inputs.order_of(topic, source)
+        for topic, source in session.inputs.sources.items()
+        if isinstance(source, Files | Table)
     }
-    rows = _topic_rows(replay, inputs)
+    rows = _topic_rows(schedule, inputs)
     slices = _slices(session.request.plan.slices, inputs)
-    calls_of_slice = sum(map(replay.most_calls, range(len(replay.stages))))
+    calls_of_slice = sum(map(schedule.most_calls, range(len(schedule.stages))))
     calls = {
-        "read inputs": sum(given.calls for given in inputs.values()),
+        "read inputs": sum(estimate.calls for estimate in inputs.values()),
         "sort them, at most": _sort_calls(inputs, orders),
         "run tasks, at most": calls_of_slice * slices,
     }
-    written = _written(replay, inputs, rows, slices)
-    memory = _memory(replay, rows)
+    written = _written(schedule, inputs, rows, slices)
+    memory = _memory(schedule, rows)
     return Explanation(
         session.config.application_id,
         inputs,
-        tuple(_stage_lines(replay)),
+        tuple(_stage_lines(schedule)),
         slices,
         calls,
         written,
         memory,
-        CallMemory.of(session.config, has_stores=any(map(replay.plan.stores_of, replay.plan.groups))).state_bytes,
+        CallMemory.of(session.config, has_stores=any(map(schedule.plan.stores_of, schedule.plan.groups))).state_bytes,
         tuple(_problems(session.root, inputs, written, memory, processes)),
         orders,
     )
 
 
-def needs_spark(given: Input) -> bool:
+def needs_spark(source: Input) -> bool:
     """Return whether only Spark can determine the size of an input."""
-    return (isinstance(given, Table) and not given.is_arrow) or (isinstance(given, Files) and given.through_spark)
+    return (isinstance(source, Table) and not source.is_arrow) or (isinstance(source, Files) and source.through_spark)
 
 
 def _estimate(
-    session: ReplaySession, topic: str, given: Input, partitions: int
+    session: ReplaySession, topic: str, source: Input, partitions: int
 ) -> Generator[list[Any], list[Any], InputEstimate]:
     declared = declared_topic(session.topology, topic)
-    if isinstance(given, Archive):
-        return estimate_archive(read_archive(Place(given.path), given.topic or topic))
-    if isinstance(given, KafkaTopic):
-        return InputEstimate(f"kafka://{given.bootstrap_servers}/{given.topic}", "not known before it is read")
-    if isinstance(given, Files) and given.through_spark:
-        (listed,) = yield [ListFiles(given.paths)]
-        size = sum(file.size for file in listed.found)
-        what = _count(len(listed.found), "file")
-        return InputEstimate(what, "from a listing of Spark", bytes=size, files=len(listed.found), calls=1)
-    if isinstance(given, Files):
+    if isinstance(source, Archive):
+        return estimate_archive(read_archive(Place(source.path), source.topic or topic))
+    if isinstance(source, KafkaTopic):
+        return InputEstimate(f"kafka://{source.bootstrap_servers}/{source.topic}", "not known before it is read")
+    if isinstance(source, Files) and source.through_spark:
+        (answer,) = yield [ListFiles(source.paths)]
+        size = sum(file.size for file in answer.listed)
+        what = _count(len(answer.listed), "file")
+        return InputEstimate(what, "from a listing of Spark", bytes=size, files=len(answer.listed), calls=1)
+    if isinstance(source, Files):
         fails = session.config.deserialization_handler == "fail"
-        known = session.inputs.histories.get(topic)
-        paths = given.paths if known is None else known.in_order(given.paths)[len(known.marks) :]
+        history = session.inputs.histories.get(topic)
+        paths = source.paths if history is None else history.in_order(source.paths)[len(history.marks) :]
         return estimate_files(paths, declared, partitions, "fail" if fails else "continue")
-    if given.is_lake:
-        place = look_at_lake(given)
-        what = f"{given.name}, version {place.version}, {_count(len(place.files), 'file')}"
+    if source.is_lake:
+        place = look_at_lake(source)
+        what = f"{source.name}, version {place.version}, {_count(len(place.files), 'file')}"
         basis = "from the log of the table" if place.rows is not None else "not known before it is read"
-        is_exact = place.rows is not None and given.since is None
+        is_exact = place.rows is not None and source.since is None
         return InputEstimate(what, basis, place.rows, is_exact, files=len(place.files), calls=1)
-    if given.is_arrow:
-        rows = arrow_rows(given.source)
+    if source.is_arrow:
+        rows = arrow_rows(source.source)
         basis = "not known before it is read" if rows is None else "from the table"
-        return InputEstimate(given.name, basis, rows, rows is not None, calls=1)
-    (counted,) = yield [CountRows(given)]
+        return InputEstimate(source.name, basis, rows, rows is not None, calls=1)
+    (counted,) = yield [CountRows(source)]
     basis = "not known before it is read" if counted.count is None else "counted by Spark"
-    return InputEstimate(given.name, basis, counted.count, counted.count is not None, calls=1)
+    return InputEstimate(source.name, basis, counted.count, counted.count is not None, calls=1)
 
 
 def arrow_rows(source: Any) -> int | None:
     """Return the number of rows of an object with Arrow data, or None if it is only known when they are read."""
     if hasattr(source, "count_rows"):
         return int(source.count_rows())
-    found = getattr(source, "num_rows", None)
-    if isinstance(found, int):
-        return found
+    rows = getattr(source, "num_rows", None)
+    if isinstance(rows, int):
+        return rows
     return len(source) if hasattr(type(source), "__len__") else None
 
 
-def _topic_rows(replay: ReplayPlan, inputs: Estimates) -> dict[str, int]:
+def _topic_rows(schedule: CallSchedule, inputs: Estimates) -> dict[str, int]:
     """Return the number of records of each topic, if each record results in one record on each downstream topic."""
-    rows = {topic: given.rows or 0 for topic, given in inputs.items()}
-    subs = {sub.id: sub for sub in replay.plan.subs if not sub.is_global}
-    for wave in replay.waves:
+    rows = {topic: estimate.rows or 0 for topic, estimate in inputs.items()}
+    subs = {sub.id: sub for sub in schedule.plan.subs if not sub.is_global}
+    for wave in schedule.waves:
         for number in wave:
-            for sub in sorted({task.sub_topology for task in replay.stages[number]}):
+            for sub in sorted({task.sub_topology for task in schedule.stages[number]}):
                 read = sum(rows.get(topic, 0) for topic in subs[sub].source_topics)
                 for topic in subs[sub].sink_topics:
                     rows[topic] = rows.get(topic, 0) + read
@@ -250,9 +252,9 @@ def _slices(slicing: Slicing | None, inputs: Estimates) -> int:
     if slicing is None:
         return 1
     if slicing.span_ms is not None:
-        times = [time for found in inputs.values() for time in found.times or ()]
+        times = [time for estimate in inputs.values() for time in estimate.times or ()]
         return 1 if not times else max(times) // slicing.span_ms - min(times) // slicing.span_ms + 1
-    return slicing.count(sum(found.rows or 0 for found in inputs.values()))
+    return slicing.count(sum(estimate.rows or 0 for estimate in inputs.values()))
 
 
 def _sort_calls(inputs: Estimates, orders: Mapping[str, str]) -> int:
@@ -262,17 +264,17 @@ def _sort_calls(inputs: Estimates, orders: Mapping[str, str]) -> int:
     return sum(-(-rows // MERGE_CALL_ROWS) for rows in sorted_rows)
 
 
-def _written(replay: ReplayPlan, inputs: Estimates, rows: Mapping[str, int], slices: int) -> dict[str, int]:
-    plan = replay.plan
-    known = [given for given in inputs.values() if given.rows and given.record_bytes]
-    size = sum(given.record_bytes * (given.rows or 0) for given in known) / max(
-        1, sum(given.rows or 0 for given in known)
+def _written(schedule: CallSchedule, inputs: Estimates, rows: Mapping[str, int], slices: int) -> dict[str, int]:
+    plan = schedule.plan
+    sized = [estimate for estimate in inputs.values() if estimate.rows and estimate.record_bytes]
+    size = sum(estimate.record_bytes * (estimate.rows or 0) for estimate in sized) / max(
+        1, sum(estimate.rows or 0 for estimate in sized)
     )
     subs = [sub for sub in plan.subs if not sub.is_global]
     sinks = {topic for sub in subs for topic in sub.sink_topics}
     entries = sum(len(sub.stores) * sum(rows.get(topic, 0) for topic in sub.source_topics) for sub in subs)
-    read = sum((given.rows or 0) for given in inputs.values() if given.calls)
-    manifests = _manifest_bytes(replay, inputs, rows, slices)
+    read = sum((estimate.rows or 0) for estimate in inputs.values() if estimate.calls)
+    manifests = _manifest_bytes(schedule, inputs, rows, slices)
     return {
         "records of inputs": round(size * read),
         "repartition topics": round(size * sum(rows[topic] for topic in sinks if plan.is_internal(topic))),
@@ -292,13 +294,13 @@ def _groups(records: int, partitions: int, calls: int, group_rows: int = GROUP_R
     return max(1, calls) * max(min(partitions, per_call) * flushes, -(-per_call // group_rows))
 
 
-def _manifest_bytes(replay: ReplayPlan, inputs: Estimates, rows: Mapping[str, int], slices: int) -> int:
+def _manifest_bytes(schedule: CallSchedule, inputs: Estimates, rows: Mapping[str, int], slices: int) -> int:
     """Return the size of all manifests in bytes; they list the files that were read and the row groups written."""
-    plan = replay.plan
+    plan = schedule.plan
     read = sum(
-        _groups(given.rows or 0, plan.partitions.get(topic, 1), given.calls, INPUT_GROUP_ROWS)
-        for topic, given in inputs.items()
-        if given.calls
+        _groups(estimate.rows or 0, plan.partitions.get(topic, 1), estimate.calls, INPUT_GROUP_ROWS)
+        for topic, estimate in inputs.items()
+        if estimate.calls
     )
     groups = lanes = 0
     for topic, count in rows.items():
@@ -308,15 +310,15 @@ def _manifest_bytes(replay: ReplayPlan, inputs: Estimates, rows: Mapping[str, in
                 lanes += plan.partitions.get(topic, 1) * producers * slices
             else:
                 groups += _groups(count, plan.partitions.get(topic, 1), producers * slices)
-    files = sum(given.files for given in inputs.values()) + slices * sum(
-        map(replay.most_calls, range(len(replay.stages)))
+    files = sum(estimate.files for estimate in inputs.values()) + slices * sum(
+        map(schedule.most_calls, range(len(schedule.stages)))
     )
     return read * _READ_BYTES + lanes * _LANE_BYTES + groups * _EXTENT_BYTES + files * _FILE_BYTES
 
 
-def _memory(replay: ReplayPlan, rows: Mapping[str, int]) -> int:
+def _memory(schedule: CallSchedule, rows: Mapping[str, int]) -> int:
     """Return the memory of a task in bytes: its process, and the Parquet footers of the shuffle files that it reads."""
-    plan = replay.plan
+    plan = schedule.plan
     footers = 0
     for topic, producers in plan.lanes.items():
         count = len(producers)
@@ -330,9 +332,9 @@ def _memory(replay: ReplayPlan, rows: Mapping[str, int]) -> int:
 def _problems(
     root: Place, inputs: Estimates, written: Mapping[str, int], memory: int, processes: int | None
 ) -> Iterator[str]:
-    for topic, given in inputs.items():
-        number, share = given.highest_share
-        if len(given.placed) > 1 and share > _UNEVEN / len(given.placed):
+    for topic, estimate in inputs.items():
+        number, share = estimate.highest_share
+        if len(estimate.placed) > 1 and share > _UNEVEN / len(estimate.placed):
             yield (
                 f"partition {number} of topic {topic!r} has {100 * share:.3g}% of the records: one task processes "
                 "them one after the other, and neither more partitions nor slices make it faster"
@@ -370,38 +372,38 @@ def _existing(path: str) -> str:
     return path
 
 
-def _stage_lines(replay: ReplayPlan) -> Iterator[str]:
+def _stage_lines(schedule: CallSchedule) -> Iterator[str]:
     """Yield the stages, tasks, inputs and shuffles as lines of text."""
-    plan = replay.plan
+    plan = schedule.plan
     subs = {sub.id: sub for sub in plan.subs if not sub.is_global}
     for name, store in sorted(plan.topology.global_stores.items()):
         yield f"  first: global store {name} from {', '.join(store.source.topics)}, whole, broadcast to all tasks"
-    for number, tasks in enumerate(replay.stages):
+    for number, tasks in enumerate(schedule.stages):
         ids = sorted({task.sub_topology for task in tasks})
-        yield f"  stage {number}: {_how(replay, number, tasks, ids)}"
+        yield f"  stage {number}: {_how(schedule, number, tasks, ids)}"
         for topic in dict.fromkeys(topic for sub in ids for topic in subs[sub].source_topics):
-            yield f"    reads {_input_line(replay, topic)}"
+            yield f"    reads {_input_line(schedule, topic)}"
         stores = [name for sub in ids for name in subs[sub].stores]
         if stores:
-            yield f"    keeps {', '.join(stores)} in {replay.options.store_engine}"
+            yield f"    keeps {', '.join(stores)} in {schedule.options.store_engine}"
         for topic in dict.fromkeys(topic for sub in ids for topic in subs[sub].sink_topics):
             kind = "repartition topic" if plan.is_internal(topic) else "topic"
             yield f"    writes {kind} {topic}, {_count(plan.partitions.get(topic, 1), 'partition')}"
 
 
-def _how(replay: ReplayPlan, number: int, tasks: Sequence[TaskId], ids: Sequence[int]) -> str:
+def _how(schedule: CallSchedule, number: int, tasks: Sequence[TaskId], ids: Sequence[int]) -> str:
     what = f"sub-topology {ids[0]}" if len(ids) == 1 else f"sub-topologies {', '.join(map(str, ids))}"
-    how = "one process over all its partitions: a cycle" if number in replay.cyclic else "each separately"
+    how = "one process over all its partitions: a cycle" if number in schedule.cyclic else "each separately"
     if len(tasks) == 1:
         how = "one process"
-    others = [other for wave in replay.waves if number in wave for other in wave if other != number]
+    others = [other for wave in schedule.waves if number in wave for other in wave if other != number]
     beside = f", at the same time as stage {', '.join(map(str, others))}" if others else ""
     return f"{what}, {_count(len(tasks), 'task')}, {how}{beside}"
 
 
-def _input_line(replay: ReplayPlan, topic: str) -> str:
-    count = _count(replay.plan.partitions.get(topic, 1), "partition")
-    producers = replay.plan.lanes.get(topic)
+def _input_line(schedule: CallSchedule, topic: str) -> str:
+    count = _count(schedule.plan.partitions.get(topic, 1), "partition")
+    producers = schedule.plan.lanes.get(topic)
     if not producers:
         return f"{topic}, {count}"
     return f"{topic}, {count}: shuffle by key, {_count(len(producers), 'lane')} each, merged by place"

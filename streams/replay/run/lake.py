@@ -21,7 +21,7 @@ from streams.lakes import (
     TableLog,
     column_problems,
 )
-from streams.replay.calls.columns import output_schema
+from streams.replay.calls.work import output_schema
 from streams.replay.run.commits import Mode
 from streams.replay.run.session import ReplaySession
 from streams.replay.storage.places import Place

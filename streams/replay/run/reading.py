@@ -9,28 +9,17 @@ from streams.core.blocks.records import NO_TIMESTAMP, TaskId, TopicPartition
 from streams.core.errors import ConfigError, InputError
 from streams.core.event_time.timestamps import FromValue
 from streams.core.settings.config import StreamsConfig
-from streams.replay.calls.application import Application
 from streams.replay.calls.state import MANIFEST, read_manifest, write_manifest
-from streams.replay.calls.work import Steps
+from streams.replay.calls.work import Application, Steps, declared_topic, source_of_topic
 from streams.replay.errors import ReplayError
 from streams.replay.handover.cutover import check_history
 from streams.replay.handover.snapshot import Snapshot
 from streams.replay.history.archive import read_archive
 from streams.replay.history.growth import ArchiveMark, History, archive_mark, check_archive
-from streams.replay.history.ingest import IngestWork, safe_name
-from streams.replay.history.inputs import (
-    Archive,
-    FileMark,
-    Files,
-    Input,
-    KafkaTopic,
-    Table,
-    declared_topic,
-    source_of_topic,
-)
+from streams.replay.history.ingest import IngestWork, SortedTopic, safe_name, sort_topics
+from streams.replay.history.inputs import Archive, FileMark, Files, Input, KafkaTopic, Table
 from streams.replay.history.intake import TopicFiles, read_files
 from streams.replay.history.late_rows import LateRows, find_late_rows, late_extents
-from streams.replay.history.sorting import SortedTopic, sort_topics
 from streams.replay.history.tables import TablePlace, is_continued, lake_rows, look_at_lake, new_rows, write_rows
 from streams.replay.run.through_spark import (
     ReadTable,
@@ -41,7 +30,7 @@ from streams.replay.run.through_spark import (
     read_topic,
 )
 from streams.replay.storage.places import Place
-from streams.replay.storage.segments import Extent, ExtentReader
+from streams.replay.storage.segments import Extent, Segments
 from streams.topology import Topology
 
 
@@ -52,7 +41,7 @@ class Histories:
     root: Place
     topology: Topology
     config: StreamsConfig
-    given: Mapping[str, Input]
+    sources: Mapping[str, Input]
     #: Order of records from files: "event_time", "as_given", or None for the default of each input.
     order: str | None = None
     #: Snapshot that the replay continues from.
@@ -65,13 +54,18 @@ class Histories:
     _tables: dict[str, TablePlace] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
-        for name in self.given:
+        for name in self.sources:
             source_of_topic(self.topology, name)
-        if self.order is not None and not any(isinstance(given, Files | Table) for given in self.given.values()):
+        if self.order is not None and not any(isinstance(source, Files | Table) for source in self.sources.values()):
             raise ConfigError(
                 f"order={self.order!r} is for inputs of files and tables: archives and topics keep the order of their "
                 "offsets; leave it out"
             )
+
+    @property
+    def segments(self) -> Segments:
+        """The files with the records of the replay."""
+        return Segments(self.root)
 
     def load(self) -> None:
         """Load the history that earlier runs have read."""
@@ -87,12 +81,12 @@ class Histories:
         Raises:
             InputError: a column is missing or has another type, or there is no such table.
         """
-        self._tables = yield from look_at_tables(self.given, self.topology)
-        for topic, given in self.given.items():
-            if isinstance(given, Table) and given.is_lake:
-                self._tables[topic] = look_at_lake(given)
-            elif isinstance(given, Table) and given.is_arrow:
-                self._tables[topic] = write_rows(given, declared_topic(self.topology, topic), self._file_of(topic))
+        self._tables = yield from look_at_tables(self.sources, self.topology)
+        for topic, source in self.sources.items():
+            if isinstance(source, Table) and source.is_lake:
+                self._tables[topic] = look_at_lake(source)
+            elif isinstance(source, Table) and source.is_arrow:
+                self._tables[topic] = write_rows(source, declared_topic(self.topology, topic), self._file_of(topic))
 
     def _file_of(self, topic: str) -> Place:
         """Return the temporary file for the rows of a table that is given as Arrow data."""
@@ -100,9 +94,9 @@ class Histories:
 
     def _named(self, text: str) -> str:
         """Replace the temporary files for Arrow data in a message by the names of the tables."""
-        for topic, given in self.given.items():
-            if isinstance(given, Table) and given.is_arrow:
-                text = text.replace(self._file_of(topic).uri, given.name)
+        for topic, source in self.sources.items():
+            if isinstance(source, Table) and source.is_arrow:
+                text = text.replace(self._file_of(topic).uri, source.name)
         return text
 
     def read_topics(self) -> Steps:
@@ -111,15 +105,15 @@ class Histories:
         Raises:
             ReplayError: a topic cannot be read, or the next records were deleted.
         """
-        for topic, given in self.given.items():
-            if not isinstance(given, KafkaTopic):
+        for topic, source in self.sources.items():
+            if not isinstance(source, KafkaTopic):
                 continue
             declared = self.topology.topics.get(topic)
             history = self.histories.setdefault(
-                topic, History(given.partitions or (declared and declared.partitions) or 0)
+                topic, History(source.partitions or (declared and declared.partitions) or 0)
             )
             ends = dict.fromkeys(range(history.partitions), 0) | self._next_offsets(topic)
-            yield from read_topic(given, self.root, "inputs", ends, history)
+            yield from read_topic(source, self.segments, "inputs", ends, history)
             self._keep_history()
 
     def read(self, application: Application) -> Steps:
@@ -131,26 +125,28 @@ class Histories:
         """
         unread = []
         on_bad_row = "continue" if self.config.deserialization_handler != "fail" else "fail"
-        for topic, given in self.given.items():
+        for topic, source in self.sources.items():
             partitions = application.partitions[topic]
-            if isinstance(given, Archive):
-                archive = read_archive(Place(given.path), given.topic or topic)
+            if isinstance(source, Archive):
+                archive = read_archive(Place(source.path), source.topic or topic)
                 check_archive(topic, self.archives.get(topic, {}), archive.extents)
                 self.archives[topic] = archive_mark(archive.extents)
                 self.histories[topic] = History(partitions)
                 self.histories[topic].add(archive.extents)
-            elif isinstance(given, Table) and given.is_arrow:
-                unread += self._new_arrow_rows(topic, given, partitions)
-            elif isinstance(given, Table):
-                history = self._history_of(topic, given, partitions)
+            elif isinstance(source, Table) and source.is_arrow:
+                unread += self._new_arrow_rows(topic, source, partitions)
+            elif isinstance(source, Table):
+                history = self._history_of(topic, source, partitions)
                 starts = self._next_offsets(topic)
-                call = ReadTable(given, application, topic, partitions, self.root, "inputs", starts, (), on_bad_row)
+                call = ReadTable(
+                    source, application, topic, partitions, self.segments, "inputs", starts, (), on_bad_row
+                )
                 if (yield from read_new_rows(call, self._tables[topic], history)):
                     self._keep_history()
-            elif isinstance(given, Files) and given.through_spark:
-                history = self._history_of(topic, given, partitions)
-                found = yield from find_files(given.paths, history.marks, topic)
-                if found:
+            elif isinstance(source, Files) and source.through_spark:
+                history = self._history_of(topic, source, partitions)
+                unread_files = yield from find_files(source.paths, history.marks, topic)
+                if unread_files:
                     by_time = history.order == "event_time"
                     files = TopicFiles(topic, (), (), partitions, history.rows, 0, self._next_offsets(topic), by_time)
                     work = IngestWork(
@@ -158,19 +154,19 @@ class Histories:
                         topic,
                         (),
                         partitions,
-                        self.root,
+                        self.segments,
                         "inputs",
                         0,
                         history.rows,
                         on_bad_row=on_bad_row,
                         by_time=by_time,
                     )
-                    yield from read_found(work, found, files)
+                    yield from read_found(work, unread_files, files)
                     yield from self._sort([files])
-                    self._take_files(files, [file.mark for file in found])
+                    self._take_files(files, [file.mark for file in unread_files])
                     self._keep_history()
-            elif isinstance(given, Files):
-                files, marks = self._new_files(topic, given, partitions)
+            elif isinstance(source, Files):
+                files, marks = self._new_files(topic, source, partitions)
                 unread += [(files, marks)] if marks else []
         if not unread:
             if self.archives:
@@ -178,7 +174,7 @@ class Histories:
             return
         new = [files for files, _ in unread]
         try:
-            yield from read_files(application, new, self.root, "inputs", on_bad_row=on_bad_row)
+            yield from read_files(application, new, self.segments, "inputs", on_bad_row=on_bad_row)
         except InputError as error:
             raise InputError(self._named(str(error))) from error
         yield from self._sort(new)
@@ -190,7 +186,7 @@ class Histories:
     def _sort(self, read: Sequence[TopicFiles]) -> Steps:
         """Sort the new records of topics by event time, for the topics that have this order."""
         orders = [SortedTopic(files.topic, files.extents, files.starts) for files in read if files.by_time]
-        yield from sort_topics(orders, self.root, "inputs")
+        yield from sort_topics(orders, self.segments, "inputs")
 
     def sort_late_rows(self) -> Steps:
         """Sort the late rows of all topics into their histories; ``keep_repair`` makes this permanent."""
@@ -199,7 +195,7 @@ class Histories:
             for topic, history in self.histories.items()
             if history.order == "event_time"
         ]
-        yield from sort_topics(orders, self.root, "inputs")
+        yield from sort_topics(orders, self.segments, "inputs")
         for order in orders:
             self.histories[order.topic].replace(order.extents)
 
@@ -211,13 +207,13 @@ class Histories:
     @property
     def late_from_ms(self) -> dict[TopicPartition, int]:
         """The time of the oldest late row of each partition that has late rows."""
-        found: dict[TopicPartition, int] = {}
+        times_ms: dict[TopicPartition, int] = {}
         for topic, history in self.histories.items():
             for number, extents in history.extents.items() if history.order == "event_time" else ():
                 times = [extent.lowest_ms for extent, _ in late_extents(extents, self._before_ms(topic))]
                 if times:
-                    found[TopicPartition(topic, number)] = min(times)
-        return found
+                    times_ms[TopicPartition(topic, number)] = min(times)
+        return times_ms
 
     def late_rows(self) -> list[LateRows]:
         """Return the late rows of each sorted input that has late rows.
@@ -225,12 +221,12 @@ class Histories:
         Raises:
             ReplayError: a file is missing or damaged.
         """
-        found = []
+        late_rows = []
         for topic, history in self.histories.items():
             if history.order == "event_time":
-                late = find_late_rows(self.root, topic, history, self._before_ms(topic), self.topology)
-                found += [] if late is None else [late]
-        return found
+                late = find_late_rows(self.segments, topic, history, self._before_ms(topic), self.topology)
+                late_rows += [] if late is None else [late]
+        return late_rows
 
     def _before_ms(self, topic: str) -> int:
         """Return the time of the newest record of a topic in the snapshot, or -1 without a snapshot.
@@ -240,7 +236,7 @@ class Histories:
         """
         return NO_TIMESTAMP if self.parent is None else self.parent.highest_ms(topic)
 
-    def order_of(self, topic: str, given: Files | Table) -> str:
+    def order_of(self, topic: str, content: Files | Table) -> str:
         """Return the order of the records of an input of files or of a table.
 
         Raises:
@@ -249,12 +245,12 @@ class Histories:
         """
         source = source_of_topic(self.topology, topic)
         policy: Any = source.extractor or self.config.default_timestamp_extractor
-        if isinstance(given, Table) and not given.is_arrow and self.order == "as_given":
-            raise ReplayError(f"topic {topic!r}: the rows of {given.name} have no order; leave order='as_given' out")
+        if isinstance(content, Table) and not content.is_arrow and self.order == "as_given":
+            raise ReplayError(f"topic {topic!r}: the rows of {content.name} have no order; leave order='as_given' out")
         if isinstance(policy, str | FromValue):
-            is_unordered = isinstance(given, Table) or given.is_folder
+            is_unordered = isinstance(content, Table) or content.is_folder
             return self.order or ("event_time" if is_unordered else "as_given")
-        if self.order == "event_time" or (isinstance(given, Table) and not given.is_arrow):
+        if self.order == "event_time" or (isinstance(content, Table) and not content.is_arrow):
             raise ReplayError(
                 f"topic {topic!r} cannot be sorted by event time: source {source.name!r} has a timestamp extractor, "
                 f"which is called later; declare Topic({topic!r}, timestamp=...), or give files and order='as_given'"
@@ -279,54 +275,56 @@ class Histories:
     @property
     def times(self) -> tuple[int, int] | None:
         """The lowest and the highest event time of the history, None if there are no records."""
-        found = [extents for history in self.histories.values() for extents in history.extents.values() if len(extents)]
-        if not found:
+        parts = [extents for history in self.histories.values() for extents in history.extents.values() if len(extents)]
+        if not parts:
             return None
-        lowest, highest = ([getattr(extents, name) for extents in found] for name in ("lowest_ms", "highest_ms"))
+        lowest, highest = ([getattr(extents, name) for extents in parts] for name in ("lowest_ms", "highest_ms"))
         return min(int(times.min()) for times in lowest), max(int(times.max()) for times in highest)
 
     def _keep_history(self) -> None:
         """Write the manifest of the inputs, which lists the history that was read."""
-        kept = {name: found for name, found in self.histories.items() if not isinstance(self.given.get(name), Archive)}
+        histories = {
+            name: entry for name, entry in self.histories.items() if not isinstance(self.sources.get(name), Archive)
+        }
         place = self.root.child("inputs")
-        topics = {topic: history.to_json() for topic, history in kept.items()}
+        topics = {topic: history.to_json() for topic, history in histories.items()}
         write_manifest(place, {"kind": "inputs", "topics": topics, "archives": self.archives, "repairs": self.repairs})
-        named = set().union(*(history.file_names for history in kept.values()))
+        named = set().union(*(history.file_names for history in histories.values()))
         for file in place.files():
             if f"inputs/{file}" not in named and file != MANIFEST:
                 place.child(file).delete()  # The file is from a failed attempt.
 
     def _next_offsets(self, topic: str) -> dict[int, int]:
         extents = self.histories[topic].extents
-        return self._starts(topic) | {number: found[-1].last + 1 for number, found in extents.items() if found}
+        return self._starts(topic) | {number: ranges[-1].last + 1 for number, ranges in extents.items() if ranges}
 
-    def _new_arrow_rows(self, topic: str, given: Table, partitions: int) -> list[tuple[TopicFiles, list[FileMark]]]:
+    def _new_arrow_rows(self, topic: str, source: Table, partitions: int) -> list[tuple[TopicFiles, list[FileMark]]]:
         """Return the file with the new rows of a table with Arrow data and its marks, nothing if there are none.
 
         Raises:
             ReplayError: it is not known which rows are new, or rows that were read are no longer there.
         """
-        history = self._history_of(topic, given, partitions)
-        rows = new_rows(topic, given, self._tables[topic], history)
+        history = self._history_of(topic, source, partitions)
+        rows = new_rows(topic, source, self._tables[topic], history)
         if rows is None:
             return []
         file = self._file_of(topic)
         starts = self._next_offsets(topic)
-        if given.is_lake:
-            content = lake_rows(given, self._tables[topic], rows.files)
+        if source.is_lake:
+            content = lake_rows(source, self._tables[topic], rows.files)
             write_rows(content, declared_topic(self.topology, topic), file)
         by_time = history.order == "event_time"
         files = TopicFiles(topic, [file.uri], [file.size()], partitions, history.rows, 0, starts, by_time)
         return [(files, list(rows.marks))]
 
-    def _new_files(self, topic: str, given: Files, partitions: int) -> tuple[TopicFiles, list[FileMark]]:
+    def _new_files(self, topic: str, source: Files, partitions: int) -> tuple[TopicFiles, list[FileMark]]:
         """Return the files of a topic that are new or have grown, with their current sizes and digests.
 
         Raises:
             ReplayError: a file that was read before is missing, has changed, or has grown although files follow it.
         """
-        history = self._history_of(topic, given, partitions)
-        paths = history.in_order(given.paths)
+        history = self._history_of(topic, source, partitions)
+        paths = history.in_order(source.paths)
         skip = 0
         for mark in history.marks:
             if not paths or not mark.is_in(paths[0]):
@@ -349,7 +347,7 @@ class Histories:
         by_time = history.order == "event_time"
         return TopicFiles(topic, paths, sizes, partitions, history.rows - skip, skip, starts, by_time), marks
 
-    def _history_of(self, topic: str, given: Files | Table, partitions: int) -> History:
+    def _history_of(self, topic: str, source: Files | Table, partitions: int) -> History:
         """Return the history of a topic as it was read before.
 
         Raises:
@@ -357,7 +355,7 @@ class Histories:
         """
         history = self.histories.get(topic)
         if history is None:
-            history = self.histories[topic] = self._first_history(topic, given, partitions)
+            history = self.histories[topic] = self._first_history(topic, source, partitions)
         if self.order not in (None, history.order):
             raise ReplayError(
                 f"{self.root}: has read topic {topic!r} with order {history.order!r} before, which cannot become "
@@ -365,23 +363,23 @@ class Histories:
             )
         return history
 
-    def _first_history(self, topic: str, given: Files | Table, partitions: int) -> History:
+    def _first_history(self, topic: str, source: Files | Table, partitions: int) -> History:
         """Return the initial history of a topic: empty, or the history in the snapshot."""
-        history = History(partitions, order=self.order_of(topic, given))
+        history = History(partitions, order=self.order_of(topic, source))
         if self.parent is not None:
             marks = self.parent.marks(topic)
-            if isinstance(given, Table):
-                is_same = is_continued(given, self._tables[topic], marks)
+            if isinstance(source, Table):
+                is_same = is_continued(source, self._tables[topic], marks)
                 history.marks = marks if is_same else []
                 history.rows_before = self.parent.rows_before(topic) if is_same else self.parent.rows(topic)
             elif (
-                given.paths
+                source.paths
                 and marks
-                and all(mark.path == path or mark.is_in(path) for mark, path in zip(marks, given.paths, strict=False))
-                and len(given.paths) >= len(marks)
+                and all(mark.path == path or mark.is_in(path) for mark, path in zip(marks, source.paths, strict=False))
+                and len(source.paths) >= len(marks)
             ):
                 # The files are the same, but may have grown: rows that the replay of the snapshot has read are skipped.
-                history.marks = [evolve(mark, path=path) for mark, path in zip(marks, given.paths, strict=False)]
+                history.marks = [evolve(mark, path=path) for mark, path in zip(marks, source.paths, strict=False)]
                 history.rows_before = self.parent.rows_before(topic)
             else:
                 history.rows_before = self.parent.rows(topic)
@@ -404,24 +402,24 @@ class Histories:
         for positions in positions_of_tasks.values():
             for partition, position in positions.items():
                 extents = sources.get(partition, ())
-                if isinstance(self.given.get(partition.topic), KafkaTopic):
+                if isinstance(self.sources.get(partition.topic), KafkaTopic):
                     continue  # Spark has already checked this, including offsets without records.
                 if extents and extents[0].first > position:
                     raise ReplayError(
                         f"{partition}: its history begins at offset {extents[0].first}, but the snapshot continues at "
                         f"{position}: a gap of {extents[0].first - position} records; give the missing history"
                     )
-        for topic, given in self.given.items() if self.parent is not None else ():
-            if not isinstance(given, Files | Table):
+        for topic, source in self.sources.items() if self.parent is not None else ():
+            if not isinstance(source, Files | Table):
                 assert self.parent is not None
-                extents_of = self.histories[topic].extents if isinstance(given, Archive) else None
-                check_history(self.parent, topic, extents_of, self.root)
+                extents_of = self.histories[topic].extents if isinstance(source, Archive) else None
+                check_history(self.parent, topic, extents_of, self.segments)
 
     def origin(self, partition: TopicPartition, offset: int) -> tuple[str, int] | None:
         """Return the file and the row number (from 1) of a source record, or None if they are not known."""
         history = self.histories.get(partition.topic)
         for extent in () if history is None else history.extents.get(partition.partition, ()):
             if extent.first <= offset <= extent.last:
-                row = ExtentReader(self.root).origin(extent, offset)
+                row = self.segments.reader().origin(extent, offset)
                 return None if row is None or history is None else history.file_of(row)
         return None

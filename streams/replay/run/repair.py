@@ -14,10 +14,8 @@ from typing import Any
 
 from attrs import frozen
 
-from streams.core.blocks.records import NO_TIMESTAMP, TaskId, TopicPartition
+from streams.core.blocks.records import TaskId, TopicPartition
 from streams.replay.calls.state import Outputs, ReplayState, outputs_from_json, outputs_to_json, task_of
-from streams.replay.storage.places import Place
-from streams.replay.storage.segments import Extent, ExtentReader
 from streams.replay.times import time_text
 from streams.runtime import ApplicationPlan
 
@@ -70,7 +68,7 @@ def is_valid(number: int, manifest: Mapping[str, Any], repairs: Sequence[int]) -
     >>> is_valid(3, {"repairs": 1}, [])  # The repair did not take effect.
     False
     """
-    return manifest["repairs"] <= len(repairs) and all(number < kept for kept in repairs[manifest["repairs"] :])
+    return manifest["repairs"] <= len(repairs) and all(number < count for count in repairs[manifest["repairs"] :])
 
 
 def touched_tasks(plan: ApplicationPlan, late: Iterable[TopicPartition]) -> set[TaskId]:
@@ -128,14 +126,14 @@ def _combined(plan: ApplicationPlan, touched: Set[TaskId], base: ReplayState, ne
     state = ReplayState(examples=dict(base.examples))
     readers = {logical: task for task, group in plan.groups.items() for logical in group}
     tables = {plan.physical_topic(topic): not touched.isdisjoint(tasks) for topic, tasks in plan.lanes.items()}
-    for found, is_base in ((base, True), (newest, False)):
+    for part, is_base in ((base, True), (newest, False)):
         for name in ("positions", "checkpoints", "stores", "ends", "counters"):
-            of_tasks = {task: value for task, value in getattr(found, name).items() if (task in touched) is is_base}
+            of_tasks = {task: value for task, value in getattr(part, name).items() if (task in touched) is is_base}
             getattr(state, name).update(of_tasks)
-        for lane, extents in found.lanes.items():
+        for lane, extents in part.lanes.items():
             if (readers.get(plan.logical(lane)) in touched) is is_base:
                 state.lanes[lane] = extents
-        state.tables |= {name: table for name, table in found.tables.items() if tables.get(name, True) is is_base}
+        state.tables |= {name: table for name, table in part.tables.items() if tables.get(name, True) is is_base}
     # An example is kept if no record of the tasks that are computed again was dropped at its place.
     again = {(tally.place, tally.reason) for task in touched for tally in newest.counters.get(task, {})}
     state.examples |= {place: text for place, text in newest.examples.items() if place not in again}
@@ -145,29 +143,3 @@ def _combined(plan: ApplicationPlan, touched: Set[TaskId], base: ReplayState, ne
 def cut_of(rows: Iterable[Sequence[Any]]) -> dict[TopicPartition, int]:
     """Return the end of a slice, as offsets, from its manifest."""
     return {TopicPartition(topic, number): offset for topic, number, offset in rows}
-
-
-def processed_up_to_ms(
-    positions_of_tasks: Iterable[Mapping[TopicPartition, int]],
-    sources: Mapping[TopicPartition, Sequence[Extent]],
-    root: Place,
-) -> int:
-    """Return the time of the newest source record that tasks with some positions have read, or -1 if there is none.
-
-    Raises:
-        ReplayError: a file is missing or damaged.
-    """
-    reader = ExtentReader(root)
-    highest_ms = NO_TIMESTAMP
-    try:
-        for positions in positions_of_tasks:
-            for partition, position in positions.items():
-                for extent in sources.get(partition, ()):
-                    if extent.last < position:
-                        highest_ms = max(highest_ms, extent.highest_ms)
-                    elif extent.first < position:
-                        times = zip(*reader.timestamps(extent), strict=True)
-                        highest_ms = max(highest_ms, *(time_ms for offset, time_ms in times if offset < position))
-    finally:
-        reader.close()
-    return highest_ms

@@ -8,17 +8,16 @@ from typing import Any, Literal
 from attrs import field, frozen
 
 from streams.core.blocks.records import Block, Record
-from streams.core.errors import InputError, StreamsError
+from streams.core.errors import ConfigError, InputError, StreamsError
 from streams.core.http.html import ROWS, table
 from streams.core.metrics import Dropped, Misplaced, Tally, dropped, dropped_by_node, misplaced
 from streams.core.settings.config import StreamsConfig
 from streams.core.topic import Topic, TopicLike, topic_name
-from streams.files import partition_columns
-from streams.replay.calls.columns import output_schema, output_topic
+from streams.files import ArrowRecords, partition_columns
 from streams.replay.calls.failures import explained_failure
-from streams.replay.calls.outputs import check_kept, counts, output_parts, output_topics, read_topic
+from streams.replay.calls.outputs import OutputPart, check_kept, counts, output_parts, output_topics, read_topic
 from streams.replay.calls.stores import open_contents, open_entries
-from streams.replay.calls.work import StoreRef
+from streams.replay.calls.work import StoreRef, output_schema, output_topic
 from streams.replay.handover.snapshot import Snapshot
 from streams.replay.history.late_rows import LateRows
 from streams.replay.run.commits import SliceWriter
@@ -26,11 +25,95 @@ from streams.replay.run.lake import FolderLog, lake_log
 from streams.replay.run.local import LocalExecutor
 from streams.replay.run.repair import Repair
 from streams.replay.run.session import ReplaySession
-from streams.replay.run.tables import ResultTable, output_table
 from streams.replay.storage.places import Place
-from streams.replay.storage.segments import ExtentReader
 from streams.runtime import Late, late_of, table_of
 from streams.state import StoreSpec
+
+
+@frozen(eq=False)
+class ResultTable:
+    """An output topic or a store as a table; each method reads the files of the replay again.
+
+    The table is an Arrow stream (``__arrow_c_stream__``), which DuckDB, Polars, pandas and pyarrow can read directly.
+    """
+
+    #: The Arrow schema.
+    schema: Any
+    _batches: Callable[[], Iterator[Any]]
+    _frame: Callable[[], Any] | None = None
+
+    def reader(self) -> Any:
+        """Return a ``pyarrow.RecordBatchReader``: only one batch is in memory at a time.
+
+        Raises:
+            ReplayError: a file of the replay is missing or damaged.
+        """
+        import pyarrow as pa
+
+        return pa.RecordBatchReader.from_batches(self.schema, self._batches())
+
+    def to_arrow(self) -> Any:
+        """Return a ``pyarrow.Table``."""
+        return self.reader().read_all()
+
+    def to_pandas(self) -> Any:
+        """Return a ``pandas.DataFrame``.
+
+        Raises:
+            ConfigError: pandas is not installed.
+        """
+        try:
+            import pandas  # noqa: F401
+        except ImportError as error:
+            raise ConfigError(f"to_pandas() needs pandas ({error}); install it with: pip install pandas") from None
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """Return a ``polars.DataFrame``.
+
+        Raises:
+            ConfigError: Polars is not installed.
+        """
+        try:
+            import polars
+        except ImportError as error:
+            raise ConfigError(f"to_polars() needs Polars ({error}); install it with: pip install polars") from None
+        return polars.from_arrow(self.to_arrow())
+
+    def to_spark(self) -> Any:
+        """Return a Spark ``DataFrame``, whose rows are read by Spark's tasks.
+
+        Raises:
+            ConfigError: the replay did not run on Spark, or this is the table of a store.
+        """
+        if self._frame is None:
+            raise ConfigError(
+                "to_spark() is for the outputs of a replay with executor 'spark'; for a store, or without Spark, give "
+                "to_arrow() to spark.createDataFrame()"
+            )
+        return self._frame()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.reader().__arrow_c_stream__(requested_schema)
+
+
+def output_table(
+    session: ReplaySession,
+    name: str,
+    parts: Sequence[OutputPart],
+    *,
+    as_table: bool = False,
+    frame: Callable[[], Any] | None = None,
+) -> ResultTable:
+    """Return partitions of an output topic as a table, with the columns of records or of a data lake table."""
+    columns = ArrowRecords(output_topic(session.topology, name), as_table)
+
+    def batches() -> Iterator[Any]:
+        for part in parts:
+            for block in session.segments.merged(part.lanes, part.first):
+                yield columns.batch(part.partition, block)
+
+    return ResultTable(columns.schema, batches, frame)
 
 
 @frozen(eq=False, repr=False)
@@ -96,7 +179,7 @@ class StoreContents(Mapping[Any, Any]):
 
         def batches() -> Iterator[Any]:
             for ref in refs:
-                yield from table_of(spec, open_entries(spec, ref, self._session.root)).to_batches()
+                yield from table_of(spec, open_entries(spec, ref, self._session.segments)).to_batches()
 
         return ResultTable(table_of(spec, []).schema, batches)
 
@@ -118,17 +201,17 @@ class StoreContents(Mapping[Any, Any]):
 
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows: a table of the first entries."""
-        found = self.table().to_arrow()
-        rows = [list(row.values()) for row in found.slice(0, ROWS).to_pylist()]
-        return table(f"Store {self.name}", found.column_names, rows, max(0, found.num_rows - ROWS))
+        table_of_store = self.table().to_arrow()
+        rows = [list(row.values()) for row in table_of_store.slice(0, ROWS).to_pylist()]
+        return table(f"Store {self.name}", table_of_store.column_names, rows, max(0, table_of_store.num_rows - ROWS))
 
     def _parts(self) -> Iterator[tuple[int, Iterator[Block]]]:
         state = self._session.state
         for task, refs in sorted(state.stores.items()):
             if self.name in refs:
-                yield task.partition, ExtentReader(self._session.root).blocks(refs[self.name].extents)
+                yield task.partition, self._session.segments.blocks(refs[self.name].extents)
         if self.name in state.global_stores:
-            yield 0, ExtentReader(self._session.root).blocks(state.global_stores[self.name].extents)
+            yield 0, self._session.segments.blocks(state.global_stores[self.name].extents)
 
     def _spec_and_refs(self) -> tuple[StoreSpec, list[StoreRef]]:
         """Return the declaration of the store, and its contents in each partition."""
@@ -137,13 +220,13 @@ class StoreContents(Mapping[Any, Any]):
         spec = topology.stores.get(self.name)
         if spec is None:
             return topology.global_stores[self.name].spec, [state.global_stores[self.name]]
-        return spec, [found[self.name] for _, found in sorted(state.stores.items()) if self.name in found]
+        return spec, [stores[self.name] for _, stores in sorted(state.stores.items()) if self.name in stores]
 
     def _all(self) -> dict[Any, Any]:
         if not self._is_read:
             spec, refs = self._spec_and_refs()
             for ref in refs:
-                self._entries.update(open_contents(spec, ref, self._session.root))
+                self._entries.update(open_contents(spec, ref, self._session.segments))
             self._is_read.append(True)
         return self._entries
 
@@ -192,7 +275,7 @@ class ReplayResult:
             table("Stores", ["store", "entries"], [(name, len(self.stores[name])) for name in self.stores]),
         ]
         if self.drops():
-            drops = [(found.node, found.reason, found.count) for found in self.drops()]
+            drops = [(dropped.node, dropped.reason, dropped.count) for dropped in self.drops()]
             parts.append(table("Dropped records", ["node", "reason", "count"], drops))
         return "".join(parts)
 
@@ -214,8 +297,8 @@ class ReplayResult:
     @property
     def records(self) -> Mapping[str, int]:
         """The number of records of each output topic."""
-        found = counts(self.session.outputs)
-        return {name: found.get(name, 0) for name in self.outputs}
+        totals = counts(self.session.outputs)
+        return {name: totals.get(name, 0) for name in self.outputs}
 
     @property
     def records_in(self) -> int:
@@ -265,9 +348,11 @@ class ReplayResult:
             "slices_skipped": self.slices_skipped,
             "records_in": self.records_in,
             "records": dict(self.records),
-            "late_rows": [found.to_json() for found in self.late_rows],
+            "late_rows": [rows.to_json() for rows in self.late_rows],
             "repaired": None if repaired is None else repaired.to_json(),
-            "dropped": [{"node": found.node, "reason": found.reason, "count": found.count} for found in self.drops()],
+            "dropped": [
+                {"node": dropped.node, "reason": dropped.reason, "count": dropped.count} for dropped in self.drops()
+            ],
         }
 
     def table(self, topic: TopicLike) -> ResultTable:
@@ -348,7 +433,7 @@ class ReplayResult:
             ReplayError: the temporary folder of the replay was deleted.
         """
         check_kept(self.session.root)
-        return read_topic(self.session.root, self.session.outputs, topic_name(topic, "read()"))
+        return read_topic(self.session.segments, self.session.outputs, topic_name(topic, "read()"))
 
     def rows(self, topic: TopicLike) -> list[Record[Any, Any]]:
         """Return the records of an output topic as objects, partition by partition.

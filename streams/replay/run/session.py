@@ -4,6 +4,10 @@
 share one job.  Finished work is not repeated: inputs are read once, and a slice with a manifest
 is skipped.  Only the final pass, which processes the records that the slices deferred, is repeated when
 history has grown, so that several runs have the same results as a single run over all history.
+
+Of finished slices, the files of outputs are kept, and of the last states.  After a slice only the files of the state
+that is no longer kept are looked at, so its cost does not depend on the number of slices before it.  The first slice of
+a run looks at all files: an earlier run may have been killed before it deleted what it no longer needed.
 """
 
 import os
@@ -14,14 +18,13 @@ from typing import Any
 from attrs import define, evolve, field
 
 from streams.core.blocks.records import NO_TIMESTAMP, TaskId, TopicPartition
-from streams.core.clock import VirtualClock
 from streams.core.metrics import Tally
 from streams.core.settings.config import StreamsConfig
 from streams.dsl import build_topology
-from streams.replay.calls.application import Application, fingerprint, source_digest
 from streams.replay.calls.outputs import check_kept
-from streams.replay.calls.plan import BegunPass, Pass, ReplayPlan
+from streams.replay.calls.schedule import BegunPass, CallSchedule, Pass
 from streams.replay.calls.state import (
+    MANIFEST,
     Outputs,
     ReplayState,
     identify,
@@ -30,23 +33,95 @@ from streams.replay.calls.state import (
     read_manifest,
     write_manifest,
 )
-from streams.replay.calls.work import ChainReport, StageReport, Steps
+from streams.replay.calls.work import (
+    Application,
+    ChainReport,
+    StageReport,
+    Steps,
+    declared_topic,
+    fingerprint,
+    source_digest,
+)
 from streams.replay.errors import ReplayError
 from streams.replay.handover.snapshot import Snapshot
 from streams.replay.history.archive import read_archive
-from streams.replay.history.inputs import Archive, Files, KafkaTopic, Table, declared_topic, input_of
+from streams.replay.history.inputs import Archive, Files, KafkaTopic, Table, input_of
 from streams.replay.history.since import check_span
 from streams.replay.history.slicing import Cut, Slicing, cut_until, cuts
 from streams.replay.history.tables import since_given
-from streams.replay.run.pruning import Pruning, files_of
 from streams.replay.run.reading import Histories
-from streams.replay.run.repair import Repair, cut_of, is_valid, processed_up_to_ms, touched_tasks, untouched
+from streams.replay.run.repair import Repair, cut_of, is_valid, touched_tasks, untouched
 from streams.replay.run.request import Request
-from streams.replay.storage.extents import Extents
+from streams.replay.storage.extents import SourceHistory
 from streams.replay.storage.places import Place
+from streams.replay.storage.segments import Segments
 from streams.replay.times import time_ms, time_text
 from streams.runtime import ApplicationPlan, log_unmatched_patterns
 from streams.topology import Topology, sub_topologies
+
+#: The folder of the slices within that of a replay.
+SLICES = "slices"
+
+
+@define(eq=False)
+class Pruning:
+    """The files that finished slices need, and the deletion of all others."""
+
+    root: Place
+    #: Number of slices whose states are kept.
+    keep_states: int
+    #: The files of the states that are kept, the newest last.
+    _kept: deque[Set[str]] = field(factory=deque)
+    #: The files with outputs.
+    _outputs: set[str] = field(factory=set)
+    #: Whether all files have been looked at since the start of this run.
+    _has_begun: bool = False
+
+    def clear(self) -> None:
+        """Forget all slices."""
+        self._kept.clear()
+        self._outputs.clear()
+
+    def add_outputs(self, outputs: Outputs) -> None:
+        """Note the files of outputs, which are never deleted."""
+        self._outputs |= files_of(outputs)
+
+    def add_state(self, state: ReplayState) -> Set[str]:
+        """Note the state after a slice; return the files of older states of which none is kept any more."""
+        self._kept.append(state.files())
+        dropped: set[str] = set()
+        while len(self._kept) > self.keep_states:
+            dropped |= self._kept.popleft()
+        return dropped.difference(self._outputs, *self._kept) if dropped else dropped
+
+    def prune(self, dropped: Set[str], next_number: int) -> None:
+        """Delete the files ``dropped`` of slices; the first time also all others that no finished slice needs.
+
+        The files of slices from ``next_number`` on, which have begun, are kept.
+
+        Raises:
+            ReplayError: the folder cannot be accessed.
+        """
+        folder = self.root.child(SLICES)
+        if self._has_begun:
+            for file in sorted(dropped):
+                if file.startswith(f"{SLICES}/"):
+                    self.root.child(file).delete()
+            return
+        self._has_begun = True
+        needed = self._needed()
+        for file in folder.files():
+            is_done = int(file.partition("/")[0]) < next_number
+            if is_done and not file.endswith(f"/{MANIFEST}") and f"{SLICES}/{file}" not in needed:
+                folder.child(file).delete()
+
+    def _needed(self) -> set[str]:
+        return self._outputs.union(*self._kept)
+
+
+def files_of(outputs: Outputs) -> set[str]:
+    """Return the names of the files of outputs."""
+    return {extent.file for extents in outputs.values() for extent in extents}
 
 
 @define(eq=False)
@@ -75,7 +150,7 @@ class ReplaySession:
     is_flushed: bool = False
     #: Counters of the global stores, which are filled again in each run.
     global_counters: dict[Tally, int] = field(factory=dict)
-    plan: ReplayPlan | None = None
+    schedule: CallSchedule | None = None
     passes: list[Pass] = field(factory=list)
     reports: list[tuple[Pass, int, StageReport]] = field(factory=list)
     inputs: Histories = field(init=False)
@@ -89,14 +164,15 @@ class ReplaySession:
         plan = request.plan
         self.config = StreamsConfig.of(**request.settings)
         self.topology = build_topology(request.topology, self.config)
-        given = {name: input_of(value) for name, value in request.inputs.items()}
+        inputs = {name: input_of(value) for name, value in request.inputs.items()}
         if plan.since is not None:
             since_ms = time_ms(plan.since, "since")
             check_span(since_ms, plan.until)
-            given = {
-                name: since_given(value, declared_topic(self.topology, name), since_ms) for name, value in given.items()
+            inputs = {
+                name: since_given(value, declared_topic(self.topology, name), since_ms)
+                for name, value in inputs.items()
             }
-        self.inputs = Histories(self.root, self.topology, self.config, given, plan.order)
+        self.inputs = Histories(self.root, self.topology, self.config, inputs, plan.order)
         if plan.state_from is not None:
             self._parent = Snapshot.open(Place(os.fspath(plan.state_from)).absolute())
             self._parent.check_files()
@@ -104,6 +180,11 @@ class ReplaySession:
             self.inputs.parent = self._parent
         # A replay that is not resumed daily keeps its last state only.
         self._pruning = Pruning(self.root, plan.keep_states if plan.resume else 1)
+
+    @property
+    def segments(self) -> Segments:
+        """The files with the records of the replay."""
+        return Segments(self.root)
 
     @property
     def slices_done(self) -> int:
@@ -124,12 +205,12 @@ class ReplaySession:
             StreamsError: the replay cannot continue; finished slices are not changed.
         """
         yield from self._prepare()
-        assert self.plan is not None
-        if self.plan.plan.topology.global_stores:
+        assert self.schedule is not None
+        if self.schedule.plan.topology.global_stores:
             folder = f"globals-{self.next_number:05d}"
             self.root.child(folder).delete()
             self.global_counters = {}
-            for report in (yield self.plan.global_works(folder)):
+            for report in (yield self.schedule.global_works(folder)):
                 self.state.global_stores |= report.tasks[0].stores
                 self.global_counters |= report.tasks[0].counters
                 self.state.examples = {**report.tasks[0].examples, **self.state.examples}
@@ -145,74 +226,74 @@ class ReplaySession:
         yield from self.inputs.read_topics()
         application = self.application()
         yield from self.inputs.read(application)
-        plan = application.plan(VirtualClock(NO_TIMESTAMP))
+        plan = application.plan()
         log_unmatched_patterns(plan, application.partitions)
         if self.request.plan.repair:
             yield from self._repair(plan)
-        sources = self._sources(plan)
-        rows = frozenset(topic for topic, given in self.inputs.given.items() if isinstance(given, Files | Table))
+        history = self._history(plan)
+        rows = frozenset(topic for topic, source in self.inputs.sources.items() if isinstance(source, Files | Table))
         options = evolve(self.request.options, placed_by_rows=rows)
-        self.plan = ReplayPlan(application, plan, sources, options, self.root)
-        self.inputs.check_positions(sources, self.state.positions)
+        self.schedule = CallSchedule(application, plan, history, options)
+        self.inputs.check_positions(history.extents, self.state.positions)
         inputs = [(topic, history.content) for topic, history in sorted(self.inputs.histories.items())]
-        self.id = identify(self.root, sources, inputs)
-        self.passes = self._passes(sources)
+        self.id = identify(history, inputs)
+        self.passes = self._passes(history)
 
-    def _sources(self, plan: ApplicationPlan) -> dict[TopicPartition, Extents]:
-        """Return the history of each source partition."""
-        return {
+    def _history(self, plan: ApplicationPlan) -> SourceHistory:
+        extents = {
             plan.feed(TopicPartition(topic, number)): extents
             for topic, history in self.inputs.histories.items()
             for number, extents in history.extents.items()
         }
+        return SourceHistory(extents, self.segments)
 
     def _run_slices(self, steps: Iterable[Pass]) -> Steps:
         """Run passes in groups that share their calls: each stage together with later stages of the previous groups."""
-        assert self.plan is not None
-        waiting = deque(self.plan.grouped(steps, self._last_cut()))
+        assert self.schedule is not None
+        waiting = deque(self.schedule.grouped(steps, self._last_cut()))
         running = deque[_Group]()
         while waiting or running:
             if waiting:
                 running.append(self._begun(waiting.popleft(), running[-1].passes[-1].state if running else self.state))
             yield from self._run_waves(running)
-            if running[0].waves_done == len(self.plan.waves):
+            if running[0].waves_done == len(self.schedule.waves):
                 for done in running.popleft().passes:
-                    done.state.forget_read(self.plan.reader_of)
+                    done.state.forget_read(self.schedule.reader_of)
                     self._commit(done)
                     if not done.step.is_end:
                         self._pruning.prune(self._pruning.add_state(done.state), self.next_number)
 
     def _begun(self, steps: Iterable[Pass], state: ReplayState) -> _Group:
         """Begin passes with the state so far of the pass before them."""
-        assert self.plan is not None
+        assert self.schedule is not None
         # Otherwise each pass would pass on what the passes before it have read.
         state = state.copy()
-        state.forget_read(self.plan.reader_of)
+        state.forget_read(self.schedule.reader_of)
         group = _Group([BegunPass(step, state.copy()) for step in steps])
-        for found in group.passes:
-            self.root.child(found.step.folder).delete()
+        for begun in group.passes:
+            self.root.child(begun.step.folder).delete()
         return group
 
     def _run_waves(self, running: Sequence[_Group]) -> Steps:
         """Run the next stages of each group that has begun; later passes begin with the resulting state."""
-        assert self.plan is not None
+        assert self.schedule is not None
         calls = [
             (group, work)
             for group in running
-            for number in self.plan.waves[group.waves_done]
-            for work in self.plan.works(number, group.passes)
+            for number in self.schedule.waves[group.waves_done]
+            for work in self.schedule.works(number, group.passes)
         ]
         reports = (yield [work for _, work in calls]) if calls else []
         for (group, work), report in zip(calls, reports, strict=True):
-            found = report.reports if isinstance(report, ChainReport) else (report,)
+            reports_of_slices = report.reports if isinstance(report, ChainReport) else (report,)
             passes = deque(other for one in list(running)[running.index(group) :] for other in one.passes)
-            for of_slice in found:
+            for of_slice in reports_of_slices:
                 own = passes.popleft()
                 if of_slice is not None:
                     self.reports.append((own.step, work.stage, of_slice))
-                    own.state.take(of_slice, own.outputs, self.plan.plan)
+                    own.state.take(of_slice, own.outputs, self.schedule.plan)
                     for other in passes:
-                        other.state.take(of_slice, Outputs(), self.plan.plan)
+                        other.state.take(of_slice, Outputs(), self.schedule.plan)
         for group in running:
             group.waves_done += 1
 
@@ -227,12 +308,12 @@ class ReplaySession:
 
     def _take_end(self, step: Pass) -> bool:
         """Load the final pass of an earlier run; return False if there is none, or history has grown since."""
-        found = read_manifest(self.root.child(step.folder))
-        if found is None or not is_valid(step.number, found, self.inputs.repairs):
+        manifest = read_manifest(self.root.child(step.folder))
+        if manifest is None or not is_valid(step.number, manifest, self.inputs.repairs):
             return False
-        if found["is_flushed"] != self.request.plan.final_flush or found["cut"] != _cut_json(step):
+        if manifest["is_flushed"] != self.request.plan.final_flush or manifest["cut"] != _cut_json(step):
             return False
-        self._take(found)
+        self._take(manifest)
         return True
 
     def _take(self, manifest: Mapping[str, Any]) -> None:
@@ -281,10 +362,11 @@ class ReplaySession:
         Raises:
             ReplayError: the folder belongs to another replay, or to a replay of another topology.
         """
-        known = read_manifest(self.root)
-        if known is not None and not self.request.plan.resume:
+        manifest = read_manifest(self.root)
+        if manifest is not None and not self.request.plan.resume:
             raise ReplayError(
-                f"{self.root}: has a replay of {known['application_id']!r} already; resume it, or choose another folder"
+                f"{self.root}: has a replay of {manifest['application_id']!r} already; resume it, or choose "
+                "another folder"
             )
         own: dict[str, Any] = {
             "id": "",
@@ -295,9 +377,9 @@ class ReplaySession:
             "partitions": self.request.plan.partitions,
             "settings": self._settings(),
             "parent": None if self._parent is None else self._parent.id,
-            "of_files": {topic: isinstance(given, Files | Table) for topic, given in self.inputs.given.items()},
+            "of_files": {topic: isinstance(source, Files | Table) for topic, source in self.inputs.sources.items()},
         }
-        if known is None:
+        if manifest is None:
             self._start_new(own)
             return
         for name, what in (
@@ -308,13 +390,13 @@ class ReplaySession:
             ("settings", "other settings"),
             ("parent", "another snapshot"),
         ):
-            if known[name] != own[name]:
+            if manifest[name] != own[name]:
                 raise ReplayError(
-                    f"{self.root}: has a replay of {what} ({known[name]!r}, now {own[name]!r}); "
+                    f"{self.root}: has a replay of {what} ({manifest[name]!r}, now {own[name]!r}); "
                     "its state is incompatible; start in another folder"
                 )
         for topic, is_of_files in own["of_files"].items():
-            if known["of_files"].get(topic, is_of_files) != is_of_files:
+            if manifest["of_files"].get(topic, is_of_files) != is_of_files:
                 raise ReplayError(
                     f"{self.root}: has read topic {topic!r} {'from offsets' if is_of_files else 'from files'} before: "
                     "row numbers are not offsets; start in another folder"
@@ -323,8 +405,8 @@ class ReplaySession:
 
     def _settings(self) -> dict[str, str]:
         """Return the settings that affect the results, as text; functions are represented by their names."""
-        given = {name: getattr(value, "__qualname__", str(value)) for name, value in self.request.settings.items()}
-        return {**dict(sorted(given.items())), "wall_clock": self.request.plan.wall_clock}
+        texts = {name: getattr(value, "__qualname__", str(value)) for name, value in self.request.settings.items()}
+        return {**dict(sorted(texts.items())), "wall_clock": self.request.plan.wall_clock}
 
     def _start_new(self, own: dict[str, Any]) -> None:
         if self._parent is not None:
@@ -334,10 +416,10 @@ class ReplaySession:
     def _load(self) -> None:
         self.inputs.load()
         written = list(self._written())
-        for number, found in written:
-            if found["repairs"] > len(self.inputs.repairs):
+        for number, manifest in written:
+            if manifest["repairs"] > len(self.inputs.repairs):
                 self.root.child(f"slices/{number:05d}").delete()  # It is from a repair that did not take effect.
-        self._take_slices([found for found in written if is_valid(*found, self.inputs.repairs)])
+        self._take_slices([entry for entry in written if is_valid(*entry, self.inputs.repairs)])
         if self.is_flushed:
             raise ReplayError(
                 f"{self.root}: its open windows were flushed at the end, so it cannot continue; replay in slices, "
@@ -347,8 +429,8 @@ class ReplaySession:
     def _written(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the number and the manifest of each completed slice, also of those that a repair has made void."""
         number = 0
-        while (found := read_manifest(self.root.child(f"slices/{number:05d}"))) is not None:
-            yield number, found
+        while (manifest := read_manifest(self.root.child(f"slices/{number:05d}"))) is not None:
+            yield number, manifest
             number += 1
 
     def all_numbers(self) -> range:
@@ -357,7 +439,7 @@ class ReplaySession:
 
     def _manifests(self) -> list[tuple[int, dict[str, Any]]]:
         """Return the numbers and manifests of the completed slices that are still valid after all repairs."""
-        return [found for found in self._written() if is_valid(*found, self.inputs.repairs)]
+        return [entry for entry in self._written() if is_valid(*entry, self.inputs.repairs)]
 
     def _take_slices(self, slices: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
         """Load the state and outputs of valid slices from their manifests, and continue after these slices."""
@@ -366,11 +448,11 @@ class ReplaySession:
         self._pruning.clear()
         self.numbers[:] = [number for number, _ in slices]
         self.slices_skipped = len(slices)
-        for _, found in slices:
-            self._take_outputs(outputs_from_json(found["outputs"]))
-            self.is_flushed = found["is_flushed"]
-        for _, found in slices[-self._pruning.keep_states :]:
-            self.state = ReplayState.from_json(found["state"])
+        for _, manifest in slices:
+            self._take_outputs(outputs_from_json(manifest["outputs"]))
+            self.is_flushed = manifest["is_flushed"]
+        for _, manifest in slices[-self._pruning.keep_states :]:
+            self.state = ReplayState.from_json(manifest["state"])
             self._pruning.add_state(self.state)
 
     def _first_state(self) -> ReplayState:
@@ -387,30 +469,30 @@ class ReplaySession:
         late = self.inputs.late_from_ms
         if not late:
             return
-        found = self._manifests()
-        manifests = [manifest for _, manifest in found]
+        valid = self._manifests()
+        manifests = [manifest for _, manifest in valid]
         touched = touched_tasks(plan, late)
         oldest_ms = min(late.values())
-        kept, reached_ms, because = self._base(plan, manifests, oldest_ms, touched)
-        void = manifests[kept:]
+        number, reached_ms, because = self._base(plan, manifests, oldest_ms, touched)
+        void = manifests[number:]
         yield from self.inputs.sort_late_rows()
         # Without a kept state, the wall clock would begin at another time.
-        has_clock = kept > 0 or self.request.plan.wall_clock != "append_time"
+        has_clock = number > 0 or self.request.plan.wall_clock != "append_time"
         is_part = bool(void) and len(touched) < len(plan.groups) and has_clock and _can_continue(plan, manifests)
         if is_part:
             state = self._first_state()
             cut = None
-            if kept:
-                state = ReplayState.from_json(manifests[kept - 1]["state"])
-                cut = manifests[kept - 1]["cut"]
+            if number:
+                state = ReplayState.from_json(manifests[number - 1]["state"])
+                cut = manifests[number - 1]["cut"]
             content = untouched(plan, touched, state, cut, void)
             place = self.root.child(f"slices/{len(self.all_numbers()):05d}")
             write_manifest(place, {**content, "repairs": len(self.inputs.repairs) + 1})
         # From here on the repair is in effect.
-        self.inputs.keep_repair(found[kept - 1][0] + 1 if kept else 0)
+        self.inputs.keep_repair(valid[number - 1][0] + 1 if number else 0)
         self._take_slices(self._manifests())
         tasks = (len(touched), len(plan.groups)) if is_part else None
-        self.repaired = Repair(oldest_ms, reached_ms, kept, len(void), because, tasks)
+        self.repaired = Repair(oldest_ms, reached_ms, number, len(void), because, tasks)
 
     def _base(
         self, plan: ApplicationPlan, manifests: Sequence[Mapping[str, Any]], oldest_ms: int, touched: Set[TaskId]
@@ -438,11 +520,13 @@ class ReplaySession:
             because = "the first run was without resume"
         else:
             there = {f"slices/{file}" for file in self.root.child("slices").files()}
-            sources = self._sources(plan)
+            history = self._history(plan)
             for number in range(len(manifests), 0, -1):
                 state = ReplayState.from_json(manifests[number - 1]["state"])
-                positions = [found for task, found in state.positions.items() if task in touched]
-                reached_ms = processed_up_to_ms(positions, sources, self.root)
+                positions = [
+                    positions_of_task for task, positions_of_task in state.positions.items() if task in touched
+                ]
+                reached_ms = history.reached_ms(positions)
                 if reached_ms >= oldest_ms:
                     continue
                 if all(file in there for file in state.files()):
@@ -462,13 +546,13 @@ class ReplaySession:
         for name in self._external_topics():
             declared = self.topology.topics.get(name)
             fixed = declared.partitions if declared is not None and declared.partitions else None
-            given = self.inputs.given.get(name)
+            source = self.inputs.sources.get(name)
             own = None
-            if isinstance(given, Archive):
-                own = read_archive(Place(given.path), given.topic or name).partitions
-            elif isinstance(given, KafkaTopic):
+            if isinstance(source, Archive):
+                own = read_archive(Place(source.path), source.topic or name).partitions
+            elif isinstance(source, KafkaTopic):
                 history = self.inputs.histories.get(name)
-                own = given.partitions if history is None else history.partitions
+                own = source.partitions if history is None else history.partitions
             if fixed is not None and own is not None and fixed != own:
                 raise ReplayError(f"topic {name!r} has {own} partitions in its history, but is declared with {fixed}")
             counts[name] = own or fixed or self.request.plan.partitions or 1
@@ -478,13 +562,13 @@ class ReplaySession:
 
     def _external_topics(self) -> list[str]:
         names: dict[str, None] = {}
-        for sub in sub_topologies(self.topology, list(self.inputs.given)):
+        for sub in sub_topologies(self.topology, list(self.inputs.sources)):
             names |= dict.fromkeys((*sub.source_topics, *sub.sink_topics))
         return [name for name in names if name not in self.topology.internal_topics]
 
     # --- passes ---------------------------------------------------------------------------
 
-    def _passes(self, sources: Mapping[TopicPartition, Extents]) -> list[Pass]:
+    def _passes(self, history: SourceHistory) -> list[Pass]:
         start: dict[TopicPartition, int] = {}
         for positions in self.state.positions.values():
             start |= positions
@@ -492,20 +576,22 @@ class ReplaySession:
         limit: Cut | None = None
         if plan.until is not None:
             counts = {topic: history.partitions for topic, history in self.inputs.histories.items()}
-            limit = cut_until(sources, plan.until, counts, self.root)
+            limit = cut_until(history, plan.until, counts)
         if plan.slices is None and not self.slices_done and not plan.resume:
             return [Pass("all", 0, limit or {}, True)]  # Otherwise the state is one that later history can continue.
         done = self._last_cut()
-        rest = {partition: offset for partition, offset in start.items() if partition in sources} | done
-        if any(extents and extents[-1].last >= rest.get(partition, 0) for partition, extents in sources.items()):
-            found = cuts(sources, rest, plan.slices or Slicing(), self.root)
+        rest = {partition: offset for partition, offset in start.items() if partition in history.extents} | done
+        if any(
+            extents and extents[-1].last >= rest.get(partition, 0) for partition, extents in history.extents.items()
+        ):
+            ends = cuts(history, rest, plan.slices or Slicing())
         else:
-            found = []
+            ends = []
         if limit is not None:
-            found = _limited(found, limit)
+            ends = _limited(ends, limit)
         steps = [
-            Pass(f"slice {self.slices_done + index + 1}", self.next_number + index, cut, False, index + 1 == len(found))
-            for index, cut in enumerate(found)
+            Pass(f"slice {self.slices_done + index + 1}", self.next_number + index, cut, False, index + 1 == len(ends))
+            for index, cut in enumerate(ends)
         ]
         end = self.next_number + len(steps)
         return [*steps, Pass("end", end, (steps[-1].cut if steps else limit or done), True)]
@@ -513,9 +599,9 @@ class ReplaySession:
     def _last_cut(self) -> Cut:
         if not self.slices_done:
             return {}
-        found = read_manifest(self.root.child(f"slices/{self.numbers[-1]:05d}"))
-        assert found is not None
-        return cut_of(found["cut"])
+        manifest = read_manifest(self.root.child(f"slices/{self.numbers[-1]:05d}"))
+        assert manifest is not None
+        return cut_of(manifest["cut"])
 
     # --- results ----------------------------------------------------------------
 
@@ -531,11 +617,11 @@ class ReplaySession:
                 "the open windows were flushed at the end, which a live application would not have done; "
                 "replay without final_flush to get a snapshot"
             )
-        assert self.plan is not None
+        assert self.schedule is not None
         check_kept(self.root)
-        found = Snapshot.of(self.plan, self.root, self.state, self.outputs, self.inputs.histories, self._parent)
-        read = sum(sum(found.ends(topic).values()) for topic in found.inputs)
-        return evolve(found, replay=self.id, order=(len(self.inputs.repairs), read))
+        result = Snapshot.of(self.schedule, self.state, self.outputs, self.inputs.histories, self._parent)
+        read = sum(sum(result.ends(topic).values()) for topic in result.inputs)
+        return evolve(result, replay=self.id, order=(len(self.inputs.repairs), read))
 
 
 def _can_continue(plan: ApplicationPlan, manifests: Sequence[Mapping[str, Any]]) -> bool:
@@ -551,10 +637,10 @@ def _cut_json(step: Pass) -> list[list[Any]]:
     return [[*partition, offset] for partition, offset in sorted(step.cut.items())]
 
 
-def _limited(found: Iterable[Cut], limit: Cut) -> list[Cut]:
+def _limited(cuts_before: Iterable[Cut], limit: Cut) -> list[Cut]:
     """Reduce the offsets of cuts to at most those of ``limit``, and drop cuts that are equal to their predecessor."""
     result: list[Cut] = []
-    for cut in found:
+    for cut in cuts_before:
         bounded = {partition: min(offset, limit.get(partition, offset)) for partition, offset in cut.items()}
         if not result or bounded != result[-1]:
             result.append(bounded)

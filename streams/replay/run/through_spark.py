@@ -1,7 +1,7 @@
 """Calls that only Spark can execute: reading Kafka topics, tables, and files that only Spark can reach.
 
 A replay yields these like other calls.  The Spark executor executes them with its
-session (``spark.ingest``); other executors reject them.  The results are segment files, like those of ``ingest``.
+session (``spark.rows``); other executors reject them.  The results are segment files, like those of ``ingest``.
 """
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -12,16 +12,14 @@ from attrs import evolve, field, frozen
 from streams.core.blocks.records import TopicPartition
 from streams.core.errors import InputError
 from streams.core.topic import Topic
-from streams.replay.calls.application import Application
-from streams.replay.calls.work import StageReport
+from streams.replay.calls.work import Application, StageReport, declared_topic
 from streams.replay.errors import ReplayError
 from streams.replay.history.growth import History
 from streams.replay.history.ingest import IngestReport, IngestWork
-from streams.replay.history.inputs import FileMark, Input, KafkaTopic, Table, declared_topic
+from streams.replay.history.inputs import FileMark, Input, KafkaTopic, Table
 from streams.replay.history.intake import TopicFiles
 from streams.replay.history.tables import TablePlace, check_rows, new_rows
-from streams.replay.storage.places import Place
-from streams.replay.storage.segments import Extent
+from streams.replay.storage.segments import Extent, Segments
 from streams.topology import Topology
 
 
@@ -78,7 +76,7 @@ class ReadTopic:
     """A call to the executor that reads a Kafka topic from the offsets in ``starts`` to its current end."""
 
     topic: KafkaTopic
-    root: Place
+    segments: Segments
     folder: str
     #: Next offset of each partition, -1 = the earliest; empty = all partitions from the earliest.
     starts: Mapping[int, int] = field(factory=dict)
@@ -132,7 +130,7 @@ class ReadTable:
     application: Application = field(repr=False)
     topic: str
     partitions: int
-    root: Place
+    segments: Segments
     folder: str
     starts: Mapping[int, int]
     files: tuple[str, ...] = ()
@@ -155,7 +153,7 @@ SPARK_CALLS = (ListFiles, ReadFiles, ReadTopic, LookAtTable, CountRows, ReadTabl
 class SparkReport(StageReport):
     """The result of a call that only Spark can execute."""
 
-    found: tuple[FoundFile, ...] = ()
+    listed: tuple[FoundFile, ...] = ()
     #: Results of ``ReadFiles``, in the order of the files.
     parts: tuple[IngestReport, ...] = ()
     #: Result of ``LookAtTable``.
@@ -173,7 +171,7 @@ class SparkReport(StageReport):
 
 
 def find_files(
-    paths: Sequence[str], known: Sequence[FileMark], topic: str
+    paths: Sequence[str], marks: Sequence[FileMark], topic: str
 ) -> Generator[list[Any], list[Any], tuple[FoundFile, ...]]:
     """Return the files that have not been read yet.
 
@@ -182,17 +180,17 @@ def find_files(
         ReplayError: a file that was read before has changed, or new files precede it.
     """
     (report,) = yield [ListFiles(tuple(paths))]
-    found: tuple[FoundFile, ...] = report.found
-    if not found:
+    files: tuple[FoundFile, ...] = report.listed
+    if not files:
         raise InputError(f"{', '.join(paths)}: Spark finds no file there")
-    for mark, file in zip(known, (*found, *[None] * len(known)), strict=False):
+    for mark, file in zip(marks, (*files, *[None] * len(marks)), strict=False):
         own = None if file is None else file.mark
         if own is None or (own.path, own.size, own.head) != (mark.path, mark.size, mark.head):
             raise ReplayError(
                 f"topic {topic!r}: {mark.path} was read before, but has changed or has other files in its place; "
                 "inputs read through Spark may only grow by later files; else start in another folder"
             )
-    return found[len(known) :]
+    return files[len(marks) :]
 
 
 def read_found(
@@ -216,7 +214,7 @@ def read_found(
 
 
 def read_topic(
-    topic: KafkaTopic, root: Place, folder: str, ends: Mapping[int, int], history: History
+    topic: KafkaTopic, segments: Segments, folder: str, ends: Mapping[int, int], history: History
 ) -> Generator[list[Any], list[Any], None]:
     """Read the records of a topic from offsets ``ends`` on, add them to ``history``, and set its partition count.
 
@@ -226,7 +224,7 @@ def read_topic(
         ReplayError: the next records were deleted, or Spark cannot read the topic.
     """
     starts = {number: end or -1 for number, end in ends.items()}
-    (report,) = yield [ReadTopic(topic, root, folder, starts)]
+    (report,) = yield [ReadTopic(topic, segments, folder, starts)]
     history.add(_by_partition(report.written))
     history.partitions = report.partitions
 
@@ -247,9 +245,9 @@ def look_at_tables(
         InputError: a column is missing or has another type, or there is no such table.
     """
     calls = {
-        name: LookAtTable(given, declared_topic(topology, name))
-        for name, given in inputs.items()
-        if isinstance(given, Table) and not given.is_arrow
+        name: LookAtTable(source, declared_topic(topology, name))
+        for name, source in inputs.items()
+        if isinstance(source, Table) and not source.is_arrow
     }
     reports = (yield list(calls.values())) if calls else []
     return {name: report.table for name, report in zip(calls, reports, strict=True)}
@@ -265,8 +263,8 @@ def read_new_rows(call: ReadTable, place: TablePlace, history: History) -> Gener
     """
     new = new_rows(call.topic, call.table, place, history)
     if history.marks and place.files and call.table.version is None:
-        known = tuple(mark.path for mark in history.marks)
-        (counted,) = yield [CountRows(call.table, known if new else ())]
+        paths = tuple(mark.path for mark in history.marks)
+        (counted,) = yield [CountRows(call.table, paths if new else ())]
         check_rows(call.topic, call.table, history, counted.count)
     if new is None:
         return False

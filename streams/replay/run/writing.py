@@ -10,14 +10,11 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from streams.core.blocks.records import NO_TIMESTAMP
-from streams.core.clock import VirtualClock
 from streams.files import ArrowRecords, PartitionColumn, file_schema, folders_of
-from streams.replay.calls.application import Application
-from streams.replay.calls.columns import output_topic
-from streams.replay.calls.outputs import OutputPart, read_output
-from streams.replay.calls.work import CallMeter, StageReport
+from streams.replay.calls.outputs import OutputPart
+from streams.replay.calls.work import Application, CallMeter, StageReport
 from streams.replay.storage.places import Place
+from streams.replay.storage.segments import Segments
 
 #: Rows of one row group, and the maximum number of rows in memory.
 _GROUP_ROWS = 100_000
@@ -33,7 +30,7 @@ class WriteWork:
     application: Application = field(repr=False)
     topic: str
     part: OutputPart
-    root: Place
+    segments: Segments
     target: Place
     #: The beginning of the names of the files: replay, topic and slice.
     prefix: str
@@ -72,13 +69,12 @@ def run_write(work: WriteWork) -> WriteReport:
     Raises:
         StreamsError: a record cannot be read, or a file cannot be written.
     """
-    topology = work.application.plan(VirtualClock(NO_TIMESTAMP)).topology
-    columns = ArrowRecords(output_topic(topology, work.topic), as_table=True)
+    columns = ArrowRecords(work.application.output_topic(work.topic), as_table=True)
     with CallMeter(work) as meter:
         name = f"{work.prefix}-p{work.part.partition:05d}"
         schema = columns.schema if work.keeps_columns else file_schema(columns.schema, work.partition_by)
         with FolderWriter(work.target, name, schema, work.partition_by) as writer:
-            for block in read_output(work.root, work.part):
+            for block in work.segments.merged(work.part.lanes, work.part.first):
                 writer.write(columns.batch(work.part.partition, block))
         return meter.report(WriteReport, written=writer.rows)
 

@@ -16,22 +16,19 @@ from uuid import uuid4
 
 from attrs import define, field
 
-from streams.core.blocks.records import NO_TIMESTAMP
-from streams.core.clock import VirtualClock
 from streams.files import PartitionColumn
 from streams.replay.calls.failures import TaskFailure, failure_text
-from streams.replay.calls.memory import CallMemory
+from streams.replay.calls.memory import CallMemory, ExecutorMemory
 from streams.replay.calls.outputs import OutputPart
 from streams.replay.calls.work import ChainWork, StageReport, StageWork
 from streams.replay.errors import ReplayError
 from streams.replay.run.commits import Mode, Run
 from streams.replay.run.session import ReplaySession
 from streams.replay.run.through_spark import SPARK_CALLS, SparkCall
-from streams.replay.spark.catalog import write_table
 from streams.replay.spark.frames import Collect
-from streams.replay.spark.ingest import run_through_spark
-from streams.replay.spark.memory import ExecutorMemory
-from streams.replay.spark.session import (
+from streams.replay.spark.output_tables import output_frame, task_frame, write_table
+from streams.replay.spark.rows import run_through_spark
+from streams.replay.spark.sessions import (
     SessionLease,
     cancel_jobs,
     label_jobs,
@@ -40,7 +37,6 @@ from streams.replay.spark.session import (
     ship_code,
     ui_url,
 )
-from streams.replay.spark.tables import output_frame, task_frame
 from streams.replay.spark.tasks import CallName, Task, worker_task
 from streams.replay.spark.worker import CallFiles, Items, check_folder, run_calls
 from streams.replay.storage.places import Place
@@ -131,12 +127,12 @@ class SparkExecutor:
                     on_done(report)
                 on_look()
 
-            found: dict[int, bytes] = {}
+            answers: dict[int, bytes] = {}
             for pack in _packs(map(files.packer(), works)):
-                items = Items.write(files.folder, pack, len(found))
+                items = Items.write(files.folder, pack, len(answers))
                 title = f"{self.title or 'streams replay'}, {len(works)} tasks"
-                found |= self._answers(title, len(items), worker_task(CallName(title), run_calls, files, items), look)
-            reports = [pickle.loads(found[index]) for index in range(len(works))]
+                answers |= self._answers(title, len(items), worker_task(CallName(title), run_calls, files, items), look)
+            reports = [pickle.loads(answers[index]) for index in range(len(works))]
             for index, report in enumerate(reports):
                 if index not in reported:
                     on_done(report)
@@ -162,12 +158,12 @@ class SparkExecutor:
         if self._is_memory_told or not isinstance(work, StageWork | ChainWork):
             return
         self._is_memory_told = True
-        given = ExecutorMemory.of(master_of(self.session), lambda name: self.session.conf.get(name, ""))
-        if given is None:
+        memory = ExecutorMemory.of(master_of(self.session), lambda name: self.session.conf.get(name, ""))
+        if memory is None:
             return
-        plan = work.application.plan(VirtualClock(NO_TIMESTAMP))
+        plan = work.application.plan()
         has_stores = any(plan.stores_of(task) for task in plan.groups)
-        if shortage := given.shortage(CallMemory.of(plan.config, has_stores=has_stores)):
+        if shortage := memory.shortage(CallMemory.of(plan.config, has_stores=has_stores)):
             logger.warning("%s", shortage)
 
     def frame(self, session: ReplaySession, name: str, parts: Sequence[OutputPart], *, as_table: bool = False) -> Any:
@@ -197,8 +193,8 @@ class SparkExecutor:
             ship_code(self.session)
             if files is not None:
                 function = worker_task(CallName("check"), check_folder, files)
-                found = self._answers("streams replay: check its folder", _CHECKS, function, lambda: None)
-                for message in filter(None, found.values()):
+                answers = self._answers("streams replay: check its folder", _CHECKS, function, lambda: None)
+                for message in filter(None, answers.values()):
                     raise ReplayError(message.decode())
                 if files.answers() < _CHECKS:
                     raise ReplayError(
@@ -262,9 +258,9 @@ def _packs(items: Iterable[bytes]) -> Iterator[list[bytes]]:
 def readable_failure(error: Exception) -> Exception:
     """Return the error of a failed Spark job without the tracebacks that Spark adds."""
     text = str(error)
-    found = failure_text(text)
-    if found is not None:
-        return TaskFailure(found)
+    message = failure_text(text)
+    if message is not None:
+        return TaskFailure(message)
     if "Python worker exited unexpectedly" in text or "Python worker crashed" in text:
         return ReplayError(
             "a Python worker of Spark was killed in each attempt of its task, perhaps out of memory: give "

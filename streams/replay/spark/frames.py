@@ -19,12 +19,12 @@ from streams.core.clock import VirtualClock
 from streams.core.errors import InputError
 from streams.files import open_table, table_columns
 from streams.replay.errors import ReplayError
-from streams.replay.history.inputs import Table, declared_topic
+from streams.replay.history.inputs import Table
 from streams.replay.history.since import Since
 from streams.replay.history.tables import TablePlace
 from streams.replay.run.through_spark import CountRows, LookAtTable, ReadTable
 from streams.replay.spark.tasks import CallName, worker_task
-from streams.replay.storage.segments import Extent, SegmentWriter
+from streams.replay.storage.segments import Extent
 
 _DAY_MS = 86_400_000
 #: Runs a job, given its name and a function that creates its DataFrame, and returns the rows.
@@ -103,7 +103,7 @@ def _since(since: Since, schema: Any, name: str) -> str:
     """
     kind: Any = schema
     for part in since.path:
-        fields = {} if not hasattr(kind, "fields") else {found.name: found.dataType for found in kind.fields}
+        fields = {} if not hasattr(kind, "fields") else {member.name: member.dataType for member in kind.fields}
         if part not in fields:
             raise since.refused(name, None)
         kind = fields[part]
@@ -134,11 +134,11 @@ def arrow_schema(frame: Any) -> Any:
     from pyspark.sql.types import StructType
 
     # Older PySpark has no such argument: the time zone is UTC.
-    given: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+    options: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
     fields = []
     for part in frame.schema:
         try:
-            fields += list(to_arrow_schema(StructType([part]), **given))
+            fields += list(to_arrow_schema(StructType([part]), **options))
         except PySparkException:
             fields.append(pa.field(part.name, pa.opaque(pa.null(), part.dataType.simpleString(), "Spark")))
     return pa.schema(fields)
@@ -164,8 +164,8 @@ def _of_files(session: Any, table: Table, frame: Any, files: Sequence[str]) -> A
     """Return the rows of the given files, or all rows if no files are given."""
     if not files:
         return frame
-    known = ", ".join(f"'{_quoted(file)}'" for file in files)
-    return frame.where(f"{_file_column(session, table, frame)} IN ({known})")
+    paths = ", ".join(f"'{_quoted(file)}'" for file in files)
+    return frame.where(f"{_file_column(session, table, frame)} IN ({paths})")
 
 
 def read_table(session: Any, call: ReadTable, collect: Collect) -> list[tuple[TopicPartition, Extent]]:
@@ -176,7 +176,7 @@ def read_table(session: Any, call: ReadTable, collect: Collect) -> list[tuple[To
         ReplayError: Spark cannot read the table, or cannot determine its new rows.
     """
     frame = _frame(session, call.table)
-    topic = declared_topic(call.application.plan(VirtualClock(NO_TIMESTAMP)).topology, call.topic)
+    topic = call.application.source_topic(call.topic)
     columns = table_columns(topic, arrow_schema(frame), call.table.name)
     sent = evolve(call, table=Table(call.table.name))
     convert, write = (worker_task(CallName(call.name), step, sent) for step in (convert_rows, write_records))
@@ -192,7 +192,7 @@ def read_table(session: Any, call: ReadTable, collect: Collect) -> list[tuple[To
         return records.mapInArrow(write, "report binary")
 
     try:
-        found = collect(f"read {call.name}", made)
+        answers = collect(f"read {call.name}", made)
     except ReplayError as error:
         if call.files and "_metadata" in str(error.__cause__ or error):
             raise ReplayError(
@@ -200,7 +200,7 @@ def read_table(session: Any, call: ReadTable, collect: Collect) -> list[tuple[To
                 "join); give the new rows alone with state_from (--state-from), or start in another folder"
             ) from error
         raise
-    written = [item for row in found for item in pickle.loads(row[0])]
+    written = [item for row in answers for item in pickle.loads(row[0])]
     return sorted(written, key=lambda item: (item[0], item[1].first))
 
 
@@ -215,7 +215,7 @@ def convert_rows(call: ReadTable, batches: Iterator[Any]) -> Iterator[Any]:
     """Convert rows to records; yield Arrow batches with partition, timestamp, key, value and headers."""
     import pyarrow as pa
 
-    topic = declared_topic(call.application.plan(VirtualClock(NO_TIMESTAMP)).topology, call.topic)
+    topic = call.application.source_topic(call.topic)
     clock = VirtualClock(NO_TIMESTAMP)
     on_bad_row: Any = call.on_bad_row
     reader = open_table(topic, call.table.name, batches, on_bad_row=on_bad_row, clock=clock)
@@ -235,7 +235,7 @@ def write_records(call: ReadTable, batches: Iterator[Any]) -> Iterator[Any]:
     import pyarrow as pa
 
     name = f"{call.folder}/table-{uuid4().hex[:12]}.parquet"
-    with SegmentWriter(call.root, name) as writer:
+    with call.segments.writer(name) as writer:
         begun: set[int] = set()
         for batch in batches:
             number_of = batch.column(0)

@@ -1,18 +1,61 @@
-"""Functions that Spark's Python workers run: how they are sent, and how their errors are returned.
+"""Functions that Spark's Python workers run: how they are sent, with the project's code, and how errors are returned.
 
 Each job of a replay runs a function of the project with ``mapInArrow``.  Its arguments are sent as bytes: a worker
 first chooses its build of the project, checks that it is the driver's, and only then reads them.
+
+This module does not import ``pyspark``.
 """
 
 import pickle
+import zipfile
 from collections.abc import Callable, Iterator
+from functools import cache
 from importlib import import_module
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from attrs import frozen
 
 from streams.replay.calls.failures import TaskFailure, packed
-from streams.replay.spark.shipping import build_digest, check_build
+from streams.replay.errors import ReplayError
+from streams.replay.spark.builds import PACKAGE, digest_of, files_of
+
+#: Files that are not sent: a zip file cannot load compiled modules, and bytecode belongs to one version of Python.
+_NOT_SENT = (".pyc", ".pyo", ".so", ".pyd", ".c")
+
+
+@cache
+def build_digest() -> str:
+    """Return a digest of the project's source code in this process, which was loaded from a folder or a zip file."""
+    return digest_of(files(PACKAGE))
+
+
+def check_build(expected: str, own: str) -> None:
+    """Check that this process has the same code as the driver.
+
+    Raises:
+        ReplayError: the digests differ.
+    """
+    if expected != own:
+        raise ReplayError(
+            f"the workers of Spark have another build of {PACKAGE} ({own}) than the driver ({expected}); "
+            "install the same one on all machines, or none on the workers, and begin with a new session"
+        )
+
+
+def write_package(folder: Path) -> Path:
+    """Write the project's code as an importable zip file; return its path."""
+    path = folder / f"{PACKAGE}-{build_digest()}.zip"
+    package = files(PACKAGE)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, file in files_of(package, PACKAGE):
+            if not name.endswith(_NOT_SENT):
+                archive.writestr(name, file.read_bytes())
+        chooser = package.joinpath("replay", "spark", "builds.py")
+        archive.writestr(f"{PACKAGE}_builds.py", chooser.read_bytes())
+    return path
+
 
 #: A function from Arrow batches to Arrow batches, as for ``mapInArrow``.
 Task = Callable[[Iterator[Any]], Iterator[Any]]
@@ -58,8 +101,8 @@ def worker_task(call: CallName | None, function: Callable[..., Iterator[Any]], *
     An error in a worker is packed with the name of the call, for ``explained_failure`` in the driver.  If the name is
     None, the error is raised unchanged, for jobs that the user starts.
     """
-    given = WorkerFunction.of(function, *arguments)
-    fields = given.module, given.name, given.arguments, given.digest
+    task = WorkerFunction.of(function, *arguments)
+    fields = task.module, task.name, task.arguments, task.digest
     label = None if call is None else (call.name, call.stage)
 
     # This function is pickled by value, and has only values of Python itself: a worker without the project then fails

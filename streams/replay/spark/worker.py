@@ -17,17 +17,15 @@ from uuid import uuid4
 
 from attrs import frozen
 
-from streams.core.blocks.records import NO_TIMESTAMP
-from streams.core.clock import VirtualClock
 from streams.files import ArrowRecords
-from streams.replay.calls.application import Application
-from streams.replay.calls.columns import output_topic
 from streams.replay.calls.failures import packed
-from streams.replay.calls.outputs import OutputPart, check_kept, read_output
+from streams.replay.calls.outputs import OutputPart, check_kept
+from streams.replay.calls.work import Application
 from streams.replay.errors import ReplayError
 from streams.replay.run.drive import run_work
 from streams.replay.spark.tasks import CallName
 from streams.replay.storage.places import Place
+from streams.replay.storage.segments import Segments
 
 
 @frozen
@@ -108,11 +106,11 @@ class CallFiles:
         """Write the report of a call to the folder, for the driver."""
         self._write(f"{index}.report", report)
 
-    def reports(self, known: set[int]) -> Iterator[tuple[int, Any]]:
-        """Yield (index, report) of the calls that have ended and are not ``known``."""
+    def reports(self, before: set[int]) -> Iterator[tuple[int, Any]]:
+        """Yield (index, report) of the calls that have ended and are not ``before``."""
         for name in self.folder.files():
             index, _, kind = name.partition(".")
-            if kind == "report" and index and int(index) not in known:
+            if kind == "report" and index and int(index) not in before:
                 yield int(index), pickle.loads(self.folder.child(name).read())
 
     def packer(self) -> Callable[[Any], bytes]:
@@ -124,17 +122,17 @@ class CallFiles:
         left: dict[int, tuple[Application, str]] = {}
         written: set[str] = set()
 
-        def place_of(found: Any) -> str | None:
-            if not isinstance(found, Application):
+        def place_of(thing: Any) -> str | None:
+            if not isinstance(thing, Application):
                 return None
-            if id(found) not in left:
-                data = pickle.dumps(found)
+            if id(thing) not in left:
+                data = pickle.dumps(thing)
                 name = f"{hashlib.blake2b(data, digest_size=16).hexdigest()}.application"
                 if name not in written:
                     self._write(name, data)
                     written.add(name)
-                left[id(found)] = found, name
-            return left[id(found)][1]
+                left[id(thing)] = thing, name
+            return left[id(thing)][1]
 
         def pack(work: Any) -> bytes:
             stream = io.BytesIO()
@@ -214,15 +212,14 @@ def check_folder(files: CallFiles, batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def read_parts(
-    items: Items, root: Place, application: Application, topic: str, as_table: bool, batches: Iterator[Any]
+    items: Items, segments: Segments, application: Application, topic: str, as_table: bool, batches: Iterator[Any]
 ) -> Iterator[Any]:
     """Yield the records of output partitions, given by number, as rows of the output table."""
-    check_kept(root)
-    topology = application.plan(VirtualClock(NO_TIMESTAMP)).topology
-    columns = ArrowRecords(output_topic(topology, topic), as_table)
+    check_kept(segments.root)
+    columns = ArrowRecords(application.output_topic(topic), as_table)
     for number in _numbers(batches):
         part: OutputPart = pickle.loads(items.read(number))
-        for block in read_output(root, part):
+        for block in segments.merged(part.lanes, part.first):
             yield columns.batch(part.partition, block)
 
 

@@ -5,14 +5,14 @@ need seven times the memory.
 """
 
 from base64 import b85decode, b85encode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 from attrs import define, field, frozen
 
-from streams.core.blocks.records import TopicPartition
-from streams.replay.storage.ranges import packed, unpacked
-from streams.replay.storage.segments import Extent
+from streams.core.blocks.records import NO_TIMESTAMP, TopicPartition
+from streams.replay.storage.lanes import packed, unpacked
+from streams.replay.storage.segments import Extent, Segments
 
 
 @frozen(eq=False)
@@ -27,10 +27,10 @@ class FileNames:
 
     def number(self, name: str) -> int:
         """Return the number of a file, whose name is added if it is new."""
-        found = self._numbers.setdefault(name, len(self.names))
-        if found == len(self.names):
+        number = self._numbers.setdefault(name, len(self.names))
+        if number == len(self.names):
             self.names.append(name)
-        return found
+        return number
 
 
 @define(eq=False)
@@ -61,7 +61,7 @@ class Extents(Sequence[Extent]):
         import numpy as np
 
         places, bounds = (
-            np.concatenate(found, axis=1) for found in zip(*(part._columns for part in parts), strict=True)
+            np.concatenate(columns, axis=1) for columns in zip(*(part._columns for part in parts), strict=True)
         )
         return cls(files, places, bounds)
 
@@ -126,7 +126,7 @@ class Extents(Sequence[Extent]):
 
     @classmethod
     def from_json(cls, text: str, files: FileNames) -> "Extents":
-        """Return the extents from the text of ``to_json``."""
+        """Read what ``to_json`` has written; ``files`` has the names of all extents of the topic."""
         import numpy as np
 
         columns = unpacked(b85decode(text), 8)
@@ -145,7 +145,7 @@ class Extents(Sequence[Extent]):
         return Extents.all_of([self, other.renamed(self._files)], self._files)
 
     def taken(self, indexes: Any) -> "Extents":
-        """Return the extents with the given indexes."""
+        """Select by an array of indexes, in its order."""
         return Extents(self._files, self._places[:, indexes], self._bounds[:, indexes])
 
     def renamed(self, files: FileNames) -> "Extents":
@@ -184,9 +184,9 @@ class PartitionExtents:
         """Return extents, given with their partitions."""
         import numpy as np
 
-        found = list(written)
-        partitions = np.array([partition.partition for partition, _ in found], dtype=np.int32)
-        return cls(partitions, Extents.of((extent for _, extent in found), FileNames()))
+        rows = list(written)
+        partitions = np.array([partition.partition for partition, _ in rows], dtype=np.int32)
+        return cls(partitions, Extents.of((extent for _, extent in rows), FileNames()))
 
     def __iter__(self) -> Iterator[tuple[int, Extent]]:
         return zip(self.partitions.tolist(), self.extents, strict=True)
@@ -197,11 +197,11 @@ def by_partition(calls: Iterable[PartitionExtents]) -> dict[int, Extents]:
     import numpy as np
 
     files = FileNames()
-    found = list(calls)
-    if not found:
+    parts = list(calls)
+    if not parts:
         return {}
-    partitions = np.concatenate([call.partitions for call in found])
-    places = [call.extents.renamed(files) for call in found]
+    partitions = np.concatenate([call.partitions for call in parts])
+    places = [call.extents.renamed(files) for call in parts]
     extents = Extents.all_of(places, files)
     order = np.argsort(partitions, kind="stable")
     numbers, starts = np.unique(partitions[order], return_index=True)
@@ -210,3 +210,42 @@ def by_partition(calls: Iterable[PartitionExtents]) -> dict[int, Extents]:
         number: extents.taken(order[start:end])
         for number, start, end in zip(numbers.tolist(), borders[:-1], borders[1:], strict=True)
     }
+
+
+@frozen(eq=False)
+class SourceHistory:
+    """The history of a replay: the extents of all source partitions, also of global tables, and their files."""
+
+    extents: Mapping[TopicPartition, Extents]
+    segments: Segments
+
+    @property
+    def started_ms(self) -> int:
+        """The lowest timestamp in the first row groups of the partitions, in epoch milliseconds, else 0."""
+        return min((extents[0].lowest_ms for extents in self.extents.values() if extents), default=0)
+
+    @property
+    def rows(self) -> int:
+        """The number of records."""
+        return sum(extents.rows for extents in self.extents.values())
+
+    def reached_ms(self, positions_of_tasks: Iterable[Mapping[TopicPartition, int]]) -> int:
+        """Return the time of the newest record that tasks with some positions have read, or -1 if there is none.
+
+        Raises:
+            ReplayError: a file is missing or damaged.
+        """
+        reader = self.segments.reader()
+        highest_ms = NO_TIMESTAMP
+        try:
+            for positions in positions_of_tasks:
+                for partition, position in positions.items():
+                    for extent in self.extents.get(partition, ()):
+                        if extent.last < position:
+                            highest_ms = max(highest_ms, extent.highest_ms)
+                        elif extent.first < position:
+                            times = zip(*reader.timestamps(extent), strict=True)
+                            highest_ms = max(highest_ms, *(time_ms for offset, time_ms in times if offset < position))
+        finally:
+            reader.close()
+        return highest_ms

@@ -4,6 +4,11 @@ All data of a replay is written in this form: archives, records for sinks and re
 the contents of stores.  A call writes one file per pass.  An ``Extent`` locates one range; a partition is a list of
 extents.  Ranges with few rows share row groups, partition by
 partition: reading or writing a row group costs as much as some hundred rows.
+
+The lanes of one partition of a repartition topic are merged into one input of a task: with many partitions most lanes
+have few records, and a separate input costs as much as some hundred records.  The order is that of a task which has the
+lanes as separate inputs: the record with the lowest place is next; of equal places, the first lane has precedence
+(``runtime.tasks.order``).
 """
 
 from bisect import bisect_left
@@ -12,16 +17,15 @@ from itertools import repeat
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from attrs import define, evolve, field
+from attrs import define, evolve, field, frozen
 
 from streams.core.blocks.records import NO_TIMESTAMP, Block, Headers, TopicPartition, places_of
 from streams.files import headers_array
 from streams.replay.errors import ReplayError
-from streams.replay.storage.columns import block_of, places_array, schema
-from streams.replay.storage.places import Place
-from streams.replay.storage.ranges import LaneRanges
-from streams.replay.storage.scattered import Scattered, row_groups
-from streams.replay.storage.seals import check_seal, place_of
+from streams.replay.storage.columns import block_of, places_array, places_in, schema
+from streams.replay.storage.lanes import LaneRanges, Scattered, row_groups
+from streams.replay.storage.places import Place, check_seal, is_elsewhere
+from streams.runtime import merge_lanes
 
 #: Origin of a row group: a source topic, a sink, a repartition topic, a topic that the topology both writes
 #: and reads, or a store.
@@ -310,7 +314,7 @@ class SegmentWriter:
 
     def lanes(self) -> dict[str, LaneRanges]:
         """Return the ranges of lanes that have been written, by topic."""
-        return {topic: LaneRanges.joined(found) for topic, found in self._ranges.items()}
+        return {topic: LaneRanges.joined(parts) for topic, parts in self._ranges.items()}
 
     def __enter__(self) -> "SegmentWriter":
         return self
@@ -323,16 +327,16 @@ class SegmentWriter:
             self._write_all()
 
     def _lane(self, kind: Kind, partition: TopicPartition, producer: str) -> _Lane:
-        found = self._lanes.get((kind, partition, producer))
-        if found is None:
-            found = self._lanes[kind, partition, producer] = _Lane(self._starts.get((kind, partition, producer), 0))
-        return found
+        lane = self._lanes.get((kind, partition, producer))
+        if lane is None:
+            lane = self._lanes[kind, partition, producer] = _Lane(self._starts.get((kind, partition, producer), 0))
+        return lane
 
     def _write_all(self) -> None:
         """Write all rows, partition by partition."""
-        found = sorted((item for item in self._lanes.items() if item[1].keys), key=itemgetter(0))
-        for group in row_groups([len(lane.keys) for _, lane in found]):
-            self._write([found[index] for index in group])
+        waiting = sorted((item for item in self._lanes.items() if item[1].keys), key=itemgetter(0))
+        for group in row_groups([len(lane.keys) for _, lane in waiting]):
+            self._write([waiting[index] for index in group])
         for topic, rows in sorted(self._scattered.items()):
             if size := len(rows):
                 self._ranges.setdefault(topic, []).append(rows.write(self._file.write_group, GROUP_ROWS))
@@ -342,11 +346,11 @@ class SegmentWriter:
         for (kind, partition, producer), extent in zip(sources, extents, strict=True):
             self._written.setdefault(producer, []).append((kind, partition, extent))
 
-    def _write(self, found: Sequence[tuple[Source, _Lane]]) -> None:
+    def _write(self, waiting: Sequence[tuple[Source, _Lane]]) -> None:
         """Write the first rows of several partitions as one row group."""
         import pyarrow as pa
 
-        lanes = [lane for _, lane in found]
+        lanes = [lane for _, lane in waiting]
         sizes = [min(len(lane.keys), GROUP_ROWS) for lane in lanes]
         size = sum(sizes)
         headers: list[Headers] | None = None
@@ -367,7 +371,7 @@ class SegmentWriter:
             timestamps = _joined([lane.timestamps for lane in lanes], sizes)
             columns.append(places_array(_joined([lane.places for lane in lanes], sizes), timestamps))
         offsets = _joined([lane.offsets for lane in lanes], sizes)
-        sources = [source for source, _ in found]
+        sources = [source for source, _ in waiting]
         self._note(sources, self._file.write_ranges(sources, sizes, offsets, columns))
         for lane, count in zip(lanes, sizes, strict=True):
             for column in (lane.offsets, lane.keys, lane.values, lane.timestamps, lane.places, lane.headers):
@@ -399,8 +403,8 @@ class ExtentReader:
     are read.
     """
 
-    def __init__(self, root: Place, *, keeps_open: bool = False) -> None:
-        self._root = root
+    def __init__(self, segments: "Segments", *, keeps_open: bool = False) -> None:
+        self._segments = segments
         self._keeps_open = keeps_open
         self._files: dict[str, tuple[Any, Any]] = {}
         self._shared: dict[tuple[str, int], Block] = {}
@@ -518,7 +522,7 @@ class ExtentReader:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        place = place_of(self._root, file)
+        place = self._segments.place(file)
         try:
             if file not in self._files:
                 while self._files and self._is_full():
@@ -553,3 +557,176 @@ def _offsets(extent: Extent, table: Any) -> Sequence[int]:
         range(extent.first, extent.last + 1) if extent.is_dense else table.column("offset").to_pylist()
     )
     return offsets
+
+
+#: Records of one block of merged lanes.
+_BLOCK_ROWS = 10_000
+
+
+def ranges_of(items: Iterable[tuple[int, Extent]]) -> LaneRanges:
+    """Return the ranges of extents, given with their lanes."""
+    import numpy as np
+
+    files: dict[str, int] = {}
+    rows = [
+        (lane, extent.first, extent.rows, files.setdefault(extent.file, len(files)), extent.group, extent.start)
+        for lane, extent in items
+    ]
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 6).T
+    return LaneRanges(tuple(files), columns[:, np.argsort(columns[0], kind="stable")])
+
+
+def extents_of(ranges: LaneRanges) -> dict[int, list[Extent]]:
+    """Return ranges as extents, whose times are not known, by lane."""
+    result: dict[int, list[Extent]] = {}
+    for lane, first, rows, file, group, start in ranges.columns.T.tolist():
+        place = ranges.files[file], group
+        extent = Extent(*place, first, first + rows - 1, rows, NO_TIMESTAMP, NO_TIMESTAMP, start)
+        result.setdefault(lane, []).append(extent)
+    return result
+
+
+@define(eq=False)
+class MergedLanes:
+    """The unread records of neighbouring lanes, which hold the records of one producing task each, as one input.
+
+    Unless the lanes end here, only the records are read whose order is certain: after the last known record of a lane,
+    any record of this lane may follow.  All records are in memory.
+    """
+
+    #: The next offset to read of each lane.
+    _positions: Any
+    #: The records, with the indexes of the certain ones in the order of processing, and the lanes of these.
+    _table: Any
+    _order: Any
+    _lanes: Any
+
+    @classmethod
+    def read(
+        cls, reader: ExtentReader, ranges: LaneRanges, first: int, positions: Any, *, is_ended: bool = True
+    ) -> "MergedLanes":
+        """Read the ranges of lanes, of which ``first`` is the number of the first one.
+
+        Raises:
+            ReplayError: a file is missing or damaged.
+        """
+        import numpy as np
+
+        if not len(ranges):
+            return cls(positions, None, np.zeros(0, np.int64), np.zeros(0, np.int64))
+        table = _table(reader, ranges)
+        lane = np.repeat(ranges.columns[0] - first, ranges.columns[2])
+        order = _order(table, lane, positions)
+        if not is_ended:
+            order = order[: _certain(lane[order], len(positions))]
+        return cls(positions, table, order, lane[order])
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the records; their offsets are those of the lanes, so they are not ascending."""
+        import pyarrow as pa
+
+        for start in range(0, len(self), _BLOCK_ROWS):
+            yield block_of(self._table.take(pa.array(self._order[start : start + _BLOCK_ROWS])))
+
+    def positions_after(self, count: int) -> Any:
+        """Return the next offset to read of each lane after the first ``count`` records."""
+        import numpy as np
+
+        positions = self._positions.copy()
+        if count:
+            offsets = self._table.column("offset").to_numpy()[self._order[:count]]
+            np.maximum.at(positions, self._lanes[:count], offsets + 1)
+        return positions
+
+
+def _table(reader: ExtentReader, ranges: LaneRanges) -> Any:
+    """Return the records of ranges as one Arrow table, in their order."""
+    import numpy as np
+    import pyarrow as pa
+
+    _, _, sizes, file, group, start = ranges.columns
+    # Ranges that are next to each other in a row group are read together.
+    is_next = (file[1:] == file[:-1]) & (group[1:] == group[:-1]) & (start[1:] == start[:-1] + sizes[:-1])
+    firsts = np.concatenate([[0], np.flatnonzero(~is_next) + 1])
+    rows = np.add.reduceat(sizes, firsts).tolist()
+    places = zip(file[firsts].tolist(), group[firsts].tolist(), start[firsts].tolist(), rows, strict=True)
+    table = pa.concat_tables([reader.section(ranges.files[at], *place) for at, *place in places])
+    if table.column("headers").null_count == table.num_rows:
+        # To take rows of this nested column costs as much as all others.
+        table = table.set_column(table.column_names.index("headers"), "headers", pa.nulls(table.num_rows))
+    return table
+
+
+def _order(table: Any, lane: Any, positions: Any) -> Any:
+    """Return the indexes of the unread rows of a table in processing order; ``lane`` has the lane of each row."""
+    import numpy as np
+
+    column = places_in(table)
+    places = (table.column("timestamp") if column is None else column).to_numpy()
+    rows = np.arange(len(lane))
+    if positions.any():
+        is_unread = table.column("offset").to_numpy() >= positions[lane]
+        places = places[is_unread]
+        rows = rows[is_unread]
+    # The places of a lane never descend.
+    return rows[np.argsort(places, kind="stable")]
+
+
+def _certain(lanes: Any, count: int) -> int:
+    """Return how many records can have no further record before them, given their lanes in processing order.
+
+    These are the records up to the last one of the lane that ends first; none, if one of ``count`` lanes has no record.
+    """
+    import numpy as np
+
+    last = np.full(count, -1)
+    np.maximum.at(last, lanes, np.arange(len(lanes)))
+    return int(last.min()) + 1
+
+
+@frozen
+class Segments:
+    """The files with the records of a replay, an archive or a snapshot, which extents name relative to a folder."""
+
+    root: Place
+
+    def place(self, file: str) -> Place:
+        """Return the location of an extent's file, which may belong to another replay."""
+        return Place(file) if is_elsewhere(file) else self.root.child(file)
+
+    def reader(self, *, keeps_open: bool = False) -> ExtentReader:
+        """Return a reader, which closes its files after each partition unless it ``keeps_open``."""
+        return ExtentReader(self, keeps_open=keeps_open)
+
+    def blocks(self, extents: Iterable[Extent], position: int = 0, end: int | None = None) -> Iterator[Block]:
+        """Yield the records of extents from offset ``position`` up to ``end`` (exclusive; None reads all).
+
+        Raises:
+            ReplayError: a file is missing or damaged.
+        """
+        return self.reader().blocks(extents, position, end)
+
+    def merged(self, lanes: Iterable[Iterable[Extent]], first: int | None = None) -> Iterator[Block]:
+        """Merge the records that several tasks wrote to a partition, by their places.
+
+        Their offsets are consecutive from ``first`` on; None keeps those of the merge, which begin with 0.
+
+        Raises:
+            ReplayError: a file is missing or damaged.
+        """
+        for block in merge_lanes([self.blocks(extents) for extents in lanes]):
+            if first is None:
+                yield block
+            else:
+                yield evolve(block, offsets=range(first, first := first + len(block)))
+
+    def writer(self, name: str, *, has_places: bool = False) -> SegmentWriter:
+        """Return a writer of records to the file ``name``, and to further ones if there are many."""
+        return SegmentWriter(self.root, name, has_places=has_places)
+
+    def group_writer(self, name: str) -> GroupWriter:
+        """Return a writer of row groups to the file ``name``, and to further ones if there are many."""
+        return GroupWriter(self.root, name)

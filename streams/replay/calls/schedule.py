@@ -1,6 +1,6 @@
-"""The plan of a replay: stages, their calls to the executor, and the part of history that each slice reads.
+"""The schedule of a replay: stages, their calls to the executor, and the part of history that each slice reads.
 
-The driver makes the plan.  This module is pure, except that it reads timestamps to divide history by time.
+The driver makes it.  This module is pure, except that it reads timestamps to divide history by time.
 """
 
 from bisect import bisect_left
@@ -12,9 +12,9 @@ from attrs import define, evolve, field, frozen
 
 from streams.core.blocks.records import TaskId, TopicPartition
 from streams.dsl.processing import AsyncMap, LookUp
-from streams.replay.calls.application import Application
 from streams.replay.calls.state import Outputs, ReplayState
 from streams.replay.calls.work import (
+    Application,
     ChainWork,
     GlobalWork,
     InputWork,
@@ -23,8 +23,8 @@ from streams.replay.calls.work import (
     StageWork,
     TaskWork,
 )
-from streams.replay.storage.places import Place
-from streams.replay.storage.ranges import LaneTable
+from streams.replay.storage.extents import SourceHistory
+from streams.replay.storage.lanes import LaneTable
 from streams.replay.storage.segments import Extent
 from streams.runtime import ApplicationPlan
 from streams.topology import SubTopology
@@ -71,15 +71,13 @@ class BegunPass:
 
 
 @define(eq=False)
-class ReplayPlan:
+class CallSchedule:
     """The stages of one replay, and their calls to the executor."""
 
     application: Application
     plan: ApplicationPlan
-    #: All known extents of each source partition, including those of global tables.
-    sources: Mapping[TopicPartition, Sequence[Extent]]
+    history: SourceHistory
     options: Options
-    root: Place
     #: The tasks of each stage, and the stages that are cycles, whose tasks run together.
     stages: list[list[TaskId]] = field(init=False)
     cyclic: set[int] = field(init=False)
@@ -112,11 +110,6 @@ class ReplayPlan:
                     self._written.setdefault(task, []).append(place)
         self.waves = _waves(parts, {sub.id: sub for sub in plan.subs if not sub.is_global})
 
-    @property
-    def started_ms(self) -> int:
-        """The lowest timestamp in the first row groups of the source partitions, in epoch milliseconds, else 0."""
-        return min((extents[0].lowest_ms for extents in self.sources.values() if extents), default=0)
-
     def reader_of(self, partition: TopicPartition) -> TaskId | None:
         """Return the task that reads a source partition or a lane (the part of a repartition topic from one task)."""
         return self._readers.get(self.plan.logical(partition))
@@ -133,9 +126,9 @@ class ReplayPlan:
             for topic in store.source.topics:
                 for number in range(self.plan.partitions.get(topic, 1)):
                     partition = TopicPartition(topic, number)
-                    extents = tuple(self.sources.get(partition, ()))
+                    extents = tuple(self.history.extents.get(partition, ()))
                     inputs.append(InputWork(partition, extents, 0, _end_of(extents), True))
-            works.append(GlobalWork(self.application, name, tuple(inputs), self.root, folder))
+            works.append(GlobalWork(self.application, name, tuple(inputs), self.history.segments, folder))
         return works
 
     def grouped(self, steps: Iterable[Pass], before: Mapping[TopicPartition, int]) -> Iterator[list[Pass]]:
@@ -161,8 +154,8 @@ class ReplayPlan:
 
     def works(self, number: int, passes: Sequence[BegunPass]) -> list[StageWork | ChainWork]:
         """Return the calls of stage ``number`` that have records to process in neighbouring passes."""
-        tasks = [self._tasks(number, found.step, found.state) for found in passes]
-        stages = [self._stage_work(number, found) for found in passes]
+        tasks = [self._tasks(number, begun.step, begun.state) for begun in passes]
+        stages = [self._stage_work(number, begun) for begun in passes]
         due = [
             index
             for index, task in enumerate(tasks[-1])
@@ -175,14 +168,14 @@ class ReplayPlan:
             # slice has the records of all.
             sizes = ((index, tasks[-1][index]) for index in due)
             calls = list(_calls((index, task.rows_read // len(passes) + task.rows_kept) for index, task in sizes))
-        found: list[StageWork | ChainWork] = []
+        works: list[StageWork | ChainWork] = []
         for call in calls:
             slices = [
                 evolve(stage, tasks=tuple(own[index] for index in call))
                 for stage, own in zip(stages, tasks, strict=True)
             ]
-            found.append(slices[0] if len(slices) == 1 else ChainWork(tuple(slices)))
-        return found
+            works.append(slices[0] if len(slices) == 1 else ChainWork(tuple(slices)))
+        return works
 
     def _tasks(self, number: int, step: Pass, state: ReplayState) -> list[TaskWork]:
         """Return the inputs of all tasks of a stage in a pass."""
@@ -191,19 +184,19 @@ class ReplayPlan:
         lanes = self._lanes_of(number, step, state, has_all=has_all)
         return [self._task_work(task, step, state, lanes, has_all=has_all) for task in self.stages[number]]
 
-    def _stage_work(self, number: int, found: BegunPass) -> StageWork:
+    def _stage_work(self, number: int, begun: BegunPass) -> StageWork:
         """Return a call of a stage in a pass, without its tasks."""
-        step = found.step
+        step = begun.step
         return StageWork(
             self.application,
             (),
-            self.root,
+            self.history.segments,
             step.folder,
             number,
             step.is_last,
             evolve(self.options, final_flush=step.is_last and self.options.final_flush),
-            self.started_ms,
-            found.state.global_stores,
+            self.history.started_ms,
+            begun.state.global_stores,
             number in self.cyclic,
             step.is_whole,
         )
@@ -252,13 +245,13 @@ class ReplayPlan:
         A lane is the part of a partition that one task writes; its number is a partition number on the broker.
         """
         positions = state.positions.get(task, {})
-        known = None if has_all else {*state.lanes, *positions}
+        read_before = None if has_all else {*state.lanes, *positions}
         inputs = []
         for logical in self.plan.groups[task]:
-            for partition, is_written in self._partitions(logical, known) if logical not in lanes else ():
+            for partition, is_written in self._partitions(logical, read_before) if logical not in lanes else ():
                 is_lane = is_written or partition in state.lanes
-                found = (state.lanes if is_lane else self.sources).get(partition, ())
-                inputs.append(self._input(partition, found, positions, step, is_lane=is_lane))
+                extents = (state.lanes if is_lane else self.history.extents).get(partition, ())
+                inputs.append(self._input(partition, extents, positions, step, is_lane=is_lane))
         return TaskWork(
             task,
             tuple(inputs),
@@ -278,12 +271,12 @@ class ReplayPlan:
         }
 
     def _partitions(
-        self, logical: TopicPartition, known: set[TopicPartition] | None
+        self, logical: TopicPartition, read_before: set[TopicPartition] | None
     ) -> Iterator[tuple[TopicPartition, bool]]:
         """Yield the broker partitions that store a partition of a topic that is no repartition topic.
 
-        Also yield whether each is the lane of one task.  Lanes that are not in ``known`` (None: all) are left out,
-        except the first: the task waits for this lane until its inputs have ended.
+        Also yield whether each is the lane of one task.  Lanes that are not in ``read_before`` (None: all) are
+        left out, except the first: the task waits for this lane until its inputs have ended.
         """
         topic, number = logical
         name = self.plan.physical_topic(topic)
@@ -292,7 +285,7 @@ class ReplayPlan:
         has_empty = False
         for lane in range(number * width, (number + 1) * width):
             partition = TopicPartition(name, lane)
-            is_known = known is None or partition in known
+            is_known = read_before is None or partition in read_before
             if is_known or not has_empty or topic not in self.plan.lanes:
                 has_empty |= not is_known
                 yield partition, topic in self.plan.lanes and (not is_fed or lane != number * width)
@@ -300,23 +293,23 @@ class ReplayPlan:
     def _input(
         self,
         partition: TopicPartition,
-        known: Sequence[Extent],
+        history: Sequence[Extent],
         positions: Mapping[TopicPartition, int],
         step: Pass,
         *,
         is_lane: bool,
     ) -> InputWork:
-        """Return the part of a partition that a pass reads; ``known`` are the extents of the partition."""
+        """Return the part of a partition that a pass reads; ``history`` are the extents of the partition."""
         position = positions.get(partition, 0)
-        end = _end_of(known)
+        end = _end_of(history)
         if not is_lane:
             end = min(end, step.cut.get(partition, end))
         if is_lane and not position:
-            extents = tuple(known)
+            extents = tuple(history)
         else:
             # Extents are in the order of their offsets, and there may be many.
-            first = bisect_left(known, position, key=attrgetter("last"))
-            extents = tuple(known[first : bisect_left(known, end, first, key=attrgetter("first"))])
+            first = bisect_left(history, position, key=attrgetter("last"))
+            extents = tuple(history[first : bisect_left(history, end, first, key=attrgetter("first"))])
         if not position and extents:
             position = extents[0].first
         return InputWork(partition, extents, position, end, step.is_last)

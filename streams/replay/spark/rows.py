@@ -38,7 +38,7 @@ from streams.replay.run.through_spark import (
 )
 from streams.replay.spark.frames import Collect, count_rows, look_at_table, read_table
 from streams.replay.spark.tasks import CallName, worker_task
-from streams.replay.storage.segments import Extent, SegmentWriter
+from streams.replay.storage.segments import Extent
 
 #: The start of a block of a file: its name in the ``file_path`` column, and the first byte.
 Stretch = tuple[str, int]
@@ -57,19 +57,19 @@ def run_through_spark(session: Any, call: SparkCall, collect: Collect) -> SparkR
     clock = SystemClock()
     started_ms = clock.monotonic_ms()
     if isinstance(call, ListFiles):
-        found: dict[str, Any] = {"found": _listed(session, call, collect)}
+        result: dict[str, Any] = {"listed": _listed(session, call, collect)}
     elif isinstance(call, ReadFiles):
-        found = {"parts": tuple(_read_files(session, call, collect))}
+        result = {"parts": tuple(_read_files(session, call, collect))}
     elif isinstance(call, LookAtTable):
-        found = {"table": look_at_table(session, call, collect)}
+        result = {"table": look_at_table(session, call, collect)}
     elif isinstance(call, CountRows):
-        found = {"count": count_rows(session, call, collect)}
+        result = {"count": count_rows(session, call, collect)}
     elif isinstance(call, ReadTable):
-        found = {"partitions": call.partitions, "written": tuple(read_table(session, call, collect))}
+        result = {"partitions": call.partitions, "written": tuple(read_table(session, call, collect))}
     else:
         count, written = _read_topic(session, call, collect)
-        found = {"partitions": count, "written": tuple(written)}
-    return SparkReport(call.name, (), {}, clock.monotonic_ms() - started_ms, 0, 0, **found)
+        result = {"partitions": count, "written": tuple(written)}
+    return SparkReport(call.name, (), {}, clock.monotonic_ms() - started_ms, 0, 0, **result)
 
 
 # --- files --------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ def _mark_patterns(path: str) -> Iterator[str]:
     folders = [f"{scheme}{separator}{authority}", *rest.strip("/").split("/")] if separator else path.split("/")
     is_file = kind_of(path) is not None
     folders = folders[:-1] if is_file else folders
-    marks = "{" + ",".join(found.mark for found in FORMATS) + "}"
+    marks = "{" + ",".join(kind.mark for kind in FORMATS) + "}"
     around = [folders[:count] for count in range(2 if separator else 1, len(folders) + 1)]
     below = [] if is_file else [[*folders, "*"], [*folders, "*", "*"]]
     for folder in [*around, *below]:
@@ -122,10 +122,10 @@ def _refuse_table(session: Any, pattern: str, collect: Collect) -> None:
             return
         raise
     for (path,) in rows:
-        for found in FORMATS:
-            mark = found.mark.partition("/")[0]
+        for kind in FORMATS:
+            mark = kind.mark.partition("/")[0]
             if f"/{mark}/" in path:
-                raise LakeTable(path.partition(f"/{mark}/")[0], found).refused_as_input()
+                raise LakeTable(path.partition(f"/{mark}/")[0], kind).refused_as_input()
 
 
 def _read_files(session: Any, call: ReadFiles, collect: Collect) -> Iterator[IngestReport]:
@@ -150,10 +150,10 @@ def _read_files(session: Any, call: ReadFiles, collect: Collect) -> Iterator[Ing
     for stretch, work in works.items():
         (piece,) = work.pieces
         rows = piece.part.first_row + counts[stretch][0]
-        found = reports.get(stretch)
-        if found is None or (found.failure is None and found.counts[0][0] != rows):
+        result = reports.get(stretch)
+        if result is None or (result.failure is None and result.counts[0][0] != rows):
             raise ReplayError(f"{piece.file}: has changed while it was read; read it when it is complete")
-        yield evolve(found, name=piece.file)
+        yield evolve(result, name=piece.file)
 
 
 def _placed(call: ReadFiles, counts: Mapping[Stretch, tuple[int, int]]) -> dict[Stretch, IngestWork]:
@@ -162,7 +162,7 @@ def _placed(call: ReadFiles, counts: Mapping[Stretch, tuple[int, int]]) -> dict[
     before = call.work.rows_before
     for file in call.files:
         rows = lines = 0
-        for stretch in sorted(found for found in counts if found[0] == file.uri):
+        for stretch in sorted(place for place in counts if place[0] == file.uri):
             part = Part(stretch[1], first_row=rows, first_line=lines + 1)
             if counts[stretch][0]:
                 works[stretch] = evolve(_work(call.work, file, part), number=len(works), rows_before=before)
@@ -308,8 +308,8 @@ def _text(error: ReplayError) -> str:
 
 
 def _lost(text: str) -> str:
-    found = re.search(r"Could not read records in offset [^\n]*|The resolved start offset [^\n]*", text)
-    return "" if found is None else found[0]
+    match = re.search(r"Could not read records in offset [^\n]*|The resolved start offset [^\n]*", text)
+    return "" if match is None else match[0]
 
 
 # --- in workers -----------------------------------------------------------------------------
@@ -365,7 +365,7 @@ def read_records(call: ReadTopic, batches: Iterator[Any]) -> Iterator[Any]:
     import pyarrow as pa
 
     name = f"{call.folder}/kafka-{uuid4().hex[:12]}.parquet"
-    with SegmentWriter(call.root, name) as writer:
+    with call.segments.writer(name) as writer:
         for batch in batches:
             for number, block in _blocks(batch):
                 writer.append("source", TopicPartition(call.topic.topic, number), block, keeps_offsets=True)

@@ -24,7 +24,7 @@ from attrs import define
 from streams.core.errors import ConfigError
 from streams.core.http.address import is_loopback
 from streams.replay.errors import ReplayError
-from streams.replay.spark.shipping import write_package
+from streams.replay.spark.tasks import write_package
 
 #: Default master of a new session.
 DEFAULT_MASTER = "local[*]"
@@ -62,23 +62,25 @@ class SessionLease:
         """
         _require_pyspark()
         if spark is not None:
-            for what, given in (("master", master), ("conf", conf)):
-                if given:
-                    raise ConfigError(f"a Spark session is given, and so is {what} {given!r}: give one of them")
+            for what, value in (("master", master), ("conf", conf)):
+                if value:
+                    raise ConfigError(f"a Spark session is given, and so is {what} {value!r}: give one of them")
             return cls(spark, False)
         with cls._lock:
-            found = _active_session(master)
-            if found is not None and conf:
+            session = _active_session(master)
+            if session is not None and conf:
                 raise ConfigError(
                     f"conf {', '.join(conf)}: this process has a Spark session already, whose settings stay as they "
                     "are; set them there, or stop it"
                 )
-            is_own = found is None or id(found) in cls._users
-            if found is None:
-                found = start_session(master or os.environ.get("SPARK_REMOTE") or None, with_ui=with_ui, settings=conf)
+            is_own = session is None or id(session) in cls._users
+            if session is None:
+                session = start_session(
+                    master or os.environ.get("SPARK_REMOTE") or None, with_ui=with_ui, settings=conf
+                )
             if is_own:
-                cls._users[id(found)] = cls._users.get(id(found), 0) + 1
-            return cls(found, is_own)
+                cls._users[id(session)] = cls._users.get(id(session), 0) + 1
+            return cls(session, is_own)
 
     def close(self) -> None:
         """End the lease; the end of the last lease stops a session that a replay has started."""
@@ -119,8 +121,8 @@ def runs_here(session: Any) -> bool:
 
 def ui_url(session: Any) -> str | None:
     """Return the address of the Spark UI, or None if there is none or the session is remote."""
-    found = None if is_connect(session) else session.sparkContext.uiWebUrl
-    return None if found is None else str(found)
+    address = None if is_connect(session) else session.sparkContext.uiWebUrl
+    return None if address is None else str(address)
 
 
 def ship_code(session: Any) -> None:
@@ -159,8 +161,8 @@ def require_java(environment: Mapping[str, str]) -> None:
         ConfigError: Java was not found.
     """
     home = environment.get("JAVA_HOME")
-    found = shutil.which("java", path=f"{home}/bin" if home else environment.get("PATH", ""))
-    if found is None:
+    program = shutil.which("java", path=f"{home}/bin" if home else environment.get("PATH", ""))
+    if program is None:
         where = f"JAVA_HOME is {home!r}, which has none" if home else "there is none on the PATH"
         raise ConfigError(
             f"executor 'spark' needs Java 17 or later: {where}; install it (on Debian: apt install "
@@ -210,14 +212,14 @@ def _active_session(master: str | None) -> Any:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    found = SparkSession.getActiveSession()
-    if found is None and SparkContext._active_spark_context is not None:
-        found = SparkSession.builder.getOrCreate()  # The session is active in another thread.
-    if found is None or master is None or master_of(found) == master:
-        return found
+    session = SparkSession.getActiveSession()
+    if session is None and SparkContext._active_spark_context is not None:
+        session = SparkSession.builder.getOrCreate()  # The session is active in another thread.
+    if session is None or master is None or master_of(session) == master:
+        return session
     raise ConfigError(
-        f"master {master!r}: this process has a Spark session on {master_of(found)!r} already; stop it, or pass it as "
-        "spark="
+        f"master {master!r}: this process has a Spark session on {master_of(session)!r} already; stop it, or pass it "
+        "as spark="
     )
 
 
@@ -282,11 +284,11 @@ def _environment(master: str) -> Iterator[None]:
 
     Other machines have their own Python, so for them ``PYSPARK_PYTHON`` is not changed.
     """
-    given = {}
+    variables = {}
     if is_local_master(master) or master.startswith("local-cluster"):
-        given = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable), "SPARK_LOCAL_IP": "127.0.0.1"}
-    before = {name: os.environ.get(name) for name in given}
-    os.environ.update(given)
+        variables = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable), "SPARK_LOCAL_IP": "127.0.0.1"}
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:

@@ -1,22 +1,56 @@
-"""Writes output topics to tables of a Spark catalog.
+"""Output topics as DataFrames, and in tables of a Spark catalog.
 
-The table must consist of Parquet files.  They are written like those of a folder (``run.commits``), with the same
-guarantees; afterwards new partitions are added to the catalog.
+Each worker reads one partition of an output topic.  Every action on the DataFrame of a topic reads the files of
+the replay again; nothing else is recomputed.
+
+A table of the catalog must consist of Parquet files, or be a Delta table.  Files are written like those of a folder
+(``run.commits``), with the same guarantees; afterwards new partitions are added to the catalog.
 """
 
+import pickle
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from streams.core.errors import InputError
-from streams.files import PartitionColumn, wide_schema
+from streams.files import ArrowRecords, PartitionColumn, wide_schema
 from streams.lakes import check_table
-from streams.replay.calls.columns import output_schema
+from streams.replay.calls.outputs import OutputPart
+from streams.replay.calls.work import output_schema, output_topic
 from streams.replay.run.commits import Mode, Run, SliceWriter
 from streams.replay.run.lake import FolderLog, lake_log
 from streams.replay.run.session import ReplaySession
 from streams.replay.spark.frames import arrow_schema
+from streams.replay.spark.tasks import worker_task
+from streams.replay.spark.worker import Items, read_parts
 from streams.replay.storage.places import Place
+
+#: The folder, below that of the replay, of the partitions that DataFrames read.
+_FRAMES = "frames"
+
+
+def task_frame(session: Any, count: int) -> Any:
+    """Return a DataFrame with the numbers from 0 to ``count`` - 1, one in each partition."""
+    return session.range(0, count, 1, count)
+
+
+def output_frame(
+    spark: Any, session: ReplaySession, name: str, parts: Sequence[OutputPart], *, as_table: bool = False
+) -> Any:
+    """Return partitions of an output topic as a DataFrame, with the columns of records or of a data lake table.
+
+    Each partition of the topic is one partition of the DataFrame, with the rows ordered by offset.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = from_arrow_schema(ArrowRecords(output_topic(session.topology, name), as_table).schema)
+    if not parts:
+        return spark.createDataFrame([], schema)
+    assert session.schedule is not None
+    items = Items.write(session.root.child(_FRAMES), list(map(pickle.dumps, parts)))
+    # The user's own jobs read the frame, so errors are shown as they are.
+    reading = worker_task(None, read_parts, items, session.segments, session.schedule.application, name, as_table)
+    return task_frame(spark, len(items)).mapInArrow(reading, schema)
 
 
 def write_table(
