@@ -329,7 +329,7 @@ def fields_of(kind: type[Any]) -> Sequence[Field]:
         attribute: str | None = name
         if get_origin(hint) is ClassVar:
             (hint,) = get_args(hint)
-            defaults[name] = vars(kind).get(name, _REQUIRED)
+            defaults[name] = getattr(kind, name, _REQUIRED)
             attribute = None
         try:
             item, facts = _field(name, hint, defaults.get(name, _REQUIRED))
