@@ -8,6 +8,7 @@ Of the other packages, this module imports only ``core``.
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from types import FunctionType
 from typing import Any, overload
 
@@ -16,6 +17,7 @@ from msgspec import inspect
 
 from streams.core.errors import InputError
 from streams.core.nearest import nearest
+from streams.core.serdes.cells import whole_or_same
 from streams.core.serdes.serdes import INT32, LONG, STRING, Serde, WindowedSerde
 from streams.core.topic import Topic
 from streams.files.field_access import guarded_path_read, path_read
@@ -58,7 +60,10 @@ class ArrowRows(Sequence[Row]):
         return int(self.batch.num_rows)
 
     def __iter__(self) -> Iterator[Row]:
-        batch = plain_batch(self.batch)
+        try:
+            batch = plain_batch(self.batch)
+        except ValueError:
+            batch = self.batch
         try:
             return iter(batch.to_pylist(maps_as_pydicts="strict"))
         except OverflowError:  # A time after the year 9999, which Python cannot represent.
@@ -82,11 +87,26 @@ def python_objects(array: Any) -> list[Any]:
 
 
 def plain_batch(batch: Any) -> Any:
-    """Convert columns to their plain types, with times in microseconds, as in Python, and UTC; return the batch."""
+    """Convert columns to their plain types, with times in microseconds, as in Python, and UTC; return the batch.
+
+    Nanoseconds are cut off.
+
+    Raises:
+        ValueError: a time is beyond the range of microseconds.
+    """
+    import pyarrow as pa
+
     for index, part in enumerate(batch.schema):
         kind = plain_type(part.type)
-        if kind != part.type:
-            batch = batch.set_column(index, part.name, batch.column(index).cast(kind, safe=False))
+        if kind == part.type:
+            continue
+        column = batch.column(index)
+        try:
+            # Seconds and milliseconds may be out of range, which an unsafe cast wraps around.
+            column = column.cast(plain_type(part.type, with_nanoseconds=True))
+        except pa.ArrowInvalid as error:
+            raise ValueError(f"column {part.name!r}: {error}; a time is from the year 1 to 9999") from None
+        batch = batch.set_column(index, part.name, column.cast(kind, safe=False))
     return batch
 
 
@@ -105,24 +125,27 @@ def _times_as_text(batch: Any) -> Any:
     return batch
 
 
-def plain_type(kind: Any) -> Any:
+def plain_type(kind: Any, *, with_nanoseconds: bool = False) -> Any:
     """Return the type that values are converted to before they are read, without dictionaries, views and large lists.
 
-    Arrow lacks functions for some of the others, and cannot cut their arrays.
+    Arrow lacks functions for some of the others, and cannot cut their arrays.  Times are in microseconds, or in
+    nanoseconds if they are so and ``with_nanoseconds`` is True.
     """
     import pyarrow as pa
 
     is_a = pa.types
+    inner = partial(plain_type, with_nanoseconds=with_nanoseconds)
     if is_a.is_timestamp(kind):
-        return pa.timestamp("us", "UTC" if kind.tz else None)
+        unit = "ns" if with_nanoseconds and kind.unit == "ns" else "us"
+        return pa.timestamp(unit, "UTC" if kind.tz else None)
     if is_a.is_dictionary(kind):
-        return plain_type(kind.value_type)
+        return inner(kind.value_type)
     if is_a.is_struct(kind):
-        return pa.struct([part.with_type(plain_type(part.type)) for part in kind])
+        return pa.struct([part.with_type(inner(part.type)) for part in kind])
     if _is_list(kind):
-        return pa.list_(kind.value_field.with_type(plain_type(kind.value_type)))
+        return pa.list_(kind.value_field.with_type(inner(kind.value_type)))
     if is_a.is_map(kind):
-        return pa.map_(plain_type(kind.key_type), plain_type(kind.item_type))
+        return pa.map_(inner(kind.key_type), inner(kind.item_type))
     others = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary(), pa.date64(): pa.date32()}
     return others.get(kind, kind)
 
@@ -317,7 +340,7 @@ def _column(array: Any, info: Any) -> list[Any]:
         ]
     values = python_objects(array)
     if pa.types.is_decimal(kind) and isinstance(info, inspect.IntType):
-        return [None if value is None else int(value) for value in values]
+        return [None if value is None else whole_or_same(value) for value in values]
     return values
 
 
@@ -372,6 +395,32 @@ def are_records(topic: Topic[Any, Any], names: Collection[str]) -> bool:
     return not has_all and not isinstance(info, (inspect.DictType, inspect.AnyType))
 
 
+def check_file_columns(topic: Topic[Any, Any], schema: Any, name: str) -> None:
+    """Check the columns of a Parquet file by the rules for the columns of a table.
+
+    A file needs no event times, and its rows may be converted to values without fields by a serde.
+
+    Raises:
+        InputError: a column is missing, occurs twice or has another type; the message lists all problems with a remedy
+            for each.
+    """
+    problems = list(
+        _record_misfits(topic, schema) if are_records(topic, schema.names) else _value_misfits(topic, schema)
+    )
+    if problems:
+        raise InputError(f"{name} as input of topic {topic.name!r}: {'; '.join(problems)}")
+
+
+def _value_misfits(topic: Topic[Any, Any], schema: Any) -> Iterator[str]:
+    """Yield a message for each column of values that occurs twice, and if none does, for each that does not fit."""
+    kind = json_type(topic.value_serde)
+    fields = None if kind is None else getattr(inspect.type_info(kind[0]), "fields", None)
+    doubles = list(_doubles(schema.names, None if fields is None else {part.encode_name for part in fields}))
+    yield from doubles
+    if fields is not None and not doubles:
+        yield from _misfits(fields, {part.name: part.type for part in schema}, "")
+
+
 def table_columns(topic: Topic[Any, Any], schema: Any, name: str) -> tuple[str, ...]:
     """Return the columns of a table to read: the columns of records, or the fields of the topic's value type.
 
@@ -397,14 +446,12 @@ def table_columns(topic: Topic[Any, Any], schema: Any, name: str) -> tuple[str, 
     info = None if kind is None else inspect.type_info(kind[0])
     fields = getattr(info, "fields", None)
     declared = None if fields is None else {part.encode_name for part in fields}
-    problems += _doubles(schema.names, declared)
+    problems += _value_misfits(topic, schema)
     if fields is None and not isinstance(info, (inspect.DictType, inspect.AnyType)):
         problems.append(
             f"a row has columns, but the values of topic {topic.name!r} have no fields; declare a class with a field "
             "for each column to read, or dict"
         )
-    if fields is not None and not problems:
-        problems += _misfits(fields, {part.name: part.type for part in schema}, "")
     if problems:
         raise InputError(f"{name} as input of topic {topic.name!r}: {'; '.join(problems)}")
     return tuple(column for column in schema.names if declared is None or column in declared)

@@ -26,6 +26,7 @@ from streams.files.columns import (
     Row,
     ValueReader,
     are_records,
+    check_file_columns,
     is_serialized,
     plain_batch,
     python_objects,
@@ -355,7 +356,7 @@ class ParquetRows:
         """Yield rows as dicts; row groups that are skipped entirely are not read.
 
         Raises:
-            InputError: the file is not a Parquet file or is damaged.
+            InputError: the file is not a Parquet file or is damaged, or a column does not fit the topic's type.
         """
         import pyarrow as pa
 
@@ -366,6 +367,8 @@ class ParquetRows:
                 groups = list(range(file.num_row_groups))[part.start : part.end]
                 while groups and row + file.metadata.row_group(groups[0]).num_rows <= skip_rows:
                     row += file.metadata.row_group(groups.pop(0)).num_rows
+                if self.records is not None:
+                    check_file_columns(self.records.topic, file.schema_arrow, str(source))
                 names = self._names(file.schema_arrow.names)
                 for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=names) if groups else ():
                     first = row

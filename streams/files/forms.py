@@ -19,6 +19,7 @@ from msgspec import inspect
 
 from streams.core.blocks.records import Window, Windowed
 from streams.core.errors import SerializationError
+from streams.core.serdes.cells import cell_converter
 from streams.core.serdes.serde_models import shape_of
 from streams.core.serdes.serdes import (
     BOOLEAN,
@@ -430,6 +431,7 @@ def _converter(serde: Serde[Any], kind: Any) -> Callable[[Any], bytes | None]:
     if serde is JSON:
         return _nan_as_none(serialize)
     blank_as = _blank_cells(kind)
+    read = cell_converter(kind)
 
     def typed(value: Any) -> bytes | None:
         if value is None:
@@ -440,7 +442,7 @@ def _converter(serde: Serde[Any], kind: Any) -> Callable[[Any], bytes | None]:
                 for name, cell in value.items()
                 if cell != "" or blank_as.get(name, "") is not _LEFT_OUT
             }
-        row = msgspec.convert(value, kind, strict=False)
+        row = read(value)
         return serialize(row) if is_own else serialize(deserialize(canonical_json(row)))
 
     return _nan_as_none(typed) if json_type(serde) else typed

@@ -17,6 +17,7 @@ import msgspec
 from attrs import frozen
 from msgspec import inspect
 
+from streams.core.serdes.cells import cell_converter, whole_or_same
 from streams.core.serdes.serdes import canonical_json
 
 #: Converts an Arrow array to an Arrow array of JSON texts, null where the value is null.
@@ -83,11 +84,11 @@ def writer_of(info: Any, outer: tuple[Any, ...] = ()) -> Writer | None:
         return _MapWriter(item, is_optional(info.value_type))
     kind: Any = _SCALARS.get(type(info))
     if kind is not None:
-        return _ScalarWriter(type(info), kind) if info == type(info)() else None
+        return _ScalarWriter(type(info), cell_converter(kind)) if info == type(info)() else None
     if isinstance(info, inspect.EnumType):
-        return _ScalarWriter(type(info), info.cls)
+        return _ScalarWriter(type(info), cell_converter(info.cls))
     if isinstance(info, inspect.LiteralType):
-        return _ScalarWriter(type(info), Literal[tuple(info.values)])
+        return _ScalarWriter(type(info), cell_converter(Literal[tuple(info.values)]))
     return None
 
 
@@ -96,10 +97,10 @@ def writer_of(info: Any, outer: tuple[Any, ...] = ()) -> Writer | None:
 
 @frozen
 class _ScalarWriter:
-    """Writes the values of one scalar type: ``type`` is msgspec's description of it, ``kind`` the Python type."""
+    """Writes the values of one scalar type: ``type`` is msgspec's description of it, ``convert`` reads one value."""
 
     type: type[inspect.Type]
-    kind: Any
+    convert: Callable[[Any], Any]
 
     def __call__(self, array: Any) -> Any:
         import pyarrow as pa
@@ -126,8 +127,8 @@ class _ScalarWriter:
 
     def _text(self, value: Any) -> bytes:
         if self.type is inspect.IntType and isinstance(value, Decimal):
-            value = int(value)
-        return canonical_json(msgspec.convert(value, self.kind, strict=False))
+            value = whole_or_same(value)
+        return canonical_json(self.convert(value))
 
 
 def _quoted(texts: Any) -> Any:

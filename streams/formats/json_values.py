@@ -7,6 +7,7 @@ import msgspec
 from attrs import frozen
 
 from streams.core.errors import TopologyError
+from streams.core.serdes.cells import cell_converter
 from streams.core.serdes.serde_models import FORM_ERRORS, codec_of, encode_hook
 from streams.core.serdes.serdes import is_immutable_form
 
@@ -34,13 +35,10 @@ def json_form(form: Any) -> JsonForm:
     except FORM_ERRORS as error:
         raise TopologyError(f"no JSON form, as files and HTTP need it, for {form!r}: {error}") from error
 
-    def from_row(row: Any) -> Any:
-        return msgspec.convert(row, form, strict=False, dec_hook=_validated)
-
     def from_plain(plain: Any) -> Any:
         return msgspec.convert(plain, form, dec_hook=_validated)
 
-    return JsonForm(decode, from_row, from_plain, _ENCODE, is_immutable_form(form))
+    return JsonForm(decode, cell_converter(form, _validated), from_plain, _ENCODE, is_immutable_form(form))
 
 
 def _validated(cls: Any, value: Any) -> Any:
