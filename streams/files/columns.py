@@ -417,7 +417,10 @@ def _value_misfits(topic: Topic[Any, Any], schema: Any) -> Iterator[str]:
     fields = None if kind is None else getattr(inspect.type_info(kind[0]), "fields", None)
     doubles = list(_doubles(schema.names, None if fields is None else {part.encode_name for part in fields}))
     yield from doubles
-    if fields is not None and not doubles:
+    if fields is None:
+        for part in schema:
+            yield from _unreadable(part.type, part.name)
+    elif not doubles:
         yield from _misfits(fields, {part.name: part.type for part in schema}, "")
 
 
@@ -533,6 +536,10 @@ def _misfit(info: Any, kind: Any, column: str) -> Iterator[str]:
 
     info = plain_member(info)
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    unreadable = list(_unreadable(kind, column))
+    if unreadable:
+        yield from unreadable
+        return
     if pa.types.is_null(kind) or isinstance(info, (inspect.AnyType, inspect.UnionType, inspect.CustomType)):
         return
     fields = getattr(info, "fields", None)
@@ -553,6 +560,14 @@ def _misfit(info: Any, kind: Any, column: str) -> Iterator[str]:
         if isinstance(info, inspect.IntType) and pa.types.is_timestamp(kind):
             hint = f"convert it, such as unix_millis({column}) AS {column}, or declare a datetime"
         yield f"column {column!r} is {kind}, but is declared as {_declared(info)}; {hint}"
+
+
+def _unreadable(kind: Any, column: str) -> Iterator[str]:
+    """Yield a message if a column has a type of Spark that Python has no values for."""
+    if getattr(kind, "extension_name", "") == "arrow.opaque":
+        cast = "to_json({0})" if "variant" in kind.type_name else "string({0})"
+        hint = f"cast it, such as {cast.format(column)} AS {column}"
+        yield f"column {column!r} is {kind.type_name}, which is not read; {hint}"
 
 
 def _is_list(kind: Any) -> bool:
@@ -583,7 +598,7 @@ def _fits(info: Any, kind: Any) -> bool:
         inspect.DateType: is_a.is_date(kind) or text,
         inspect.TimeType: is_a.is_time(kind) or text,
         inspect.TimeDeltaType: is_a.is_duration(kind) or text,
-        inspect.UUIDType: text or data,
+        inspect.UUIDType: text or data or getattr(kind, "extension_name", "") == "arrow.uuid",
         inspect.DecimalType: number or is_a.is_floating(kind) or text,
         inspect.EnumType: text or whole,
         inspect.LiteralType: text or whole,

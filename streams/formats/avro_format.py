@@ -12,7 +12,7 @@ from typing_extensions import TypeForm
 from streams.core.errors import ConfigError, TopologyError
 from streams.core.serdes.serdes import Serde
 from streams.formats.avro_classes import Shape, shape_of
-from streams.formats.avro_logical import check_logical_types
+from streams.formats.avro_logical import check_logical_types, without_foreign_logical_types
 from streams.formats.json_values import json_form
 from streams.formats.registered import Decode, Readers, Registration, registered_serde
 from streams.formats.registry_client import RegistryAccess, registry_at
@@ -178,7 +178,7 @@ class _AvroCodec:
         named: dict[str, Any] = {}
         for other in referenced.values():
             self._parse(json.loads(other.text), named)
-        written = self._parse(_loaded(writer.text), named)
+        written = self._parse(without_foreign_logical_types(_loaded(writer.text), self._parsed), named)
         if _kind(written) == "bytes" and isinstance(self._parsed, str):
             return bytes
         read = self._fastavro.schemaless_reader

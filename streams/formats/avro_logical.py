@@ -46,6 +46,42 @@ def check_logical_types(writer: Any, reader: Any, where: str = "") -> None:
             check_logical_types(writer[inner], reader[inner], f"{where}[]")
 
 
+def without_foreign_logical_types(writer: Any, reader: Any) -> Any:
+    """Return a writer's schema without the logical types of what is plain for the reader.
+
+    A text that was written as a UUID is then read as the text, and a time as its number, as the reader declares.
+    Names of types within them are not followed, nor are unions of several types of the reader.
+    """
+    reader = _only(reader)
+    if isinstance(reader, list):
+        return writer
+    if isinstance(writer, list):
+        return [without_foreign_logical_types(branch, reader) for branch in writer]
+    if not isinstance(writer, dict):
+        return writer
+    schema = dict(writer)
+    if not _logical(reader):
+        schema.pop("logicalType", None)
+    if isinstance(schema.get("type"), dict | list):
+        schema["type"] = without_foreign_logical_types(schema["type"], reader)
+    parts = {
+        name: part["type"]
+        for part in (reader.get("fields", ()) if isinstance(reader, dict) else ())
+        for name in (part["name"], *part.get("aliases", ()))
+    }
+    if "fields" in schema:
+        schema["fields"] = [
+            {**part, "type": without_foreign_logical_types(part["type"], parts[part["name"]])}
+            if part["name"] in parts
+            else part
+            for part in schema["fields"]
+        ]
+    for inner in ("items", "values"):
+        if inner in schema and isinstance(reader, dict) and inner in reader:
+            schema[inner] = without_foreign_logical_types(schema[inner], reader[inner])
+    return schema
+
+
 def _only(schema: Any) -> Any:
     """Return the type of a union with null, or else the schema."""
     others = [branch for branch in schema if branch != "null"] if isinstance(schema, list) else []

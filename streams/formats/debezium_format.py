@@ -5,12 +5,15 @@ An event contains the row ``before`` and ``after`` the change, and an operation:
 Avro events are in a registry.
 """
 
+import base64
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 from attrs import frozen
+from msgspec import inspect
 
 from streams.core.serdes.serde_base import CODEC_ERRORS, blank, one_by_one, read_error, write_error
 from streams.core.serdes.serdes import FormatSerde, Serde, serde_for
@@ -22,6 +25,9 @@ T = TypeVar("T")
 
 #: Operations: create, update, delete, read (snapshot), truncate, message.
 _OPERATIONS = ("c", "u", "d", "r", "t", "m")
+#: What Postgres' connector writes in place of a large value that an update did not change, as text and as bytes.
+_UNAVAILABLE = b"__debezium_unavailable_value"
+_PLACEHOLDERS = (_UNAVAILABLE.decode(), _UNAVAILABLE, base64.b64encode(_UNAVAILABLE).decode())
 _ERRORS = (msgspec.MsgspecError, *CODEC_ERRORS)
 
 
@@ -47,7 +53,7 @@ def _serde(form: Any, registry: str | RegistryAccess | None, side: str) -> Forma
     shape = json_form(form)
     name = f"debezium:{rows.name}"
     document = _parsed if registry is None else _avro_reader(registry)
-    row_of = _key_row if side == "key" else _value_row
+    row_of = _key_row if side == "key" else partial(_value_row, _declared(form))
 
     def deserialize(data: bytes | None) -> Any:
         if data is None:
@@ -124,14 +130,35 @@ def _key_row(document: Any) -> Any:
     return _payload(document)
 
 
-def _value_row(document: Any) -> Any:
-    """Return the row after a change, or None if it was deleted."""
+def _declared(form: Any) -> frozenset[str] | None:
+    """Return the names of the fields of a class, or None if all fields are read."""
+    fields = getattr(inspect.type_info(form), "fields", None)
+    return None if fields is None else frozenset(part.encode_name for part in fields)
+
+
+def _value_row(declared: frozenset[str] | None, document: Any) -> Any:
+    """Return the row after a change, or None if it was deleted.
+
+    Raises:
+        ValueError: it is no change event, or Debezium did not have the value of a declared field.
+    """
     event = _payload(document)
     if event is None:
         return None
     if not isinstance(event, Mapping) or event.get("op") not in _OPERATIONS:
         raise ValueError(f"it is no change event of Debezium: it needs op, one of {', '.join(_OPERATIONS)}")
-    return event.get("after")
+    row = event.get("after")
+    if isinstance(row, Mapping):
+        for name, value in row.items():
+            if (declared is None or name in declared) and (value[0] if value and type(value) is list else value) in (
+                _PLACEHOLDERS
+            ):
+                raise ValueError(
+                    f"field {name!r} has {_UNAVAILABLE.decode()}: the update did not change this large value, so that "
+                    f"Postgres did not log it; set REPLICA IDENTITY FULL for the table, or leave the field out of the "
+                    "class"
+                )
+    return row
 
 
 def _avro_reader(registry: str | RegistryAccess) -> Callable[[bytes], Any]:

@@ -387,6 +387,37 @@ def test_data_whose_schema_does_not_fit_is_an_error_of_the_record(schema, messag
         serde.deserialize(data)
 
 
+@frozen
+class _Plain:
+    id: str
+    at: int
+    day: int
+    price: bytes
+    tags: list[str]
+
+
+def test_a_field_without_logical_type_is_read_as_what_it_is_below_that_of_the_writer(registry):
+    """By Avro's rules for schemas: below its logical type a UUID is a text, and a time is a number."""
+    id_type = {"type": "string", "logicalType": "uuid"}
+    schema = _fields(
+        id=id_type,
+        at=["null", _TIME],
+        day={"type": "int", "logicalType": "date"},
+        price={"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2},
+        tags={"type": "array", "items": id_type},
+    )
+    schema["name"] = "_Plain"
+    row = {"id": _SEEN.id, "at": _SEEN.at, "day": date(1970, 1, 3), "price": Decimal("2.57"), "tags": [_SEEN.id]}
+    data = Topic("other-plain", value=avro(schema, registry=registry)).value_serde.serialize(row)
+    schema_of_plain = {**_fields(id="string", at=["null", "long"]), "name": "_Plain"}
+
+    at_ms = int(_SEEN.at.timestamp() * 1000)
+    plain = Topic("plain", value=avro(_Plain, registry=registry)).value_serde.deserialize(data)
+    assert plain == _Plain(str(_SEEN.id), at_ms, 2, b"\x01\x01", [str(_SEEN.id)])
+    as_dict = Topic("plain", value=avro(schema_of_plain, registry=registry)).value_serde.deserialize(data)
+    assert as_dict == {"id": str(_SEEN.id), "at": at_ms}
+
+
 def test_a_text_is_read_as_the_id_of_the_class(registry):
     data = _written_as(_fields(id="string", at=_TIME), registry)
 

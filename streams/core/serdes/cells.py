@@ -44,8 +44,8 @@ def _time_check(info: Any, depth: int = 0) -> _TimeCheck | None:
     """
     if isinstance(info, inspect.Metadata):
         return _time_check(info.type, depth)
-    members = info.types if isinstance(info, inspect.UnionType) else (info,)
-    members = [member.type if isinstance(member, inspect.Metadata) else member for member in members]
+    types = info.types if isinstance(info, inspect.UnionType) else (info,)
+    members = [member.type if isinstance(member, inspect.Metadata) else member for member in types]
     if any(isinstance(member, _TIME_TYPES) for member in members):
         if any(isinstance(member, (inspect.IntType, inspect.FloatType, inspect.AnyType)) for member in members):
             return None

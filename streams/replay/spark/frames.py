@@ -124,7 +124,8 @@ def _since(since: Since, schema: Any, name: str) -> str:
 def arrow_schema(frame: Any) -> Any:
     """Return the columns of a DataFrame as an Arrow schema, with times in UTC.
 
-    A column of a type that Spark cannot convert, such as an interval of months, is one of Arrow's opaque type.
+    A column of a type that Spark cannot convert, such as an interval of months, or of VARIANT, is one of Arrow's
+    opaque type.
     """
     from inspect import signature
 
@@ -137,6 +138,10 @@ def arrow_schema(frame: Any) -> Any:
     options: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
     fields = []
     for part in frame.schema:
+        if "variant" in part.dataType.simpleString():
+            # Arrow has the bytes of its parts, which nobody wants to read.
+            fields.append(pa.field(part.name, pa.opaque(pa.null(), part.dataType.simpleString(), "Spark")))
+            continue
         try:
             fields += list(to_arrow_schema(StructType([part]), **options))
         except PySparkException:

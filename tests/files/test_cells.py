@@ -1,0 +1,145 @@
+"""What a cell or a column holds is read as it is, or refused with its place: never as another value."""
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from attrs import frozen
+
+from streams import Topic
+from streams.core.clock import VirtualClock
+from streams.core.errors import InputError, StreamsError
+from streams.files import open_input
+
+NO_END_MS = 2**63 - 1
+
+
+@frozen
+class Payment:
+    amount: int
+
+
+@frozen
+class Nested:
+    payment: Payment
+    amounts: list[int] | None = None
+
+
+@frozen
+class Event:
+    at: datetime
+
+
+@frozen
+class Spans:
+    at: datetime | None = None
+    took: timedelta | None = None
+    times: list[datetime] | None = None
+
+
+@frozen
+class Noted:
+    id: int
+    note: str | None = None
+
+
+@frozen
+class Either:
+    at: datetime | int
+
+
+@frozen
+class Named:
+    id: UUID
+
+
+def read(path: Path, kind: Any) -> list[Any]:
+    topic: Topic[Any, Any] = Topic("in", value=kind)
+    reader = open_input(topic, path, clock=VirtualClock(0))
+    blocks = [block for batch in reader(1, 0) for _, block in batch]
+    return [topic.value_serde.deserialize(value) for block in blocks for value in block.values]
+
+
+def parquet(path: Path, **columns: Any) -> Path:
+    pq.write_table(pa.table(columns), path / "in.parquet")
+    return path / "in.parquet"
+
+
+PRICE = pa.array([Decimal("1.50")], pa.decimal128(10, 2))
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns", "message"),
+    [
+        (Payment, {"amount": PRICE}, r"column 'amount' is decimal128\(10, 2\), but is declared as int; cast it"),
+        (
+            Nested,
+            {"payment": pa.StructArray.from_arrays([PRICE], ["amount"])},
+            r"column 'payment.amount' is decimal128\(10, 2\), but is declared as int",
+        ),
+        (
+            Nested,
+            {
+                "payment": pa.array([{"amount": 1}]),
+                "amounts": pa.array([[Decimal("1.5")]], pa.list_(pa.decimal128(10, 2))),
+            },
+            r"column 'amounts\[\]' is decimal128\(10, 2\), but is declared as int",
+        ),
+        (Event, {"at": pa.array([20260101])}, "column 'at' is int64, but is declared as datetime; convert it"),
+        (Event, {"at": pa.array([20260101.0])}, "column 'at' is double, but is declared as datetime"),
+        (Event, {"at": pa.array(["20260101"])}, r"expected a time, got '20260101' - at `\$.at`; a number has no unit"),
+        (Event, {"at": pa.array([NO_END_MS], pa.timestamp("ms", "UTC"))}, "column 'at': .*out of bounds"),
+        (Event, {"at": pa.array([18448511299309551], pa.timestamp("ms"))}, "column 'at': .*out of bounds"),
+        (dict, {"at": pa.array([NO_END_MS], pa.timestamp("ms", "UTC"))}, "column 'at': .*out of bounds"),
+        (dict, {"at": pa.array([[NO_END_MS]], pa.list_(pa.timestamp("ms")))}, "column 'at': .*out of bounds"),
+        (Noted, {"id": pa.array([1]), "Note": pa.array(["a"])}, "column 'note' .* is missing; rename 'Note'"),
+        (Payment, {"amount": pa.array(["1"])}, "column 'amount' is string, but is declared as int"),
+    ],
+)
+def test_columns_of_parquet_files_that_do_not_fit_are_refused(
+    tmp_path: Path, kind: Any, columns: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        read(parquet(tmp_path, **columns), kind)
+    assert "in.parquet" in str(caught.value)
+
+
+def test_doubled_columns_of_a_parquet_file_are_refused(tmp_path: Path) -> None:
+    table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["amount", "amount"])
+    pq.write_table(table, tmp_path / "in.parquet")
+    for kind in (Payment, dict):
+        with pytest.raises(InputError, match="column 'amount' more than once"):
+            read(tmp_path / "in.parquet", kind)
+
+
+def test_columns_of_parquet_files_that_fit_are_read_exactly(tmp_path: Path) -> None:
+    whole = pa.array([Decimal(2)], pa.decimal128(10, 0))
+    assert read(parquet(tmp_path, amount=whole), Payment) == [Payment(2)]
+    nanoseconds = pa.array([1_999], pa.timestamp("ns", "UTC"))
+    assert read(parquet(tmp_path, at=nanoseconds), Event) == [Event(datetime(1970, 1, 1, microsecond=1, tzinfo=UTC))]
+    assert read(parquet(tmp_path, at=pa.array([7])), Either) == [Either(7)]
+    id_of_row = UUID(int=5)
+    assert read(parquet(tmp_path, id=pa.array([id_of_row.bytes], pa.uuid())), Named) == [Named(id_of_row)]
+
+
+@pytest.mark.parametrize(
+    ("header", "cell"),
+    [("at", "20260101"), ("at", "1767225600000"), ("at", "1.5"), ("at", "1e9"), ("took", "5"), ("at", " 7")],
+)
+def test_digits_in_a_cell_are_no_time(tmp_path: Path, header: str, cell: str) -> None:
+    (tmp_path / "in.csv").write_text(f"{header}\n{cell}\n")
+    with pytest.raises(StreamsError, match=f"in.csv:2: .*expected a time, got '{cell}' - at `[$].{header}`"):
+        read(tmp_path / "in.csv", Spans)
+
+
+def test_times_of_iso_8601_and_empty_cells_are_read(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("at,took\n2026-01-01T00:00:00Z,PT5S\n,\n")
+    assert read(tmp_path / "in.csv", Spans) == [
+        Spans(datetime(2026, 1, 1, tzinfo=UTC), timedelta(seconds=5)),
+        Spans(),
+    ]
