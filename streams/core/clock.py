@@ -31,7 +31,11 @@ class Clock(Protocol):
 
 @define
 class SystemClock:
-    """Reads the time of the machine; the only place that does."""
+    """Reads the time of the machine; the only place that does.
+
+    Monotonic time is read in a way that ``freezegun`` does not freeze: in a test, the wall clock stands still, and
+    waits still end.
+    """
 
     def now_ms(self) -> int:
         """Wall-clock time in epoch milliseconds."""
@@ -39,11 +43,11 @@ class SystemClock:
 
     def monotonic_ms(self) -> int:
         """Monotonic time in milliseconds from an arbitrary origin."""
-        return time.monotonic_ns() // 1_000_000
+        return time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000_000
 
     def monotonic_ns(self) -> int:
         """Monotonic time in nanoseconds."""
-        return time.monotonic_ns()
+        return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
 
 @define(eq=False)

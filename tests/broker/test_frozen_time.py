@@ -1,10 +1,27 @@
 """The machine's clock, held still: times of records, retention and sessions without waiting."""
 
+import asyncio
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import pytest
 from freezegun import freeze_time
 
-from streams import Admin, Consumer, EmbeddedBroker, Producer, SystemClock, TopicPartition
+from streams import (
+    Admin,
+    Consumer,
+    EmbeddedBroker,
+    Producer,
+    Streams,
+    StreamsBuilder,
+    SystemClock,
+    Topic,
+    TopicPartition,
+    VirtualClock,
+)
+from streams.core.serdes.serdes import LONG
+from tests import waiting
 
 P0 = TopicPartition("events", 0)
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -43,7 +60,9 @@ def test_records_older_than_the_retention_go_when_the_time_has_come(tmp_path):
 
 
 def test_member_that_says_nothing_for_its_session_is_out():
-    with freeze_time(NOON) as frozen, EmbeddedBroker() as broker, Admin(broker) as admin:
+    """Sessions are of monotonic time, which a frozen clock does not hold still; a virtual clock does."""
+    clock = VirtualClock()
+    with EmbeddedBroker(clock=clock) as broker, Admin(broker) as admin:
         broker.create_topic("events", 1)
         consumer = Consumer(broker, "group", session_timeout_ms=6_000, heartbeat_interval_ms=1_000)
         consumer.subscribe(["events"])
@@ -51,5 +70,75 @@ def test_member_that_says_nothing_for_its_session_is_out():
             consumer.poll(0)
         assert len(admin.describe_group("group").members) == 1
 
-        frozen.tick(timedelta(seconds=6, milliseconds=1))
+        clock.advance(6_001)
         assert admin.describe_group("group").members == ()
+
+
+@pytest.fixture(params=["embedded", "tcp"])
+def where(request: pytest.FixtureRequest) -> Iterator[tuple[EmbeddedBroker, dict[str, Any]]]:
+    with EmbeddedBroker() as broker:
+        broker.create_topic("events", 1)
+        if request.param == "embedded":
+            yield broker, {"broker": broker}
+            return
+        with broker.serve("127.0.0.1:0") as server:
+            yield broker, {"bootstrap_servers": server.address}
+
+
+@pytest.mark.parametrize("options", [{}, {"tick": True}], ids=["frozen", "ticking"])
+def test_clients_wait_as_long_as_they_are_told_to(where, options):
+    _broker, server = where
+    with (
+        freeze_time(NOON, **options),
+        Producer(**server) as producer,
+        Consumer(**server, group_id="g", auto_offset_reset="earliest") as consumer,
+    ):
+        consumer.subscribe(["events"])
+        producer.send("events", b"first")
+        producer.flush()
+        while not (records := list(consumer.poll(50))):
+            pass
+        assert [record.value for record in records] == [b"first"]
+        assert not consumer.poll(50)
+        consumer.commit_sync()
+
+
+def test_clients_of_coroutines_wait_as_long_as_they_are_told_to(where):
+    _, server = where
+
+    async def read() -> bytes | None:
+        async with (
+            Producer(**server) as producer,
+            Consumer(**server, group_id="g", auto_offset_reset="earliest") as consumer,
+        ):
+            await consumer.subscribe(["events"])
+            await producer.send("events", b"first")
+            while not (records := await consumer.poll(50)):
+                pass
+            assert not await consumer.poll(50)
+            return records[0].value
+
+    with freeze_time(NOON):
+        assert asyncio.run(read()) == b"first"
+
+
+async def _doubled(number: int) -> int:
+    await asyncio.sleep(0.001)
+    return 2 * number
+
+
+def test_an_application_makes_progress_and_has_the_frozen_time(where):
+    """Its async functions too, and punctuations of the wall clock are due when the test says so."""
+    broker, server = where
+    numbers = Topic("numbers", key=str, value=int)
+    doubles = Topic("doubles", key=str, value=int)
+    builder = StreamsBuilder()
+    builder.stream(numbers).map_values_async(_doubled).to(doubles)
+    for topic in (numbers, doubles):
+        broker.create_topic(topic, partitions=1)
+    with freeze_time(NOON), Streams(builder.build(), application_id="app", commit_interval_ms=20, **server):
+        with Producer(**server) as producer:
+            producer.send(numbers, 4, key="a")
+        waiting.until(lambda: list(broker.read(TopicPartition("doubles", 0), 0)))
+    block = next(iter(broker.read(TopicPartition("doubles", 0), 0)))
+    assert (LONG.deserialize(block.values[0]), block.timestamps[0]) == (8, int(NOON.timestamp() * 1000))

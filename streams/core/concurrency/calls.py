@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from attrs import define, field
 
-from streams.core.clock import Clock
+from streams.core.clock import Clock, SystemClock
 from streams.core.concurrency.call_plan import Call as Call
 from streams.core.concurrency.call_plan import CallOrder as CallOrder
 from streams.core.concurrency.call_plan import CallOwner as CallOwner
@@ -535,7 +535,11 @@ def _real_loop() -> "asyncio.AbstractEventLoop":
     """Return a new event loop; imported here, since most applications make no calls, and asyncio is slow to import."""
     from asyncio import new_event_loop
 
-    return new_event_loop()
+    loop = new_event_loop()
+    clock = SystemClock()
+    # Its own clock stands still while ``freezegun`` freezes time, so that no sleep or timeout would end.
+    loop.time = lambda: clock.monotonic_ns() / 1e9  # type: ignore[method-assign]
+    return loop
 
 
 def _virtual_loop() -> "asyncio.AbstractEventLoop":
