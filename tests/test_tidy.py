@@ -47,7 +47,7 @@ PACKED_LOCALS = 150
 PACKED_ATTRIBUTES = 10
 #: Names that say how one has got a value, and not what it is; they are bound as often as this, which may only fall.
 EMPTY_NAMES = {"found", "given", "known", "wanted", "made", "kept"}
-EMPTY_NAMES_BOUND = 17
+EMPTY_NAMES_BOUND = 16
 #: Docstrings that only repeat the name; their number may only fall.
 REPEATING_DOCSTRINGS = 39
 #: Words that say nothing more than the name of a function, shortened as by ``_stems``.

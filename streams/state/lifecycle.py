@@ -21,7 +21,7 @@ from streams.state.formats import StoreFormat
 from streams.state.forms import KeyForm, ValueForm, pinned_name
 from streams.state.hot import HotState
 from streams.state.migrating import at_last_version
-from streams.state.specs import Family, StoreSpec
+from streams.state.specs import StoreSpec
 from streams.state.views.entries import Columns
 from streams.state.views.headers import headed, joined, split
 
@@ -59,9 +59,6 @@ CHANGE_BYTES = 200
 _FEW_CHANGES = 10_000
 #: Value sizes are sampled once per 2 ** ``_WEIGHED_EACH`` written entries.
 _WEIGHED_EACH = 8
-
-_FAMILY_SUFFIXES: Mapping[Family, str] = {Family.WINDOWS: "-window", Family.SESSIONS: "-session"}
-_TYPE_SUFFIXES: Mapping[str, str] = {"lru": "-lru", "versioned": "-versioned"}
 
 #: One changelog record: key, value, timestamp_ms.
 ChangelogRow = tuple[bytes, bytes | None, int]
@@ -237,8 +234,7 @@ class Store:
     @property
     def type_name(self) -> str:
         """The type of the store in the tags of metrics, as in Kafka Streams, such as ``rocksdb-window``."""
-        suffix = _TYPE_SUFFIXES.get(self.spec.kind.base, _FAMILY_SUFFIXES.get(self.spec.kind.family, ""))
-        return f"{self._staged.engine.type_name}{suffix}"
+        return f"{self._staged.engine.type_name}{self.spec.kind.type_suffix}"
 
     def properties(self) -> dict[str, int]:
         """Return current property values of the engine by metric name; may be called from any thread."""

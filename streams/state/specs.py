@@ -111,6 +111,10 @@ class StoreKind:
     topic_config: Callable[["StoreSpec"], dict[str, str]] = field(eq=False, default=_nothing_more)
     #: Whether the store is always in memory, regardless of the default engine.
     is_in_memory: bool = field(eq=False, default=False)
+    #: The end of the type of its stores in the tags of metrics, as in Kafka Streams, such as ``-window``.
+    type_suffix: str = field(eq=False)
+    #: Whether rows have the event time of their last change.
+    has_timestamps: bool = field(eq=False, default=False)
     #: Whether each changelog record is a version that does not supersede earlier records.
     has_versions: bool = field(eq=False, default=False)
     #: Whether several values of one key and time may be retained.
@@ -132,6 +136,10 @@ class StoreKind:
     @base.default
     def _own_name(self) -> str:
         return self.name
+
+    @type_suffix.default
+    def _suffix_of_family(self) -> str:
+        return {Family.WINDOWS: "-window", Family.SESSIONS: "-session"}.get(self.family, "")
 
     @property
     def shown(self) -> str:

@@ -378,7 +378,7 @@ def _of_shadow(differences: list[OutputDifference], successor: checks.Successor)
     findings = []
     for item in differences:
         if item.is_wrong:
-            keys = item.last + item.only_had + item.only_has
+            keys = item.last + item.only_there + item.only_here
             says = f"{keys:,} of {item.keys:,} keys end otherwise here; {item.example}"
             findings.append(
                 Finding(Level.CANNOT, f"output {item.topic}", says, "compare what both do to such a record")

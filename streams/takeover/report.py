@@ -87,10 +87,10 @@ def _reading(reading: Reading) -> str:
 def _shadow(shadow: Shadow) -> Iterator[str]:
     yield f"  {shadow.inputs:,} input records, processed in memory"
     for item in shadow.outputs:
-        yield f"  {item.topic}: {item.had:,} results, {item.has:,} here; {_keys(item)}"
+        yield f"  {item.topic}: {item.had:,} results, {item.has:,} here; {_key_counts_text(item)}"
 
 
-def _keys(item: OutputDifference) -> str:
+def _key_counts_text(item: OutputDifference) -> str:
     if item.equal == item.keys:
         return f"all {item.keys:,} keys equal"
     words = {
@@ -98,8 +98,8 @@ def _keys(item: OutputDifference) -> str:
         "fewer": "with fewer results on one side, as a cache gives",
         "others": "with other results before the same last one",
         "last": "with another last result",
-        "only_had": "not written here",
-        "only_has": "only written here",
+        "only_there": "not written here",
+        "only_here": "only written here",
     }
     counts = [f"{count:,} {word}" for name, word in words.items() if (count := getattr(item, name))]
     return f"of {item.keys:,} keys {', '.join(counts)}"

@@ -71,14 +71,14 @@ class OutputDifference:
     #: Keys with the same last record after other ones; with another last record; and of one side only.
     others: int = 0
     last: int = 0
-    only_had: int = 0
-    only_has: int = 0
+    only_there: int = 0
+    only_here: int = 0
     example: str = ""
 
     @property
     def is_wrong(self) -> bool:
         """Whether last records differ."""
-        return bool(self.last or self.only_had or self.only_has)
+        return bool(self.last or self.only_there or self.only_here)
 
 
 def shadow_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def compare(
     for key in sorted(one.keys() | two, key=lambda key: key or b""):
         kind = _kind(key, one.get(key, []), two.get(key, []))
         setattr(result, kind, getattr(result, kind) + 1)
-        if kind in ("last", "only_had", "only_has") and not result.example:
+        if kind in ("last", "only_there", "only_here") and not result.example:
             last = [shown(key, rows[-1][0]) if rows else "nothing" for rows in (one.get(key), two.get(key))]
             result.example = f"{last[0]} was written last there, and {last[1]} here"
     return result
@@ -175,9 +175,9 @@ def _kind(key: bytes | None, one: list[_Row], two: list[_Row]) -> str:
         # Records without a key are in any partition, and in any order.
         return "equal"
     if not one:
-        return "only_has"
+        return "only_here"
     if not two:
-        return "only_had"
+        return "only_there"
     if one[-1] != two[-1]:
         return "last"
     return "fewer" if _is_part(one, two) or _is_part(two, one) else "others"

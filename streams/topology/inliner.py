@@ -110,6 +110,7 @@ class Inliner:
         return before, body
 
     def _expression(self, binding: Binding) -> ast.expr:
+        """Return the expression for a binding, and note the function or object that it names."""
         if isinstance(binding, Constant):
             return ast.Constant(binding.value)
         if isinstance(binding, Inlined | Forward):

@@ -269,6 +269,7 @@ class ProgramWriter:
             self._line(0, line[4 * (2 - depth) :], owner)
 
     def _mixed(self, stops: bool) -> None:
+        """Write the loop over records of several inputs, by their entry functions; with ``stops`` a node may end it."""
         self._head("mixed", "entries, keys, values, timestamps, headers")
         self._line(1, "if headers is None:")
         self._line(2, "for e, k, v, t in zip(entries, keys, values, timestamps):")

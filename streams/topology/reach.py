@@ -3,7 +3,7 @@
 The module imports only ``topology``.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from streams.topology.graph import Node, NodeGraph, ProcessorNode, SinkNode, SourceNode
 from streams.topology.processors import ProcessorOperator
@@ -24,19 +24,25 @@ def reached(topology: NodeGraph, names: Iterable[str], *, up: bool) -> list[str]
     pending = list(starts)
     while pending:
         node = topology.nodes[pending.pop()]
-        if up:
-            neighbours = [] if isinstance(node, SourceNode) else list(node.parents)
-            if isinstance(node, SourceNode):
-                neighbours = [name for topic in node.topics for name in writers.get(topic, ())]
-        else:
-            neighbours = list(topology.children[node.name])
-            if isinstance(node, SinkNode) and node.topic is not None:
-                neighbours = readers.get(node.topic, [])
-        for name in neighbours:
+        for name in _above(node, writers) if up else _below(node, readers, topology.children[node.name]):
             if name not in seen:
                 seen[name] = None
                 pending.append(name)
     return [name for name in seen if name not in starts]
+
+
+def _above(node: Node, writers: Mapping[str, Sequence[str]]) -> Sequence[str]:
+    """Return the parents of a node; those of a source are the sinks that write its topics."""
+    if isinstance(node, SourceNode):
+        return [name for topic in node.topics for name in writers.get(topic, ())]
+    return node.parents
+
+
+def _below(node: Node, readers: Mapping[str, Sequence[str]], children: Sequence[str]) -> Sequence[str]:
+    """Return the children of a node; those of a sink are the sources that read its topic."""
+    if isinstance(node, SinkNode) and node.topic is not None:
+        return readers.get(node.topic, ())
+    return children
 
 
 def is_one_to_one(node: Node) -> bool:

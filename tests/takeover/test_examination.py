@@ -209,7 +209,7 @@ def test_a_shadow_shows_which_keys_differ(java):
 
     assert [item.level for item in findings] == [Level.CANNOT]
     assert "b: 2 was written last there, and nothing here" in findings[0].says
-    assert (shadow.outputs[0].equal, shadow.outputs[0].only_had) == (1, 1)
+    assert (shadow.outputs[0].equal, shadow.outputs[0].only_there) == (1, 1)
 
 
 @pytest.mark.slow

@@ -221,7 +221,7 @@ class _TypedRows:
     options: argparse.Namespace
 
     def check(self, partitions: int) -> None:
-        """Read the whole file.
+        """Check that every row can be read, before the first is sent.
 
         Raises:
             InputError: a row is bad.

@@ -45,12 +45,12 @@ class ConsumerParts:
     resets: OffsetResets
 
     @classmethod
-    def of(cls, broker: Cluster, group_id: str | None, settings: ConsumerSettings, clock: Clock) -> "ConsumerParts":
+    def of(cls, cluster: Cluster, group_id: str | None, settings: ConsumerSettings, clock: Clock) -> "ConsumerParts":
         """Return the parts of a new consumer, with a connection of its own."""
         if group_id is not None:
             check_group_id(group_id)
             settings.check_membership()
-        connection = broker.connect(settings.client_id)
+        connection = cluster.connect(settings.client_id)
         network = Network(connection, clock, request_timeout_ms=settings.client.request_timeout_ms)
         resets = OffsetResets(settings.auto_offset_reset, clock)
         state = SubscriptionState()

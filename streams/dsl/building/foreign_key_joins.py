@@ -101,6 +101,7 @@ class _ForeignKeyJoin:
         parts = self.parts
         key = self.key
         foreign = self.right.key
+        # Filled by ``optimize``, before the operator is created.
         versioned: set[str] = set()
         content = LogicalOperator(
             lambda: SubscriptionSend(
@@ -116,7 +117,7 @@ class _ForeignKeyJoin:
         return self.add(sink, parts.subscription_source, LogicalInternalSource(topic, foreign.resolve, wrapped))
 
     def send_responses(self, subscriptions: LogicalNode, partitioner: Partitioner) -> LogicalNode:
-        """Add the topic that carries responses from the right table to the partitions of the left table."""
+        """Add the nodes that compute responses, and the topic that carries them to the partitions of the left table."""
         parts = self.parts
         key = self.key
         foreign = self.right.key
@@ -129,6 +130,7 @@ class _ForeignKeyJoin:
         join = self.add(
             receive, parts.join, LogicalOperator(lambda: SubscriptionJoin(rows), connected=lambda: rows.stores)
         )
+        # Filled by ``optimize``, before the operator is created.
         versioned: set[str] = set()
         content = LogicalOperator(
             lambda: ForeignTableJoin(parts.store, key.resolve(), foreign.resolve(), bool(versioned)),

@@ -592,7 +592,7 @@ class Coordinator:
         self._effects.append(Reply(token, response))
 
     def take_effects(self) -> list[Effect]:
-        """Return the effects of what was called besides ``handle`` and ``tick``, such as ``configs.alter``."""
+        """Return the effects since the last call, such as those of ``configs.alter``; ``handle`` returns its own."""
         effects = self._effects.copy()
         self._effects.clear()
         return effects

@@ -209,8 +209,8 @@ class Member:
                 self._become(MemberState.UNJOINED)
             if self.state is MemberState.UNJOINED and now_ms >= self._retry_at_ms:
                 self._become(MemberState.PREPARING)
-                if events := self._policy.prepare_join():
-                    return events
+                if actions := self._policy.prepare_join():
+                    return actions
             if self.state is MemberState.PREPARING:
                 return [self._join(now_ms)]
         if self.state is MemberState.STABLE and now_ms >= self._next_heartbeat_ms:
@@ -284,12 +284,12 @@ class Member:
 
     def leave(self) -> list[Action]:
         """Return the actions for leaving; a static member sends no request, so it can return within its session."""
-        events: list[Action] = [*self._todo, *self._policy.leaving()]
+        actions: list[Action] = [*self._todo, *self._policy.leaving()]
         self._todo = []
         if (request := self._leave_request()) is not None:
-            events.append(request)
+            actions.append(request)
         self._become(MemberState.LEFT)
-        return events
+        return actions
 
     def on_commit_error(self, error: ErrorCode) -> None:
         """Update the membership after a rejected commit in the current generation."""
@@ -393,12 +393,12 @@ class Member:
         if response.error is not ErrorCode.NONE:
             self._on_error(response.error, "syncing", now_ms)
             return
-        events, is_rejoin_needed = self._policy.assigned(self._protocol_name, self.generation_id, response.assignment)
+        actions, is_rejoin_needed = self._policy.assigned(self._protocol_name, self.generation_id, response.assignment)
         self._become(MemberState.STABLE)
         self._heartbeats = []
         self._next_heartbeat_ms = now_ms + self.heartbeat_interval_ms
         self.alive_until_ms = self._awaited_since_ms + self._session_timeout_ms
-        self._todo += events
+        self._todo += actions
         if is_rejoin_needed:
             self.request_rejoin("partitions were revoked for other members")
 

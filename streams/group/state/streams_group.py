@@ -123,8 +123,8 @@ class StreamsGroup(EpochGroup[StreamsGroupMember, RoleTasks]):
     def may_run(self, member: StreamsGroupMember, task: StreamsTask) -> bool:
         """Whether a member may be given an active task.
 
-        It may unless the task has another owner, or another member of its process has a standby copy, whose state
-        directory it would share.
+        It may unless the task has another owner, or another member of its process has a standby copy, since both would
+        use the same state directory.
         """
         is_free = self._active.get(task, member.member_id) == member.member_id
         return is_free and not self._is_copied_beside(member, task)

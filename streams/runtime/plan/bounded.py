@@ -15,7 +15,7 @@ from streams.core.blocks.records import TaskId, TopicPartition
 from streams.core.concurrency.threads import Signal, SystemSignal
 from streams.runtime.plan.plan import ApplicationPlan
 from streams.runtime.tasks.rounds import Rounds
-from streams.runtime.tasks.schedule import Effects, ThreadStage
+from streams.runtime.tasks.schedule import ThreadOperations, ThreadStage
 from streams.runtime.tasks.sources import TaskInput
 from streams.runtime.tasks.stage import Stage, WhenCertain
 from streams.runtime.tasks.task import Task
@@ -109,13 +109,13 @@ class BoundedSchedule:
         task.note_end(partition, progress.end_offset(partition), is_ended=is_ended)
         return True
 
-    def end(self, stages: Iterable[ThreadStage], effects: Effects) -> None:
+    def end(self, stages: Iterable[ThreadStage], operations: ThreadOperations) -> None:
         """End the stages whose inputs have ended, once all records are processed, flushed and committed."""
         for stage in stages:
             if not all(task.is_initialized and not self.progress.has_ended(task.task_id) for task in stage.tasks):
                 continue
             if stage.loops:
-                effects.flush()
+                operations.flush()
                 for partition, task in stage.loops.items():
                     self.note_end(task, partition)
             if not stage.is_ended:
@@ -123,7 +123,7 @@ class BoundedSchedule:
             stage.flush(is_final=self.progress.final_flush)
             has_more = False
             for task in stage.tasks:
-                has_more |= effects.send(stage, task)
-            if not has_more and effects.try_commit(stage.tasks):
+                has_more |= operations.send(stage, task)
+            if not has_more and operations.try_commit(stage.tasks):
                 for task in stage.tasks:
                     self.progress.end_task(task.task_id)

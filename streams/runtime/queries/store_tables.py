@@ -33,7 +33,7 @@ def table_of(spec: StoreSpec, entries: Sequence[StoreEntry]) -> "pa.Table":
     if spec.kind.has_versions:
         columns["valid_from"] = pa.array(times, at)
         columns["valid_to"] = pa.array([entry.valid_to_ms for entry in entries], at)
-    elif spec.kind.base.startswith("timestamped"):
+    elif spec.kind.has_timestamps:
         columns["timestamp"] = pa.array(times, at)
     return pa.table(columns)
 

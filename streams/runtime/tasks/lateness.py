@@ -90,23 +90,21 @@ class DropLimit:
     count: int = 0
 
     @classmethod
-    def of(cls, given: str | int) -> "DropLimit":
+    def of(cls, limit: str | int) -> "DropLimit":
         """Parse a limit such as ``1%`` or ``1000``.
 
         Raises:
-            ConfigError: ``given`` is neither a share nor a number of records.
+            ConfigError: ``limit`` is neither a share nor a number of records.
         """
-        text = str(given).strip()
+        text = str(limit).strip()
         try:
-            if not text.endswith("%"):
-                limit = cls(text, None, int(text))
-            else:
-                limit = cls(text, float(text[:-1]) / 100)
+            is_share = text.endswith("%")
+            parsed = cls(text, share=float(text[:-1]) / 100) if is_share else cls(text, count=int(text))
+            if parsed.count < 0 or not 0 <= (parsed.share or 0) < float("inf"):
+                raise ValueError(text)
         except ValueError:
-            limit = cls(text, -1.0)
-        if isinstance(given, bool) or limit.count < 0 or not (limit.share is None or 0 <= limit.share < float("inf")):
-            raise ConfigError(f"max_dropped {given!r}: give a share such as 1%, or a number of records")
-        return limit
+            raise ConfigError(f"max_dropped {limit!r}: give a share such as 1%, or a number of records") from None
+        return parsed
 
     def exceeded(self, late: Iterable[Late]) -> list[Late]:
         """Return the elements of ``late`` that exceed the limit."""

@@ -16,7 +16,7 @@ from streams.runtime.tasks.task import Task
 ThreadStage: TypeAlias = Stage[Task]
 
 
-class Effects(Protocol):
+class ThreadOperations(Protocol):
     """The operations of a stream thread that a schedule requires to end tasks."""
 
     def send(self, stage: ThreadStage, task: Task) -> bool:
@@ -48,7 +48,7 @@ class Schedule(Protocol):
         """Set the end offset of a task input; return whether the schedule, not the consumer, determines this offset."""
         ...
 
-    def end(self, stages: Iterable[ThreadStage], effects: Effects) -> None:
+    def end(self, stages: Iterable[ThreadStage], operations: ThreadOperations) -> None:
         """End the tasks that have processed all their input."""
         ...
 
@@ -74,5 +74,5 @@ class LiveSchedule:
         """Return False, because in a live run the consumer determines the end offset."""
         return False
 
-    def end(self, stages: Iterable[ThreadStage], effects: Effects) -> None:
+    def end(self, stages: Iterable[ThreadStage], operations: ThreadOperations) -> None:
         """Do nothing, because live tasks end only when they are closed."""

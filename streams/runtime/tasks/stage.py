@@ -230,6 +230,7 @@ class Stage(Generic[T]):
         return all(task.queues.is_drained for task in self.tasks)
 
     def _next(self, monotonic_ms: int) -> T | None:
+        """Return the task with the lowest head, and note in ``is_waiting`` whether a record must be awaited first."""
         heads: list[tuple[int, T]] = []
         is_held = False
         for task in self.tasks:

@@ -161,8 +161,9 @@ class StreamThread(RebalanceListener):
 
     def _holds(self, task: Task) -> bool:
         is_held = self.backpressure.holds(task.task_id, self.clock.monotonic_ms())
-        # A task that waits with patience does not stand still for those that wait for it.
-        task.activity += is_held
+        if is_held:
+            # A held task counts as active, so that its readers do not give up on it.
+            task.activity += 1
         return is_held
 
     def run(self) -> None:
@@ -220,7 +221,7 @@ class StreamThread(RebalanceListener):
         except WakeupError:
             if self.stopping.is_set() or not self._is_settled:
                 raise
-            # Otherwise frequent calls from other threads would prevent processing, and marks on the board reading.
+            # Frequent calls would otherwise prevent processing, and frequent marks on the board would prevent reading.
             polled = {}
             with suppress(WakeupError):
                 polled = self._poll(0)

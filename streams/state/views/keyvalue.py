@@ -294,6 +294,7 @@ TIMESTAMPED_KEY_VALUE = StoreKind(
     Family.KEYS,
     TimestampedKeyValueStore,
     KEY_QUERIES,
+    has_timestamps=True,
     table=TableReads(attrgetter("get_pair"), _row_putter, in_place=_in_place),
     contents=_values,
 )

@@ -166,4 +166,6 @@ def _by_use(content: Block, carried: Mapping[str, bytes]) -> Sequence[int] | Non
     return None if data is None else Struct(f">{len(content)}I").unpack(data)
 
 
-LRU = StoreKind("lru", Family.KEYS, LruStore, KEY_QUERIES, is_in_memory=True, changelog_order=_by_use)
+LRU = StoreKind(
+    "lru", Family.KEYS, LruStore, KEY_QUERIES, type_suffix="-lru", is_in_memory=True, changelog_order=_by_use
+)

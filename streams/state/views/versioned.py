@@ -425,6 +425,7 @@ VERSIONED = StoreKind(
     needs=("history_ms",),
     segment_ms=_segment_ms,
     topic_config=_topic_config,
+    type_suffix="-versioned",
     has_versions=True,
     table=TableReads(_row_getter, _row_putter, _row_getter_as_of),
     contents=methodcaller("latest"),

@@ -398,6 +398,7 @@ TIMESTAMPED_WINDOW = evolve(
     name="timestamped_window",
     base="timestamped_window",
     open=TimestampedWindowStore,
+    has_timestamps=True,
     can_retain_duplicates=False,
     table=TableReads(_row_getter, _row_putter),
     contents=_values,
