@@ -175,6 +175,10 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError("--explain makes no plan of a repair; leave --repair out")
     if options.json and not options.explain:
         raise UsageError("--json needs --explain")
+    # The plan refuses them too, but ``archives`` is an option only, and a message names what was typed.
+    for option in ("master", "conf", "archives"):
+        if getattr(options, option) and options.executor != "spark":
+            raise UsageError(f"--{option} is Spark's: give --executor spark too")
 
 
 def _report(result: "ReplayResult", options: argparse.Namespace) -> None:
