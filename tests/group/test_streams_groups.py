@@ -642,12 +642,12 @@ def test_group_is_of_one_type_while_it_has_members(desk: Desk):
     one = Client(desk, "one")
     settle(one)
     classic = JoinGroup("g", "", "consumer", (("range", b""),), 10_000, 10_000)
-    modern = ConsumerGroupHeartbeat("g", "c", 0, rebalance_timeout_ms=1_000, topics=["t"], owned={})
+    heartbeat = ConsumerGroupHeartbeat("g", "c", 0, rebalance_timeout_ms=1_000, topics=["t"], owned={})
     assert desk.ask(classic).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert desk.ask(modern).error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert desk.ask(heartbeat).error is ErrorCode.GROUP_ID_NOT_FOUND
     desk.ask(OffsetCommit("g", {TopicPartition("t", 0): OffsetAndMetadata(5)}, one.epoch, "one"))
     one.leave()
-    assert desk.ask(modern).error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert desk.ask(heartbeat).error is ErrorCode.GROUP_ID_NOT_FOUND
     assert desk.ask(classic).error is ErrorCode.NONE
     assert one.beat() is ErrorCode.GROUP_ID_NOT_FOUND
     desk.advance(10_000)

@@ -63,7 +63,7 @@ class Coordinator:
         kinds = (ConsumerKind(self.configs, directory), StreamsKind(self.configs, directory, self._effects))
         self._groups = Groups(self._effects, self.configs, [kind.log for kind in kinds])
         self._timers: Timers[GroupTimer] = Timers()
-        self._modern = EpochGroups(self.configs, rng, self._groups, self._timers, kinds)
+        self._epoch_groups = EpochGroups(self.configs, rng, self._groups, self._timers, kinds)
         self._has_loaded_members = False
 
     # --- driver interface -------------------------------------------------------------
@@ -86,7 +86,7 @@ class Coordinator:
             case TxnOffsetCommit():
                 self._reply(token, TxnOffsetCommitResponse(self._commit_in_transaction(request, now_ms)))
             case OffsetFetch():
-                error = self._modern.check_fetch(request)
+                error = self._epoch_groups.check_fetch(request)
                 self._reply(token, OffsetFetchResponse(error, {}) if error else self._groups.fetch(request))
             case JoinGroup():
                 self._join(request, now_ms, token)
@@ -105,7 +105,7 @@ class Coordinator:
             case ResetOffsets():
                 self._reply(token, self._reset_offsets(request, now_ms))
             case _:
-                self._reply(token, self._modern.handle(request, now_ms))
+                self._reply(token, self._epoch_groups.handle(request, now_ms))
 
     def next_deadline_ms(self) -> int | None:
         """Return when ``tick`` is due next, or None if no timer is set."""
@@ -132,7 +132,7 @@ class Coordinator:
                 case TimerKind.PENDING:
                     self._forget_pending(group, timer.member_id)
                 case TimerKind.CONSUMER_SESSION | TimerKind.RECONCILIATION | TimerKind.FIRST_ASSIGNMENT:
-                    self._modern.expire(group, timer, now_ms)
+                    self._epoch_groups.expire(group, timer, now_ms)
                 case TimerKind.VANISH:
                     if group.is_empty:
                         self._groups.delete(group)
@@ -148,7 +148,7 @@ class Coordinator:
         for group in list(self._groups):
             if gone := [member for member in group.members.values() if is_gone(member)]:
                 self._remove_members(group, gone, now_ms)
-        self._modern.remove_members(is_gone)
+        self._epoch_groups.remove_members(is_gone)
 
     def note_creation(self, group_id: str, failures: Mapping[str, str]) -> None:
         """Note why internal topics of a streams group could not be created; empty if all were."""
@@ -186,9 +186,9 @@ class Coordinator:
         group = self._groups.get_or_create(request.group_id)
         member_id = request.member_id or group.static_members.get(request.group_instance_id or "", "")
         member = group.members.get(member_id)
-        if group.modern is not None and group.is_empty:
+        if group.epoch_group is not None and group.is_empty:
             self._groups.become_classic(group)
-        if group.modern is not None or not group.supports(request.protocol_type, request.protocols, member):
+        if group.epoch_group is not None or not group.supports(request.protocol_type, request.protocols, member):
             self._reply(token, JoinGroupResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id=request.member_id))
             self._groups.discard(group)
         elif member is None:
@@ -528,8 +528,8 @@ class Coordinator:
         group = self._groups.get(request.group_id)
         if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID
-        if group is not None and group.modern is not None:
-            return self._modern.check_commit(group.modern, request)
+        if group is not None and group.epoch_group is not None:
+            return self._epoch_groups.check_commit(group.epoch_group, request)
         is_without_member = request.generation_id < 0 and not request.member_id and not request.group_instance_id
         # Only a group without members accepts a commit without a member; transactions are fenced by producer epoch.
         if is_without_member and (group is None or not group.members or isinstance(request, TxnOffsetCommit)):
@@ -555,7 +555,7 @@ class Coordinator:
         response = administration.reset_offsets(self._groups, group, request, now_ms)
         if gone := administration.holders(group, response.offsets.keys()):
             self._remove_members(group, gone, now_ms)
-        self._modern.remove_owners(group, response.offsets.keys())
+        self._epoch_groups.remove_owners(group, response.offsets.keys())
         return response
 
     def _remove_members(self, group: Group, gone: Sequence[GroupMember], now_ms: int) -> None:
@@ -586,7 +586,7 @@ class Coordinator:
                     self._touch(group, member, now_ms)
                 if group.state is GroupState.PREPARING_REBALANCE:
                     self._timers.set(GroupTimer(TimerKind.JOIN, group.group_id), now_ms + group.rebalance_timeout_ms)
-            self._modern.start_sessions(now_ms)
+            self._epoch_groups.start_sessions(now_ms)
 
     def _reply(self, token: object, response: Response) -> None:
         self._effects.append(Reply(token, response))

@@ -19,7 +19,7 @@ from streams.group.state.epoch_group import EpochGroupMember
 from streams.group.state.epoch_log import GroupLog
 from streams.group.state.group_configs import GroupConfigs
 from streams.group.state.registry import Groups
-from streams.group.state.states import Group, ModernGroup, absence, check_instance
+from streams.group.state.states import AnyEpochGroup, Group, absence, check_instance
 from streams.group.state.timers import GroupTimer, TimerKind, Timers
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
@@ -205,8 +205,8 @@ class EpochGroups:
         before, registered = self._begun(kind, group, request)
         facts = kind.examined(group, request)
         shell = self.groups.get_or_create(group_id)
-        if shell.modern is None:
-            self.groups.become_modern(shell, group)
+        if shell.epoch_group is None:
+            self.groups.become_epoch_group(shell, group)
         if registered is not None and before is not registered:
             self._replace(kind, group_id, group, registered, before)
         is_first = not group.members
@@ -235,15 +235,15 @@ class EpochGroups:
         """Return the group of a request; for a join it may be a new one, which is not registered yet."""
         group_id = request.group_id
         shell = self.groups.get(group_id)
-        if shell is not None and isinstance(shell.modern, kind.log.group_type):
-            return shell.modern
-        is_free = shell is None or (shell.modern is None and shell.is_empty)
+        if shell is not None and isinstance(shell.epoch_group, kind.log.group_type):
+            return shell.epoch_group
+        is_free = shell is None or (shell.epoch_group is None and shell.is_empty)
         if request.member_epoch == JOIN_EPOCH and is_free:
             return kind.opened(0 if shell is None else shell.generation_id)
         message = absence(shell, group_id, kind.name) if shell else f"{kind.title} {group_id} not found."
         raise BrokerError(message, code=ErrorCode.GROUP_ID_NOT_FOUND)
 
-    def _begun(self, kind: EpochKind, group: ModernGroup, request: Any) -> tuple[Any, Any]:
+    def _begun(self, kind: EpochKind, group: AnyEpochGroup, request: Any) -> tuple[Any, Any]:
         """Return the member of a request as it begins, and the registered one that it was, or None for a new one.
 
         Raises:
@@ -268,7 +268,7 @@ class EpochGroups:
             )
         return kind.rejoined(member, member_id), member
 
-    def _replace(self, kind: EpochKind, group_id: str, group: ModernGroup, old: Any, member: Any) -> None:
+    def _replace(self, kind: EpochKind, group_id: str, group: AnyEpochGroup, old: Any, member: Any) -> None:
         """Let a member take the place of its predecessor, which may be itself, with its target assignment."""
         log = kind.log
         target = group.target.get(old.member_id)
@@ -301,11 +301,11 @@ class EpochGroups:
 
     # --- assignment -------------------------------------------------------------------
 
-    def _advance(self, kind: EpochKind, group_id: str, group: ModernGroup) -> None:
+    def _advance(self, kind: EpochKind, group_id: str, group: AnyEpochGroup) -> None:
         group.epoch += 1
         self._persist(kind.log.of_group(kind.log.group, group_id, group))
 
-    def _delay_ms(self, kind: EpochKind, group_id: str, group: ModernGroup, now_ms: int, *, is_first: bool) -> int:
+    def _delay_ms(self, kind: EpochKind, group_id: str, group: AnyEpochGroup, now_ms: int, *, is_first: bool) -> int:
         """Return for how many milliseconds a group that has changed waits for its assignment, or 0.
 
         The first assignment waits for more members, from the first one on; the next ones keep a distance.
@@ -317,7 +317,7 @@ class EpochGroups:
             return max(1, deadline_ms - now_ms)
         return self.configs.assignment_delay_ms(kind.name, group_id, group, now_ms)
 
-    def _assign(self, kind: EpochKind, group_id: str, group: ModernGroup, now_ms: int) -> None:
+    def _assign(self, kind: EpochKind, group_id: str, group: AnyEpochGroup, now_ms: int) -> None:
         """Compute the target assignment of the group epoch."""
         targets = kind.targets(group_id, group)
         for member_id in group.members:
@@ -331,7 +331,7 @@ class EpochGroups:
 
     # --- the end of members -----------------------------------------------------------
 
-    def _remove(self, kind: EpochKind, group_id: str, group: ModernGroup, member: Any) -> None:
+    def _remove(self, kind: EpochKind, group_id: str, group: AnyEpochGroup, member: Any) -> None:
         """Remove a member that has left, expired, or been fenced; the others are assigned its work."""
         self._drop(kind, group_id, group, member)
         kind.note_change(group, member, None)
@@ -344,7 +344,7 @@ class EpochGroups:
             group.assignment_epoch = group.epoch
             self._persist(kind.log.of_group(kind.log.target, group_id, group))
 
-    def _drop(self, kind: EpochKind, group_id: str, group: ModernGroup, member: Any) -> None:
+    def _drop(self, kind: EpochKind, group_id: str, group: AnyEpochGroup, member: Any) -> None:
         for timer in _MEMBER_TIMERS:
             self.timers.cancel(GroupTimer(timer, group_id, member.member_id))
         group.remove(member)
@@ -352,7 +352,7 @@ class EpochGroups:
 
     def expire(self, shell: Group, timer: GroupTimer, now_ms: int) -> None:
         """Remove a member whose session has expired, or which did not revoke its work in time; or assign at last."""
-        group = shell.modern
+        group = shell.epoch_group
         if group is None:
             return
         kind = self._kind_of(group)
@@ -370,10 +370,10 @@ class EpochGroups:
 
     def remove_owners(self, shell: Group, partitions: Set[TopicPartition]) -> None:
         """Remove the members that own any of ``partitions``."""
-        if shell.modern is not None:
-            kind = self._kind_of(shell.modern)
-            for member in kind.owners(shell.modern, partitions):
-                self._remove(kind, shell.group_id, shell.modern, member)
+        if shell.epoch_group is not None:
+            kind = self._kind_of(shell.epoch_group)
+            for member in kind.owners(shell.epoch_group, partitions):
+                self._remove(kind, shell.group_id, shell.epoch_group, member)
 
     def start_sessions(self, now_ms: int) -> None:
         """Start the sessions of all members that were loaded from the log."""
@@ -396,14 +396,14 @@ class EpochGroups:
     def check_fetch(self, request: OffsetFetch) -> ErrorCode:
         """Return the error code for the member ID and epoch with which offsets are fetched, or NONE."""
         shell = self.groups.get(request.group_id)
-        if shell is None or shell.modern is None or request.member_id is None:
+        if shell is None or shell.epoch_group is None or request.member_id is None:
             return ErrorCode.NONE
-        member = shell.modern.members.get(request.member_id)
+        member = shell.epoch_group.members.get(request.member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.NONE if member.epoch == request.member_epoch else ErrorCode.STALE_MEMBER_EPOCH
 
-    def check_commit(self, group: ModernGroup, request: OffsetCommit | TxnOffsetCommit) -> ErrorCode:
+    def check_commit(self, group: AnyEpochGroup, request: OffsetCommit | TxnOffsetCommit) -> ErrorCode:
         """Return the error code for the member ID and epoch with which offsets are committed, or NONE.
 
         Offsets may be committed without an epoch while the group has no members.
@@ -424,13 +424,13 @@ class EpochGroups:
         # Transactions do not know member epochs.
         return ErrorCode.ILLEGAL_GENERATION if is_in_transaction else ErrorCode.STALE_MEMBER_EPOCH
 
-    def _all(self) -> Iterator[tuple[str, ModernGroup, EpochKind]]:
+    def _all(self) -> Iterator[tuple[str, AnyEpochGroup, EpochKind]]:
         """Yield each group with its ID and kind."""
         for shell in self.groups:
-            if shell.modern is not None:
-                yield shell.group_id, shell.modern, self._kind_of(shell.modern)
+            if shell.epoch_group is not None:
+                yield shell.group_id, shell.epoch_group, self._kind_of(shell.epoch_group)
 
-    def _kind_of(self, group: ModernGroup) -> EpochKind:
+    def _kind_of(self, group: AnyEpochGroup) -> EpochKind:
         return next(kind for kind in self.kinds if isinstance(group, kind.log.group_type))
 
     def _persist(self, record: Persist) -> None:
@@ -451,7 +451,7 @@ def _described(kind: EpochKind, member: Any, request: Any) -> Any:
     return kind.described(common, request)
 
 
-def _registered(group: ModernGroup, request: Any) -> Any:
+def _registered(group: AnyEpochGroup, request: Any) -> Any:
     """Return the member with the instance ID of a request, or else with its member ID; None if there is none."""
     instance = request.group_instance_id
     return group.members.get(request.member_id if instance is None else group.static_members.get(instance, ""))

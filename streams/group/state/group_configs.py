@@ -13,7 +13,7 @@ from streams.core.settings.setting import Setting, kafka_table, texts_of, with_t
 from streams.group.state.coordinator_config import CoordinatorConfig
 from streams.group.state.effects import Effect, Persist
 from streams.group.state.offsets import configs_key, configs_value, read_configs
-from streams.group.state.states import ModernGroup
+from streams.group.state.states import AnyEpochGroup
 from streams.protocol.error_codes import ErrorCode
 
 
@@ -36,7 +36,7 @@ class GroupConfigs:
         texts = self._texts.get(group_id)
         return self.defaults if texts is None else with_texts(self.defaults, texts, self.table, "groups")
 
-    def assignment_delay_ms(self, kind: str, group_id: str, group: ModernGroup, now_ms: int) -> int:
+    def assignment_delay_ms(self, kind: str, group_id: str, group: AnyEpochGroup, now_ms: int) -> int:
         """Return for how many milliseconds a group waits that has changed since it was assigned (KIP-1263), or 0.
 
         ``kind`` is ``consumer`` or ``streams``.

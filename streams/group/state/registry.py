@@ -25,7 +25,7 @@ from streams.group.state.offsets import (
     settings_value,
 )
 from streams.group.state.pending_offsets import PendingOffsets
-from streams.group.state.states import Group, GroupSettings, GroupState, ModernGroup
+from streams.group.state.states import AnyEpochGroup, Group, GroupSettings, GroupState
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import OffsetAndMetadata, OffsetFetch, OffsetFetchResponse
 from streams.protocol.markers import is_commit_marker
@@ -61,7 +61,7 @@ class Groups:
     def delete(self, group: Group) -> None:
         """Delete a group with its committed offsets."""
         group.become(GroupState.DEAD)
-        self._forget_modern(group)
+        self._forget_epoch_group(group)
         del self.by_id[group.group_id]
         self._pending.forget_group(group.group_id)
         for partition in group.offsets:
@@ -72,7 +72,7 @@ class Groups:
 
     def discard(self, group: Group) -> None:
         """Drop a group that has never had a member, an offset or settings."""
-        is_used = group.generation_id or group.members or group.modern is not None or group.pending
+        is_used = group.generation_id or group.members or group.epoch_group is not None or group.pending
         if not (is_used or group.offsets or group.settings):
             self.by_id.pop(group.group_id, None)
 
@@ -83,7 +83,7 @@ class Groups:
         """
         self.effects.append(Persist(group_key(group.group_id), group_value(group, now_ms, is_settled=is_settled)))
 
-    def become_modern(self, group: Group, modern: ModernGroup) -> None:
+    def become_epoch_group(self, group: Group, epoch_group: AnyEpochGroup) -> None:
         """Convert a classic group without members to one whose coordinator assigns; committed offsets are kept.
 
         The caller appends the first record of the new group.
@@ -93,19 +93,19 @@ class Groups:
         group.generation_id = 0
         group.protocol_type = ""
         group.protocol_name = ""
-        group.modern = modern
+        group.epoch_group = epoch_group
 
     def become_classic(self, group: Group) -> None:
         """Convert a consumer or streams group without members to a classic one; committed offsets are kept."""
-        assert group.modern is not None
-        self._forget_modern(group)
-        group.generation_id = group.modern.epoch
-        group.modern = None
+        assert group.epoch_group is not None
+        self._forget_epoch_group(group)
+        group.generation_id = group.epoch_group.epoch
+        group.epoch_group = None
 
-    def _forget_modern(self, group: Group) -> None:
+    def _forget_epoch_group(self, group: Group) -> None:
         """Delete the records of a group without members whose coordinator assigns, if it is one."""
         for log in self.logs:
-            if isinstance(group.modern, log.group_type):
+            if isinstance(group.epoch_group, log.group_type):
                 self.effects += (Persist(key, None) for key in log.keys_of_group(group.group_id))
 
     def set_up(self, group: Group, settings: GroupSettings) -> None:
@@ -187,7 +187,7 @@ class Groups:
     def _load_one(self, key_bytes: bytes, value: bytes | None, producer_id: int | None) -> None:
         for log in self.logs:
             if (parts := log.read_key(key_bytes)) is not None:
-                self._load_modern(log, *parts, value)
+                self._load_epoch_group(log, *parts, value)
                 return
         key = read_key(key_bytes)
         match key:
@@ -209,18 +209,20 @@ class Groups:
         loaded = Group(group_id) if value is None else read_group(group_id, value)
         loaded.offsets = former.offsets
         loaded.settings = former.settings
-        loaded.modern = former.modern
+        loaded.epoch_group = former.epoch_group
         self.by_id[group_id] = loaded
         self.discard(loaded)
 
-    def _load_modern(self, log: GroupLog, version: int, group_id: str, member_id: str, value: bytes | None) -> None:
+    def _load_epoch_group(
+        self, log: GroupLog, version: int, group_id: str, member_id: str, value: bytes | None
+    ) -> None:
         group = self.get_or_create(group_id)
-        modern = group.modern if isinstance(group.modern, log.group_type) else log.group_type()
-        log.load(modern, version, member_id, value)
-        if not modern.is_blank:
-            group.modern = modern
-        elif isinstance(group.modern, log.group_type):
-            group.modern = None
+        epoch_group = group.epoch_group if isinstance(group.epoch_group, log.group_type) else log.group_type()
+        log.load(epoch_group, version, member_id, value)
+        if not epoch_group.is_blank:
+            group.epoch_group = epoch_group
+        elif isinstance(group.epoch_group, log.group_type):
+            group.epoch_group = None
         self.discard(group)
 
     def _load_offset(

@@ -23,7 +23,7 @@ from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import JoinGroupMember, OffsetAndMetadata, ResetOffsetsResponse
 
 #: The members and assignments of a group whose coordinator assigns.
-ModernGroup: TypeAlias = EpochGroup[Any, Any]
+AnyEpochGroup: TypeAlias = EpochGroup[Any, Any]
 
 
 class GroupState(Enum):
@@ -101,7 +101,7 @@ class Group:
     resets: dict[int, ResetOffsetsResponse] = field(factory=dict)
     #: The members and assignments if this is a consumer (KIP-848) or streams group (KIP-1071), whose coordinator
     #: assigns; ``members`` and what belongs to them is empty then.  None for a classic group.
-    modern: ModernGroup | None = None
+    epoch_group: AnyEpochGroup | None = None
     # The number of members whose JoinGroup response is pending; used at every join.
     joined: int = 0
     #: The last generation whose leader has assigned, since the coordinator was started.
@@ -193,22 +193,22 @@ class Group:
     @property
     def consumer(self) -> ConsumerGroup | None:
         """The members and assignments of a consumer group, or None for a group of another kind."""
-        return self.modern if isinstance(self.modern, ConsumerGroup) else None
+        return self.epoch_group if isinstance(self.epoch_group, ConsumerGroup) else None
 
     @property
     def streams(self) -> StreamsGroup | None:
         """The members and assignments of a streams group, or None for a group of another kind."""
-        return self.modern if isinstance(self.modern, StreamsGroup) else None
+        return self.epoch_group if isinstance(self.epoch_group, StreamsGroup) else None
 
     @property
     def is_empty(self) -> bool:
         """Whether the group has no members."""
-        return not (self.members or (self.modern is not None and self.modern.members))
+        return not (self.members or (self.epoch_group is not None and self.epoch_group.members))
 
     @property
     def state_name(self) -> str:
         """The state of the group, with Kafka's name."""
-        return self.state.value if self.modern is None else self.modern.state
+        return self.state.value if self.epoch_group is None else self.epoch_group.state
 
     @property
     def is_ephemeral(self) -> bool:

@@ -122,7 +122,7 @@ class SimBroker:
 
     def _members(self) -> set[str]:
         group = self.machine.coordinator.group(self.group_id)
-        return set() if group is None else set((group.modern or group).members)
+        return set() if group is None else set((group.epoch_group or group).members)
 
     def _arm(self) -> None:
         """Schedule an event for the next deadline of the broker's state machine."""
