@@ -6,6 +6,7 @@ from typing import Final
 from attrs import evolve, field, frozen
 
 from streams.broker.logs.config import TOPIC_DEFAULTS, BrokerConfig, BrokerOptions, TopicConfig, parse_config
+from streams.core.errors import BrokerError, ConfigError
 from streams.core.settings.setting import Setting, group, kafka_table, texts_of, with_texts
 from streams.group import CoordinatorConfig
 
@@ -37,7 +38,10 @@ class BrokerSettings:
         shown = texts_of(with_texts(TopicConfig(own={}), of_topics, TOPIC_DEFAULTS, "brokers"))
         names = [TOPIC_DEFAULTS[name].kafka_name for name in of_topics]
         topics = {**self.topics, **{name: shown[name] for name in names}}
-        parse_config({}, topics)
+        try:
+            parse_config({}, topics)
+        except BrokerError as error:
+            raise ConfigError(f"settings of brokers for topics: {error}") from error
         return evolve(changed, topics=topics)
 
     def shown(self) -> dict[str, str]:

@@ -267,7 +267,7 @@ class Topics:
         partitioner = partitioner or storages.partitioners.get(name)
         if partitioner is not None:
             texts.setdefault(PARTITIONER, "custom")
-        parsed = parse_config(texts, self.defaults)
+        parsed = parse_config(texts, self._defaults_of(name))
         if storage is None:
             storage = _named(parsed.storage) or storages.choice(name)
         if parsed.storage == "custom" and not callable(storage):
@@ -275,6 +275,10 @@ class Topics:
         topic = TopicLogs(name, parsed, storage, serialization or storages.serializations.get(name))
         topic.partitioner = _partitioner(topic, partitioner)
         return topic
+
+    def _defaults_of(self, name: str) -> Mapping[str, str]:
+        """Return the broker's settings for topics without their own; the log of groups must not lose what it needs."""
+        return {} if name in INTERNAL_TOPICS else self.defaults
 
     def add_partitions(self, name: str, partitions: int) -> None:
         """Raise the partition count of a topic to ``partitions``.
@@ -319,7 +323,7 @@ class Topics:
         """
         topic = self.topic(name)
         before = topic.config
-        parsed = parse_config(config, self.defaults)
+        parsed = parse_config(config, self._defaults_of(name))
         for setting in (PARTITIONER, STORAGE):
             if parsed.described()[setting] != before.described()[setting]:
                 raise BrokerError(
@@ -399,7 +403,7 @@ class Topics:
         for name, entry in entries.items():
             try:
                 check_name(name)
-                config = parse_config(entry["config"], self.defaults)
+                config = parse_config(entry["config"], self._defaults_of(name))
             except BrokerError as error:
                 raise ConfigError(f"topics' file {path}: topic {name!r}: {error}; fix it there") from error
             topic = TopicLogs(name, config, self._stored_choice(name, entry["storage"]))

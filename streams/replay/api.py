@@ -12,12 +12,12 @@ from streams.core.clock import SystemClock
 from streams.dsl import TopologySource
 from streams.replay.calls.failures import explained_failure
 from streams.replay.calls.progress import Listener, Reporter, title_of
-from streams.replay.errors import LateRecordsError
+from streams.replay.errors import LateRecordsError, SnapshotError
 from streams.replay.run.explaining import Explanation, explaining, needs_spark
 from streams.replay.run.local import LocalExecutor
 from streams.replay.run.request import Inputs, Keywords, Plan, Request
 from streams.replay.run.result import Outputs, ReplayResult, Stores
-from streams.replay.run.session import ReplaySession
+from streams.replay.run.session import WORK_FOLDERS, ReplaySession
 from streams.replay.storage.places import Place
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,9 @@ def replay(
     request = Request.of(topology, inputs, plan, keywords)
     plan = request.plan
     with ExitStack() as stack:
-        session = ReplaySession(request, _folder(plan, stack, discards=True))
+        session = ReplaySession(request, _folder(plan, stack))
+        if plan.directory is None and plan.snapshot is not None and not plan.resume:
+            _discard_work(session.root)
         runner = _executor(plan, session.root, stack)
         _run(session, runner, plan.progress)
         if plan.snapshot is not None:
@@ -99,7 +101,7 @@ def explain(
     request = Request.of(topology, inputs, plan, keywords)
     is_local = request.plan.executor == "local"
     with ExitStack() as stack:
-        session = ReplaySession(request, _folder(request.plan, stack, discards=False))
+        session = ReplaySession(request, _folder(request.plan, stack))
         runner: Any = LocalExecutor()
         if is_local or any(map(needs_spark, session.inputs.sources.values())):
             runner = _executor(request.plan, session.root, stack)
@@ -125,11 +127,8 @@ def _nothing() -> None:
     """Do nothing: the folder is deleted when the process exits."""
 
 
-def _folder(plan: Plan, stack: ExitStack, *, discards: bool) -> Place:
-    """Return the folder of a replay: as planned, in the folder of the snapshot, or temporary, deleted by ``stack``.
-
-    ``discards`` says whether the files of an earlier replay are deleted from the folder of the snapshot.
-    """
+def _folder(plan: Plan, stack: ExitStack) -> Place:
+    """Return the folder of a replay: as planned, in the folder of the snapshot, or temporary, deleted by ``stack``."""
     if plan.directory is not None:
         root = Place(os.fspath(plan.directory)).absolute()
         root.check_target()
@@ -137,12 +136,23 @@ def _folder(plan: Plan, stack: ExitStack, *, discards: bool) -> Place:
     if plan.snapshot is not None:
         root = Place(os.fspath(plan.snapshot)).absolute().child("work")
         root.check_target()
-        if discards and not plan.resume:
-            root.delete()
         return root
     folder = tempfile.TemporaryDirectory(prefix="streams-replay-")
     stack.callback(folder.cleanup)
     return Place(folder.name)
+
+
+def _discard_work(root: Place) -> None:
+    """Delete the files of an earlier replay from the folder of a snapshot.
+
+    Raises:
+        SnapshotError: the folder has files, but no replay has written them.
+    """
+    if root.exists() and not any(root.child(name).exists() for name in WORK_FOLDERS) and any(root.files()):
+        raise SnapshotError(
+            f"{root}: has files that no replay has written; choose another folder for the snapshot, or move them away"
+        )
+    root.delete()
 
 
 def _check_late(result: ReplayResult, plan: Plan) -> None:

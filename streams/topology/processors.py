@@ -350,7 +350,7 @@ def _named(context: NodeContext, what: str) -> Iterator[None]:
 
 
 def processor_key(node: str) -> str:
-    """Return the key of a node's processor in ``NodeContext.shared``."""
+    """Return the key of a node's processor in ``NodeStores.shared``."""
     return f"processor/{node}"
 
 

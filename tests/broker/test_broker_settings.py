@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from streams import Consumer, Producer
 from streams.broker import EmbeddedBroker
 from streams.broker.broker_settings import TABLE, BrokerSettings
 from streams.core.blocks.records import Block, TopicPartition
-from streams.core.errors import BrokerError, ConfigError, RecordTooLargeError
+from streams.core.errors import ConfigError, RecordTooLargeError
 from streams.core.settings.setting import texts_of
 from streams.protocol.admin_messages import ConfigResource, ConfigSource, DescribeConfigs, ResourceType
 
@@ -84,5 +85,17 @@ def test_unknown_names_and_invalid_values_are_refused(name: str, text: str, mess
 
 
 def test_settings_of_topics_must_not_contradict_each_other():
-    with pytest.raises(BrokerError, match="must not"):
+    with pytest.raises(ConfigError, match=r"settings of brokers for topics: .* it must not"):
         EmbeddedBroker(settings={"log.cleaner.min.compaction.lag.ms": "2", "log.cleaner.max.compaction.lag.ms": "1"})
+
+
+def test_the_logs_of_groups_and_transactions_have_their_own_settings():
+    """A retention for topics must not let the broker forget committed offsets, nor a size its own records."""
+    with EmbeddedBroker(settings={**SETTINGS, "message.max.bytes": "10", "log.retention.ms": "1"}) as broker:
+        with Producer(broker, transactional_id="t"), Consumer(broker, "group") as consumer:
+            broker.create_topic("words", 1)
+            consumer.assign([TopicPartition("words", 0)])
+            consumer.commit_sync({TopicPartition("words", 0): 0})
+        for topic in ("__consumer_offsets", "__transaction_state"):
+            config = described(broker, ResourceType.TOPIC, topic)
+            assert (config["max.message.bytes"][0], config["retention.ms"][0]) == ("1048588", "-1")

@@ -197,3 +197,19 @@ def test_a_snapshot_is_saved_before_the_result_is_closed(folder):
 def test_lazy_table_is_refused_with_a_remedy():
     with pytest.raises(InputError, match=r"not a polars\..*LazyFrame; give what its collect\(\) returns"):
         replay(topology, {words: polars.LazyFrame({"word": ["a"]})}, executor="local")
+
+
+def test_a_snapshot_never_deletes_files_that_no_replay_has_written(tmp_path):
+    (tmp_path / "words.jsonl").write_text('{"word": "a", "at": 1}\n')
+    history = {words: tmp_path / "words.jsonl"}
+    precious = tmp_path / "mine" / "work" / "precious.txt"
+    precious.parent.mkdir(parents=True)
+    precious.write_text("of somebody else")
+
+    with pytest.raises(ReplayError, match=r"mine/work: has files that no replay has written; choose another folder"):
+        replay(topology, history, executor="local", snapshot=tmp_path / "mine")
+    assert precious.read_text() == "of somebody else"
+
+    for _ in range(2):
+        with replay(topology, history, executor="local", snapshot=tmp_path / "snapshot") as result:
+            assert len(list(result.read(counts))) == 1

@@ -216,7 +216,6 @@ class TopicConfig:
         "Life of a record after its timestamp; -1 = as in its header, off = not even so.",
         minimum=-1,
         none_text="off",
-        broker_name=RECORD_TTL,
     )
     without_effect: TopicSettingsWithoutEffect = group(TopicSettingsWithoutEffect)  # noqa: RUF009 - frozen.
     older: OlderTopicSettings = group(OlderTopicSettings)  # noqa: RUF009 - frozen.

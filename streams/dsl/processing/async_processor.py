@@ -169,7 +169,7 @@ class _AsyncNode:
         return sum(call.started_s is not None and not call.is_done for call in list(self.held.values()))
 
     def delivered(self) -> Sequence[HeldRecord]:
-        """Return the record whose result is being forwarded, or () outside ``NodeContext.deliver``."""
+        """Return the record whose result is being forwarded, or () outside ``NodeCalls.deliver``."""
         return self.records.delivered()
 
     def waiting(self) -> Sequence[HeldRecord]:

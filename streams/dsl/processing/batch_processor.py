@@ -93,7 +93,7 @@ class _BatchNode:
         return [HeldRecord(row[4], row[1], HeldState.IN_BATCH, records=len(rows)) for row in rows]
 
     def delivered(self) -> Sequence[HeldRecord]:
-        """Return the records whose result is being forwarded, or () outside ``NodeContext.deliver``."""
+        """Return the records whose result is being forwarded, or () outside ``NodeCalls.deliver``."""
         count = len(self._batch)
         return [HeldRecord(row[4], row[1], HeldState.DELIVERED, records=count) for row in self._delivered]
 

@@ -396,7 +396,7 @@ class _LookUpNode:
         return sum(look_up.started_s is not None and not look_up.is_done for look_up, _ in look_ups)
 
     def delivered(self) -> Sequence[HeldRecord]:
-        """Return the record whose result is being forwarded, or () outside ``NodeContext.deliver``."""
+        """Return the record whose result is being forwarded, or () outside ``NodeCalls.deliver``."""
         return self.records.delivered()
 
     def waiting(self) -> Sequence[HeldRecord]:

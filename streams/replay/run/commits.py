@@ -44,9 +44,14 @@ class SliceOutput:
     #: The name of the run; another run of the same replay may have other records, if the user's functions have changed.
     run: str
 
-    def digest(self, columns: Sequence[PartitionColumn]) -> int:
-        """Return a number from 0 to 2**63 that identifies the records and the columns that partition them."""
-        identity = (self.run, self.extent, [column.path for column in columns])
+    def digest(self, columns: Sequence[PartitionColumn] | None) -> int:
+        """Return a number from 0 to 2**63 that identifies the records and the columns that partition them.
+
+        ``columns`` is None for a table, which has the same partition columns as long as it exists.
+        """
+        identity: tuple[Any, ...] = (self.run, self.extent)
+        if columns is not None:
+            identity = (*identity, [column.path for column in columns])
         return int.from_bytes(blake2b(repr(identity).encode(), digest_size=8).digest()) >> 1
 
 
@@ -113,7 +118,7 @@ class SliceWriter:
         """
         log = self._log
         outputs = list(slice_outputs(self._session, self._topic))
-        self._digests = {output.name: output.digest(log.columns) for output in outputs}
+        self._digests = {output.name: output.digest(None if log.is_atomic else log.columns) for output in outputs}
         # A repair may have made slices void that the table has.
         names = self._digests.keys() | {f"{number:05d}" for number in self._session.all_numbers()}
         positions = log.positions(sorted(names))

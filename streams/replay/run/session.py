@@ -61,6 +61,8 @@ from streams.topology import Topology, sub_topologies
 
 #: The folder of the slices within that of a replay.
 SLICES = "slices"
+#: Folders of which at least one is in the folder of a replay that has begun.
+WORK_FOLDERS = ("inputs", "tables", SLICES)
 
 
 @define(eq=False)
