@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from streams import Consumer, Producer
+from streams import Consumer
 from streams.broker import EmbeddedBroker
 from streams.broker.broker_settings import TABLE, BrokerSettings
 from streams.core.blocks.records import Block, TopicPartition
@@ -89,13 +89,13 @@ def test_settings_of_topics_must_not_contradict_each_other():
         EmbeddedBroker(settings={"log.cleaner.min.compaction.lag.ms": "2", "log.cleaner.max.compaction.lag.ms": "1"})
 
 
-def test_the_logs_of_groups_and_transactions_have_their_own_settings():
+def test_the_log_of_groups_has_its_own_settings():
     """A retention for topics must not let the broker forget committed offsets, nor a size its own records."""
     with EmbeddedBroker(settings={**SETTINGS, "message.max.bytes": "10", "log.retention.ms": "1"}) as broker:
-        with Producer(broker, transactional_id="t"), Consumer(broker, "group") as consumer:
-            broker.create_topic("words", 1)
+        broker.create_topic("words", 1)
+        with Consumer(broker, "group") as consumer:
             consumer.assign([TopicPartition("words", 0)])
             consumer.commit_sync({TopicPartition("words", 0): 0})
-        for topic in ("__consumer_offsets", "__transaction_state"):
-            config = described(broker, ResourceType.TOPIC, topic)
-            assert (config["max.message.bytes"][0], config["retention.ms"][0]) == ("1048588", "-1")
+        config = described(broker, ResourceType.TOPIC, "__consumer_offsets")
+
+    assert (config["max.message.bytes"][0], config["retention.ms"][0]) == ("1048588", "-1")
