@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from typing import Any, Unpack
 
 from streams.core.clock import SystemClock
+from streams.core.errors import ConfigError
 from streams.dsl import TopologySource
 from streams.replay.calls.failures import explained_failure
 from streams.replay.calls.progress import Listener, Reporter, title_of
@@ -95,10 +96,12 @@ def explain(
 
     Raises:
         ReplayError: the replay cannot be planned, or a file is missing.
-        TopologyError, ConfigError, InputError: an argument is invalid, or a sampled row is no valid record of its
+        TopologyError, ConfigError, InputError: an argument is invalid, the plan has ``repair``, or a sampled row is no valid record of its
             topic.
     """
     request = Request.of(topology, inputs, plan, keywords)
+    if request.plan.repair:
+        raise ConfigError("explain makes no plan of a repair, which depends on late rows; leave repair out")
     is_local = request.plan.executor == "local"
     with ExitStack() as stack:
         session = ReplaySession(request, _folder(request.plan, stack))

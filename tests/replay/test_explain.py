@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streams import ConfigError, EmbeddedBroker, InputError, StreamsBuilder, Topic
-from streams.replay import Archive, archive_topic, explain, replay
+from streams.replay import Archive, Plan, archive_topic, explain, replay
 
 DAY = 86_400_000
 rows = Topic("rows", key=str, value=dict[str, Any], timestamp=lambda v: int(v["t"]), key_from=lambda v: v["k"])
@@ -135,6 +135,12 @@ def test_resumed_replay_reads_what_is_new(tmp_path: Path):
     found = explain(topology, {rows: path}, directory=tmp_path / "work", resume=True, **LOCAL)
 
     assert (found.inputs["rows"].files, found.inputs["rows"].rows) == (1, 500)
+
+
+def test_a_repair_is_not_explained(tmp_path: Path):
+    plan = Plan(directory=tmp_path / "work", resume=True, repair=True)
+    with pytest.raises(ConfigError, match="explain makes no plan of a repair"):
+        explain(never, {rows: history(tmp_path / "in")}, plan, **LOCAL)
 
 
 def test_number_of_slices(tmp_path: Path):
