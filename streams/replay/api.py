@@ -96,8 +96,8 @@ def explain(
 
     Raises:
         ReplayError: the replay cannot be planned, or a file is missing.
-        TopologyError, ConfigError, InputError: an argument is invalid, the plan has ``repair``, or a sampled row is no valid record of its
-            topic.
+        TopologyError, ConfigError, InputError: an argument is invalid, the plan has ``repair``, or a sampled row is no
+            valid record of its topic.
     """
     request = Request.of(topology, inputs, plan, keywords)
     if request.plan.repair:
