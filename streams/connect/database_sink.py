@@ -53,15 +53,16 @@ class DatabaseSink(BufferedSink):
         self._shape = table_shape(topic, self._key, self._timestamp)
         if self._is_upsert and not self._shape.keys:
             raise ConfigError(f"{self!r}: topic {topic.name!r} has no keys: declare key=, or give mode='append'")
+        self._create_positions()
         with self._transaction() as connection:
             positions = self._read_positions(connection)
-            columns = self._table_columns(connection)
-            if not columns and any(positions.values()):
-                raise lost_table(self, self._connector, topic.name, self._positions_name)
-            if not columns and self._creates:
-                self._create_table(connection)
-                columns = self._table_columns(connection)
-            self._check(columns)
+            is_missing = not self._table_columns(connection)
+        if is_missing and any(positions.values()):
+            raise lost_table(self, self._connector, topic.name, self._positions_name)
+        if is_missing and self._creates:
+            self._create_table()
+        with self._transaction() as connection:
+            self._check(self._table_columns(connection))
             if self._is_upsert and {column.name for column in self._shape.keys} not in self._unique_keys(connection):
                 names = ", ".join(column.name for column in self._shape.keys)
                 raise ConfigError(
@@ -114,16 +115,20 @@ class DatabaseSink(BufferedSink):
         """Return a transaction, connecting first if needed; its context is the connection."""
 
     @abstractmethod
+    def _create_positions(self) -> None:
+        """Create the table of positions if it is missing, in a transaction of its own; other sinks may do so too."""
+
+    @abstractmethod
     def _read_positions(self, connection: Any) -> dict[int, int]:
-        """Create the table of positions if it is missing, and return those of the connector in the topic."""
+        """Return the positions of the connector in the topic."""
 
     @abstractmethod
     def _table_columns(self, connection: Any) -> Set[str]:
         """Return the names of the columns of the table, none if there is no table."""
 
     @abstractmethod
-    def _create_table(self, connection: Any) -> None:
-        """Create the table if it is missing, with the columns that the types of the topic define."""
+    def _create_table(self) -> None:
+        """Create the table as ``_create_positions`` does, with the columns that the types of the topic define."""
 
     @abstractmethod
     def _definition(self, column: TableColumn) -> str:

@@ -82,8 +82,20 @@ class SqlSink(DatabaseSink):
         transaction: AbstractContextManager[Any] = self._engine.begin()
         return transaction
 
+    def _create(self, table: Any) -> None:
+        """Create a table if it is missing, in a transaction of its own."""
+        try:
+            with self._transaction() as connection:
+                table.create(connection, checkfirst=True)
+        except self._sql.exc.DBAPIError:
+            # If another sink has created it meanwhile, it is there now; databases differ in the error.
+            with self._transaction() as connection:
+                table.create(connection, checkfirst=True)
+
+    def _create_positions(self) -> None:
+        self._create(self._positions)
+
     def _read_positions(self, connection: Any) -> dict[int, int]:
-        self._positions.create(connection, checkfirst=True)
         place = self._positions.c
         query = self._sql.select(place.partition, place.next_offset).where(
             place.connector == self._connector, place.topic == self._topic
@@ -111,12 +123,14 @@ class SqlSink(DatabaseSink):
             schema=schema,
         )
 
-    def _column(self, column: TableColumn) -> Any:
+    def _is_key(self, column: TableColumn) -> bool:
+        return self._is_upsert and column in self._shape.keys
+
+    def _column(self, column: TableColumn, *, is_primary: bool) -> Any:
         sql = self._sql
-        is_key = self._is_upsert and column in self._shape.keys
         types: dict[ColumnType, Any] = {
             # Not every database has keys of unlimited length.
-            ColumnType.TEXT: sql.String(255) if is_key else sql.Text(),
+            ColumnType.TEXT: sql.String(255) if self._is_key(column) else sql.Text(),
             ColumnType.INTEGER: sql.BigInteger(),
             ColumnType.FLOAT: sql.Float(53),
             ColumnType.BOOLEAN: sql.Boolean(),
@@ -128,12 +142,16 @@ class SqlSink(DatabaseSink):
             ColumnType.UUID: sql.Uuid(),
             ColumnType.JSON: sql.Text(),
         }
-        return sql.Column(column.name, types[column.type], primary_key=is_key, autoincrement=False)
+        return sql.Column(column.name, types[column.type], primary_key=is_primary, autoincrement=False)
 
     def _definition(self, column: TableColumn) -> str:
-        return str(self._sql.schema.CreateColumn(self._column(column)).compile(dialect=self._engine.dialect))
+        # Rows that the table has get no key: a column that is added can be null.
+        added = self._column(column, is_primary=False)
+        # Most dialects look at the table of a column, whatever it is called.
+        self._sql.Table(self._table_name, self._sql.MetaData(), added)
+        return str(self._sql.schema.CreateColumn(added).compile(dialect=self._engine.dialect))
 
-    def _create_table(self, connection: Any) -> None:
+    def _create_table(self) -> None:
         names = [column.name for column in self._shape.columns]
         if self._engine.dialect.name != "postgresql" and len({name.lower() for name in names}) < len(names):
             raise ConfigError(
@@ -141,8 +159,8 @@ class SqlSink(DatabaseSink):
                 f"{', '.join(names)}; rename a field, or the key by key="
             )
         schema, name = _split(self._table_name)
-        table = self._sql.Table(name, self._sql.MetaData(), *map(self._column, self._shape.columns), schema=schema)
-        table.create(connection, checkfirst=True)
+        columns = [self._column(column, is_primary=self._is_key(column)) for column in self._shape.columns]
+        self._create(self._sql.Table(name, self._sql.MetaData(), *columns, schema=schema))
 
     def _unique_keys(self, connection: Any) -> list[set[str]]:
         table = self._table

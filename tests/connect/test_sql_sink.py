@@ -1,6 +1,9 @@
 """The sink into a database of SQLAlchemy, with SQLite and, through its driver, Postgres."""
 
+import re
 import sqlite3
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta, timezone
@@ -16,6 +19,7 @@ from streams.core.errors import ConfigError
 from streams.core.topic import Topic
 from tests.connect.test_postgres_sink import rows as postgres_rows
 from tests.connect.test_postgres_sink import written
+from tests.waiting import WATCHDOG_S, until
 
 
 @dataclass
@@ -165,6 +169,59 @@ def test_a_sink_that_was_overtaken_is_fenced(tmp_path):
     assert rows(tmp_path / "totals.db", "select * from totals") == [("a", 1)]
 
 
+def once(engine: sqlalchemy.Engine, moment: str, beginning: str, action: Callable[[], object]) -> None:
+    """Do something once, before or after the first statement with this beginning."""
+    left = [action]
+
+    def listen(_connection, _cursor, statement, *_rest):
+        if left and statement.split()[: len(beginning.split())] == beginning.split():
+            left.pop()()
+
+    sqlalchemy.event.listen(engine, f"{moment}_cursor_execute", listen)
+
+
+@pytest.mark.parametrize("table", ["streams_positions", "totals"])
+def test_a_table_that_another_sink_creates_meanwhile_is_used(tmp_path, table):
+    address = f"sqlite:///{tmp_path / 'totals.db'}"
+    first_engine = sqlalchemy.create_engine(address)
+    first, second = SqlSink(first_engine, "totals", create=True), SqlSink(address, "totals", create=True)
+    once(first_engine, "before", f"CREATE TABLE {table}", lambda: second.open("second", TOTALS, [0]))
+    assert first.open("first", TOTALS, [0]) == {}
+    first.write(SinkBlock(TOTALS, 0, [0], ["a"], [1], [0], None, 1))
+    first.commit()
+    first_engine.dispose()
+
+    assert rows(tmp_path / "totals.db", "select * from totals") == [("a", 1)]
+
+
+@pytest.mark.parametrize("table", ["streams_positions", "totals"])
+def test_a_sink_waits_for_another_one_that_is_creating_the_table(postgres, database, table):
+    address = postgres.url_of(database.rpartition("=")[2])
+    first_engine, second_engine = sqlalchemy.create_engine(address), sqlalchemy.create_engine(address)
+    second = SqlSink(second_engine, "totals", create=True)
+    opened: list[Future[object]] = []
+    waiting = "select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+
+    with ThreadPoolExecutor() as threads:
+
+        def open_second() -> None:
+            opened.append(threads.submit(second.open, "second", TOTALS, [0]))
+            until(lambda: postgres_rows(database, waiting))
+
+        once(first_engine, "after", f"CREATE TABLE {table}", open_second)
+        assert SqlSink(first_engine, "totals", create=True).open("first", TOTALS, [0]) == {}
+        assert opened[0].result(WATCHDOG_S) == {}
+    first_engine.dispose()
+    second_engine.dispose()
+
+
+def test_a_sink_that_may_not_create_its_table_says_why(postgres, database):
+    engine = sqlalchemy.create_engine(postgres.url_of(database.rpartition("=")[2]))
+    with pytest.raises(sqlalchemy.exc.ProgrammingError, match='schema "nowhere" does not exist'):
+        SqlSink(engine, "nowhere.totals", create=True).open("to-postgres", TOTALS, [0])
+    engine.dispose()
+
+
 @pytest.mark.parametrize("creates", [True, False])
 def test_table_that_is_lost_is_not_made_anew_at_the_old_position(tmp_path, creates):
     """The rows before the position would be missing without a word."""
@@ -183,6 +240,19 @@ def test_table_that_is_lost_is_not_made_anew_at_the_old_position(tmp_path, creat
     written(TOTALS, RECORDS, SqlSink(f"sqlite:///{path}", "totals", create=True))
 
     assert rows(path, "select * from totals order by key") == [("a", 3), ("c", 4), ("d", 6)]
+
+
+def test_a_key_column_that_is_missing_can_be_added_as_the_error_says(tmp_path):
+    sink = SqlSink(f"sqlite:///{tmp_path / 'totals.db'}", "totals")
+    with closing(sqlite3.connect(tmp_path / "totals.db")) as database:
+        database.execute("create table totals (value integer)")
+        for message in ("the table has no column 'key'; (ALTER TABLE .*)", "the columns key: (CREATE UNIQUE INDEX .*)"):
+            with pytest.raises(ConfigError, match=message) as caught:
+                sink.open("to-sqlite", TOTALS, [0])
+            remedy = re.search(message, str(caught.value))
+            assert remedy is not None
+            database.execute(remedy[1])
+    assert sink.open("to-sqlite", TOTALS, [0]) == {}
 
 
 def test_what_does_not_fit_is_refused_with_a_remedy(tmp_path):

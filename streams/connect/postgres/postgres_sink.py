@@ -117,15 +117,19 @@ class PostgresSink(DatabaseSink):
             self._uses_stages = False
             yield cursor
 
-    def _read_positions(self, connection: "Cursor[Any]") -> dict[int, int]:
-        if not self._columns_of(connection, self._positions):
-            self._wait_for_other_creators(connection)
+    def _create_positions(self) -> None:
+        with self._transaction() as cursor:
+            if self._columns_of(cursor, self._positions):
+                return
+            self._wait_for_other_creators(cursor)
             self._execute(
-                connection,
+                cursor,
                 "CREATE TABLE IF NOT EXISTS {table} (connector text, topic text, partition integer, "
                 "next_offset bigint NOT NULL, PRIMARY KEY (connector, topic, partition))",
                 table=self._positions,
             )
+
+    def _read_positions(self, connection: "Cursor[Any]") -> dict[int, int]:
         self._execute(
             connection,
             "SELECT partition, next_offset FROM {positions} WHERE connector = %s AND topic = %s",
@@ -144,8 +148,7 @@ class PostgresSink(DatabaseSink):
         """Wait for other sinks that create tables: with concurrent CREATE ... IF NOT EXISTS, one would fail."""
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_CREATION])
 
-    def _create_table(self, connection: "Cursor[Any]") -> None:
-        self._wait_for_other_creators(connection)
+    def _create_table(self) -> None:
         sql = self._psycopg.sql
         parts = [
             sql.SQL("{} " + _TYPES[column.type]).format(sql.Identifier(column.name)) for column in self._shape.columns
@@ -153,7 +156,9 @@ class PostgresSink(DatabaseSink):
         if self._is_upsert:
             parts.append(sql.SQL("PRIMARY KEY ({})").format(self._names(self._shape.keys)))
         query = "CREATE TABLE IF NOT EXISTS {table} ({parts})"
-        self._execute(connection, query, table=self._table, parts=sql.SQL(", ").join(parts))
+        with self._transaction() as cursor:
+            self._wait_for_other_creators(cursor)
+            self._execute(cursor, query, table=self._table, parts=sql.SQL(", ").join(parts))
 
     def _columns_of(self, cursor: "Cursor[Any]", table: "Composable") -> set[str]:
         cursor.execute(
