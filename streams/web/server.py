@@ -91,6 +91,9 @@ class WebServer:
         """Stop listening, and wait up to two seconds for open requests to complete.  A second call has no effect."""
         if self.is_open:
             self._instance.publish(self._instance.config.application_server)
+        self._stop()
+
+    def _stop(self) -> None:
         self._uvicorn.should_exit = True
         self._worker.join()
         QUICK_SWITCHING.end(self._uvicorn)
@@ -136,9 +139,14 @@ def serve(streams: Served, address: str, *, token: str | None = None) -> WebServ
     is_up.wait()
     QUICK_SWITCHING.begin(server)
     place = str(Address(host, port))
+    web_server = WebServer(f"http://{place}", instance, desk, server, worker)
     is_any = host in WILDCARDS
-    instance.publish(endpoint or (f"{socket.gethostname()}:{port}" if is_any else place))
-    return WebServer(f"http://{place}", instance, desk, server, worker)
+    try:
+        instance.publish(endpoint or (f"{socket.gethostname()}:{port}" if is_any else place))
+    except BaseException:
+        web_server._stop()
+        raise
+    return web_server
 
 
 def _listening(address: str) -> socket.socket:

@@ -19,6 +19,7 @@ class QuickSwitching:
         self._lock = threading.Lock()
         self._servers: set[object] = set()
         self._usual_s = 0.0
+        self._quick_s = 0.0
 
     def begin(self, server: object) -> None:
         """Shorten the interval for a server that starts; a shorter interval of the program's own is left alone."""
@@ -26,14 +27,19 @@ class QuickSwitching:
             if not self._servers:
                 self._usual_s = sys.getswitchinterval()
                 sys.setswitchinterval(min(self._usual_s, SWITCH_S))
+                # It is rounded.
+                self._quick_s = sys.getswitchinterval()
             self._servers.add(server)
 
     def end(self, server: object) -> None:
-        """Restore the interval if this is the last server; a second call for a server has no effect."""
+        """Restore the interval if this is the last server, unless the program has set another one meanwhile.
+
+        A second call for a server has no effect.
+        """
         with self._lock:
             if server in self._servers:
                 self._servers.remove(server)
-                if not self._servers:
+                if not self._servers and sys.getswitchinterval() == self._quick_s:
                     sys.setswitchinterval(self._usual_s)
 
 

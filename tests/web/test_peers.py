@@ -104,12 +104,28 @@ def test_a_request_is_repeated_if_the_other_side_has_closed_the_connection(liste
     assert asked(listener.endpoint, times=3) == (200, b"ok")
 
 
+def test_a_request_is_not_repeated_if_its_connection_was_new(listener_of):
+    listener = listener_of((), (OK,))
+    with pytest.raises(PeerError, match="cannot be asked: Server disconnected"):
+        asked(listener.endpoint)
+    assert len(listener.requests) == 1
+
+
+def test_a_client_that_is_closed_sends_nothing(listener_of):
+    async def ask() -> None:
+        client = Peers()
+        await client.close()
+        await client.send("GET", "127.0.0.1:1", "/status")
+
+    with pytest.raises(PeerError, match=r"the instance at 127.0.0.1:1 cannot be asked: the client is closed"):
+        asyncio.run(ask())
+
+
 @pytest.mark.parametrize(
     ("connections", "message"),
     [
-        (((), ()), "cannot be asked: Server disconnected"),
-        (((b"220 mail.example ESMTP\r\n\r\n",),) * 2, "cannot be asked: illegal status line"),
-        (((b"HTTP/1.1 200 OK\r\nx: " + b"x" * 200_000,),) * 2, "cannot be asked: .*too (long|large|big)"),
+        (((b"220 mail.example ESMTP\r\n\r\n",),), "cannot be asked: illegal status line"),
+        (((b"HTTP/1.1 200 OK\r\nx: " + b"x" * 200_000,),), "cannot be asked: .*too (long|large|big)"),
         (((b"HTTP/1.1 200 OK\r\ncontent-length: 11\r\n\r\nof 11 bytes",),), "its answer has more than 10 bytes"),
     ],
 )

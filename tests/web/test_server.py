@@ -13,8 +13,10 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from streams import ConfigError, EmbeddedBroker, Streams
+from streams.runtime import Instance
 from streams.web import app as app_of
 from streams.web.switching import SWITCH_S
+from tests.ports import free_ports
 from tests.waiting import WATCHDOG_S
 from tests.web.conftest import FAST, counting, running, send, until, words
 
@@ -153,6 +155,27 @@ def test_a_shorter_interval_of_the_program_is_left_alone(broker, usual_s):
     with app(broker).serve():
         assert sys.getswitchinterval() == pytest.approx(own_s, abs=0.000_005)
     assert sys.getswitchinterval() == pytest.approx(own_s, abs=0.000_005)
+
+
+def test_an_interval_that_the_program_sets_while_a_server_runs_stays(broker, usual_s):
+    with app(broker).serve():
+        sys.setswitchinterval(2 * usual_s)
+    assert sys.getswitchinterval() == pytest.approx(2 * usual_s)
+
+
+def test_a_server_that_cannot_be_published_is_stopped(broker, usual_s, monkeypatch):
+    streams = app(broker)
+    (port,) = free_ports(1)
+
+    def fail(_instance: Instance, endpoint: str) -> None:
+        raise RuntimeError(f"{endpoint} is not published")
+
+    monkeypatch.setattr(Instance, "publish", fail)
+    with pytest.raises(RuntimeError, match=f"127.0.0.1:{port} is not published"):
+        streams.serve(f"127.0.0.1:{port}")
+    assert sys.getswitchinterval() == pytest.approx(usual_s)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
 
 
 # --- forms of HTTP ----------------------------------------------------------------------------
