@@ -79,11 +79,11 @@ class LakeSink(BufferedSink):
         try:
             columns = partition_columns(schema, self._partition_by)
             self._log = self._open_log(LakeWriter(self._connector, topic.name, is_connector=True), schema, columns)
+            positions = self._log.positions([str(partition) for partition in partitions])
         except InputError as error:
             if self.is_retriable(error):
                 raise
             raise ConfigError(f"{self!r}: {error}") from error
-        positions = self._log.positions([str(partition) for partition in partitions])
         return {int(key): position.number for key, position in positions.items()}
 
     def _commit(self, blocks: Sequence[SinkBlock[Any, Any]], moves: Mapping[int, int]) -> None:

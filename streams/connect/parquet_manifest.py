@@ -55,6 +55,9 @@ class ParquetManifest:
         """Return all files, or those with records at or after the offsets ``after``, which are by partition.
 
         A reader that goes on later keeps the ``positions`` from before this call, and gives them as ``after``.
+
+        Raises:
+            InputError: an earlier version has written the manifest.
         """
         return list(self._files(after or {}))
 
@@ -63,6 +66,7 @@ class ParquetManifest:
 
         Raises:
             ConnectError: there are no files, so that the columns are not known.
+            InputError: an earlier version has written the manifest.
         """
         import pyarrow as pa
         import pyarrow.compute as pc

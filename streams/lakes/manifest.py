@@ -5,7 +5,7 @@ its files are complete; files without an entry do not count.  Of a replay the ke
 its records have changed.  Of a connector it is ``PARTITION/GROUP/NUMBER-START-NEXT``, for the offsets from START up to
 NEXT, exclusive.  The records of an offset never change, so two entries with the same offset have the same record, and a
 reader takes it from the first entry.  So each record is read exactly once, without locks or conditional creation of
-files, which some object stores lack.
+files, which some object stores lack.  A replay that overwrites files takes them out of the entries of all others.
 Of the other packages, this module imports only ``core`` and ``files``; pyarrow is imported on use.
 """
 
@@ -76,6 +76,9 @@ class Folder:
             raise ConfigError(f"filesystem is one of pyarrow or fsspec, not {system!r}")
         return cls(PyFileSystem(FSSpecHandler(system)), folder.rstrip("/"))
 
+    def __str__(self) -> str:
+        return self.path
+
     def child(self, *names: str) -> "Folder":
         """Return the file or folder with this relative path in the folder."""
         return Folder(self.system, "/".join([self.path, *names]))
@@ -143,9 +146,19 @@ class Manifest:
         return map(self.read, self.paths())
 
     def read(self, path: str) -> ManifestEntry:
-        """Read the entry with a path."""
+        """Read the entry with a path.
+
+        Raises:
+            InputError: an earlier version has written it.
+        """
         content = json.loads(self._place(path).read())
-        return ManifestEntry(path, content.pop("files"), content)
+        files = content.pop("files")
+        if not isinstance(files, dict):
+            raise InputError(
+                f"{self.folder}: has entries of an earlier version ({_MANIFEST}/{path}.json), which list files in "
+                "another form; write to another folder, and read this one with the version that wrote it"
+            )
+        return ManifestEntry(path, files, content)
 
     def write(self, entry: ManifestEntry) -> None:
         """Write an entry, or replace the one with its path."""
@@ -199,10 +212,16 @@ class ManifestLog(LakeLog):
         self._stale.update(self._last)
 
     def positions(self, keys: Collection[str]) -> dict[str, LakePosition]:
-        """Return the position of each partition that has an entry."""
+        """Return the position of each partition that has an entry.
+
+        Raises:
+            InputError: an earlier version has written the first entry of a partition.
+        """
         for key in keys:
             if key not in self._last:
                 groups = [name for name in self._place(key).names() if name.isdigit()]
+                if groups and (oldest := self._entries(key, [min(groups)])):
+                    Manifest(self.folder).read(self._path(key, min(oldest, key=lambda entry: entry.number)))
                 self._last[key] = self._newest(key, [max(groups)]) if groups else None
             elif key in self._stale:
                 last = self._last[key]
@@ -261,13 +280,18 @@ class ManifestLog(LakeLog):
             offsets = OffsetRange(next_offset, rows["offset"][0].as_py() if rows.num_rows else next_offset, 0)
         else:
             offsets = OffsetRange(next_offset, last.next_offset, last.number + 1)
-        path = f"{self._writer.name}/{self._writer.topic}/{int(key):05d}/{offsets.key}"
-        Manifest(self.folder).write(ManifestEntry(path, files, {}))
+        Manifest(self.folder).write(ManifestEntry(self._path(key, offsets), files, {}))
         self._last[key] = offsets
+
+    def _path(self, key: str, offsets: OffsetRange) -> str:
+        return f"{self._writer.name}/{self._writer.topic}/{int(key):05d}/{offsets.key}"
 
     def _place(self, key: str) -> Folder:
         return self.folder.child(_MANIFEST, self._writer.name, self._writer.topic, f"{int(key):05d}")
 
     def _newest(self, key: str, groups: Sequence[str]) -> OffsetRange | None:
+        return max(self._entries(key, groups), default=None)
+
+    def _entries(self, key: str, groups: Sequence[str]) -> list[OffsetRange]:
         names = [name for group in groups for name in self._place(key).child(group).names()]
-        return max((OffsetRange.of(name) for name in names if name.endswith(".json")), default=None)
+        return [OffsetRange.of(name) for name in names if name.endswith(".json")]

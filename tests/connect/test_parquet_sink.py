@@ -1,5 +1,6 @@
 """The sink into Parquet files: its manifest, partitions, races of two workers, object stores, and what is refused."""
 
+import json
 import re
 from datetime import timedelta
 
@@ -11,7 +12,7 @@ from attrs import frozen
 from deltalake import DeltaTable
 
 from streams.connect import ConnectError, ParquetManifest, ParquetSink, SinkBlock, SinkFencedError
-from streams.core.errors import ConfigError
+from streams.core.errors import ConfigError, InputError
 from streams.core.serdes.serdes import time_windowed
 from streams.core.topic import Topic
 from streams.lakes import ManifestLog
@@ -111,6 +112,26 @@ def test_an_empty_block_moves_the_position(tmp_path):
     sink.commit()
 
     assert sink.open("to-lake", TOTALS, [0, 1]) == {0: 7}
+
+
+def test_entries_of_an_earlier_version_are_refused_with_what_to_do(tmp_path):
+    sink = ParquetSink(tmp_path)
+    for at in range(2):
+        sink.open("to-lake", TOTALS, [0])
+        sink.write(block(TOTALS, at, at))
+        sink.commit()
+    first = min(tmp_path.glob("_manifest/to-lake/totals/00000/*/*.json"))
+    files = json.loads(first.read_text())["files"]
+    earlier = [{"path": path, "rows": rows} for path, rows in files.items()]
+    first.write_text(json.dumps({"start": 0, "next_offset": 1, "files": earlier}))
+
+    message = re.escape(f"{tmp_path}: has entries of an earlier version ({first.relative_to(tmp_path)}), ")
+    with pytest.raises(ConfigError, match=f"ParquetSink.*: {message}.*; write to another folder"):
+        sink.open("to-lake", TOTALS, [0])
+    assert sink.open("to-lake", TOTALS, [1]) == {}, "which it has not written"
+    for read in (ParquetManifest(tmp_path, "to-lake", "totals").files, lambda: values(tmp_path)):
+        with pytest.raises(InputError, match=message):
+            read()
 
 
 def test_a_file_system_of_pyarrow_or_fsspec_is_written(tmp_path):

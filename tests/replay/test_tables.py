@@ -1,6 +1,7 @@
 """Outputs and stores of a replay are tables, and are written to folders by tasks, each slice exactly once."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,9 @@ from streams.dsl import TopologySource
 from streams.files import arrow_table
 from streams.replay import ReplayError, ReplayResult, replay
 from streams.replay.run import writing
+from streams.replay.run.lake import FolderLog
 from streams.replay.run.local import LocalExecutor
+from streams.replay.storage.places import Place
 
 DAY = timedelta(days=1)
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -74,6 +77,15 @@ def replayed(history: Path | str, **given: Any) -> ReplayResult:
 def rows_of(table: Any) -> list[tuple[Any, ...]]:
     names = [name for name in table.schema.names if name in ("key", "window_start", "value", "timestamp")]
     return sorted((row["partition"], row["offset"], *map(repr, map(row.get, names))) for row in table.to_pylist())
+
+
+def files_in(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.glob("**/*.parquet")}
+
+
+def listed_in(folder: Path) -> set[str]:
+    """Return the files that the entries of the manifest have."""
+    return {file for path in folder.glob("_manifest/**/*.json") for file in json.loads(path.read_text())["files"]}
 
 
 def rows_in(folder: Path) -> list[tuple[Any, ...]]:
@@ -213,6 +225,10 @@ class _Killed(BaseException):
     """The end of the process."""
 
 
+def _die(*_: Any) -> None:
+    raise _Killed
+
+
 def _killing(after: int) -> Callable[..., Any]:
     """Return a ``run`` of an executor that is killed after a number of calls, all of which have written."""
     run_all = LocalExecutor.run
@@ -267,7 +283,63 @@ def test_overwrite_replaces_touched_partitions_only(tmp_path: Path) -> None:
         result.write(copies, out, partition_by="day", mode="overwrite")
 
     assert [len(rows_in(folder)) for folder in sorted(out.glob("day=*"))] == [24, 10, 24]
-    assert not list(out.glob(f"_manifest/{first}/*/*")), "an entry whose files are gone counts no longer"
+    assert listed_in(out) == files_in(out), "entries have all files that are left, and no others"
+
+    with replayed(tmp_path / "a.jsonl") as result:
+        assert result.session.id == first
+        assert result.write(copies, out, partition_by="day", mode="overwrite") == 72, "it has lost rows"
+    assert [len(rows_in(folder)) for folder in sorted(out.glob("day=*"))] == [24, 24, 24]
+    assert listed_in(out) == files_in(out)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_overwrite_takes_rows_of_a_sink_only_in_the_touched_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_killed: bool
+) -> None:
+    out = tmp_path / "out"
+    sink = ParquetSink(str(out), partition_by="day")
+    sale = Sale("p/1", Decimal("1.25"), START, {"n": 1})
+    first_ms = int(START.timestamp() * 1_000)
+    day_ms = 86_400_000
+    for begin in (0, 20):
+        sink.open("to-lake", copies, [0])
+        times = [first_ms + at % 2 * day_ms for at in range(begin, begin + 20)]
+        block = SinkBlock(copies, 0, list(range(begin, begin + 20)), ["p/1"] * 20, [sale] * 20, times, None, begin + 20)
+        sink.write(block)
+        sink.commit()
+
+    manifest = ParquetManifest(str(out), "to-lake", "copies")
+    with replayed(write_sales(tmp_path / "b.jsonl", 10, first=30)) as result:
+        if is_killed:
+            with monkeypatch.context() as patch, pytest.raises(_Killed):
+                patch.setattr(Place, "delete", _die)
+                result.write(copies, out, partition_by="day", mode="overwrite")
+            assert manifest.table().num_rows == 20, "no entry names a file that may be gone"
+        result.write(copies, out, partition_by="day", mode="overwrite")
+
+    assert [len(rows_in(folder)) for folder in sorted(out.glob("day=*"))] == [20, 10]
+    assert listed_in(out) == files_in(out)
+    assert sink.open("to-lake", copies, [0]) == manifest.positions() == {0: 40}
+    assert manifest.table()["offset"].to_pylist() == list(range(0, 40, 2))
+    assert manifest.table({0: 20})["offset"].to_pylist() == list(range(20, 40, 2))
+
+
+@pytest.mark.slow
+def test_rows_that_an_overwrite_has_left_are_still_those_of_their_replay(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    first, second = (write_sales(tmp_path / f"{name}.jsonl", 24, first=at) for name, at in (("a", 0), ("b", 24)))
+    with replayed(str(tmp_path / "?.jsonl")) as result:
+        result.write(copies, out, partition_by="day")
+    with replayed(second) as result:
+        result.write(copies, out, partition_by="day", mode="overwrite")
+    with replayed(first) as result:
+        with pytest.raises(InputError, match=r"has the rows of another replay of .*a\.jsonl"):
+            result.write(copies, out, partition_by="day")
+        assert result.write(copies, out, partition_by="day", mode="overwrite") == 24
+    with replayed(str(tmp_path / "?.jsonl")) as result:
+        with pytest.raises(InputError, match="has the rows of another replay of"):
+            result.write(copies, out, partition_by="day")
+    assert len(rows_in(out)) == 48
 
 
 @pytest.mark.slow
@@ -284,7 +356,7 @@ def test_append_adds_the_rows_of_another_replay(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_shared_with_a_sink_and_refused_with_files_of_others(tmp_path: Path) -> None:
-    """Each accepts what the manifest names of the other; files of `main` before had no manifest."""
+    """Each accepts what the manifest names of the other."""
     out = tmp_path / "out"
     sink = ParquetSink(str(out))
     sale = Sale("p/1", Decimal("1.25"), START, {"n": 1})
@@ -298,11 +370,36 @@ def test_a_folder_is_shared_with_a_sink_and_refused_with_files_of_others(tmp_pat
     assert len(rows_in(out)) == 22
     assert ParquetManifest(str(out), "to-lake", "copies").table().num_rows == 2
 
-    file = next(out.glob("*-copies-*-p0*.parquet"))
-    shutil.copy(file, out / f"{file.name[:12]}-copies-00000-p00000-0.parquet")
+    shutil.copy(next(out.glob("*-copies-*-p0*.parquet")), out / "0123456789ab-00000.parquet")
     with replayed(write_sales(tmp_path / "c.jsonl", 10, first=20)) as result:
         with pytest.raises(InputError, match="has files that no replay has written"):
             result.write(copies, out)
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_folder_that_an_earlier_version_wrote_is_refused_as_that(tmp_path: Path, is_own: bool) -> None:
+    """Its commits are in `_streams`; also in a table of a catalog its rows would be there twice."""
+    out = tmp_path / "out"
+    with replayed(write_sales(tmp_path / "a.jsonl", 10)) as result:
+        result.write(copies, out)
+        name = result.session.id
+        for file in list(out.glob("*.parquet")):
+            file.rename(out / re.sub("-[0-9a-f]+-p", "-p", file.name))
+        (out / "_manifest").rename(out / "_streams")
+        with pytest.raises(InputError, match=f"an earlier version has written it .*{name}-.*; .*another folder or"):
+            FolderLog.opened(Place(str(out)), result.session, "copies", (), "append", is_own=is_own)
+        assert result.write(copies, out, mode="overwrite") == 10
+        assert result.write(copies, out) == 0, "none of its files is left"
+        assert len(rows_in(out)) == 10
+
+
+def test_a_folder_with_entries_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
+    entry = tmp_path / "out" / "_manifest" / "to-lake" / "copies" / "00000" / "00000000" / "0-0-1.json"
+    entry.parent.mkdir(parents=True)
+    entry.write_text(json.dumps({"start": 0, "next_offset": 1, "files": [{"path": "x.parquet", "rows": 1}]}))
+    with replayed(write_sales(tmp_path / "a.jsonl", 10)) as result:
+        with pytest.raises(InputError, match=r"out: has entries of an earlier version \(_manifest/.*another folder"):
+            result.write(copies, tmp_path / "out")
 
 
 def scaled(factor: int) -> TopologySource:

@@ -26,6 +26,9 @@ from streams.replay.run.commits import Mode
 from streams.replay.run.session import ReplaySession
 from streams.replay.storage.places import Place
 
+#: The folder in which earlier versions had their commits, and the names of the files that they wrote.
+_FORMER = "_streams"
+_FORMER_NAME = re.compile(r"[0-9a-f]{12}-.+-(\d{5}|end)-p\d{5}-\d+\.parquet")
 #: Names of files that replays and sinks write.
 _OWN_NAME = re.compile(r"([0-9a-f]{12}-.+-(\d{5}|end)-[0-9a-f]+-p\d{5}-\d+|.+-\d{5}-\d{12}-[0-9a-f]{32})\.parquet")
 
@@ -81,16 +84,16 @@ class FolderLog(TableLog):
         """Open a folder; ``is_own`` says that only writers with entries write to it, unlike a table of a catalog.
 
         Raises:
-            InputError: others have partitioned the folder by other columns; or to append, it has files of others with
-                other columns or without an entry, or rows of another replay of the same history.
+            InputError: others have partitioned the folder by other columns; an earlier version has written to it; or to
+                append, it has files of others with other columns or without an entry, or rows of another replay of the
+                same history.
             ReplayError: the folder is within a table, or cannot be read.
         """
         place.check_target()
         log = cls(place.uri, columns, False, place, session, topic)
         log._check_others(columns_too=mode == "append" and is_own)
-        if mode == "append" and is_own:
-            log._check_foreign()
         if mode == "append":
+            log._check_foreign(is_own=is_own)
             log._check_overlap()
         return log
 
@@ -122,7 +125,7 @@ class FolderLog(TableLog):
         return (path.rpartition("/")[0],)
 
     def _write(self, commit: Commit) -> None:
-        """Write the entries of slices, and then delete files, with the entries of others that have them."""
+        """Write the entries of slices, then take removed files out of all entries, and then delete them."""
         for name in commit.positions:
             self._own.pop(name, None)
         # Each input once, since there may be many slices of many files.
@@ -143,12 +146,25 @@ class FolderLog(TableLog):
             self._own[name] = ManifestEntry(path, files, properties)
             self._manifest.write(self._own[name])
             inputs = []
-        gone = {file.path for file in commit.removed}
-        for path in sorted(gone):
-            self._place.child(path).delete()
-        for entry in self._others:
-            if gone & entry.files.keys():
-                self._manifest.delete(entry.path)
+        if commit.removed:
+            removed = {file.path for file in commit.removed}
+            self._unlist(removed)
+            for path in sorted(removed):
+                self._place.child(path).delete()
+
+    def _unlist(self, removed: Collection[str]) -> None:
+        """Take files out of the entries, of which those of connectors keep their positions.
+
+        A slice that has lost rows is written again by its replay, and the rows that are left are still those of it.
+        """
+        entries = [*self._own.values(), *self._others]
+        # A sink may have written further ones meanwhile.
+        entries += map(self._manifest.read, set(self._manifest.paths()) - {entry.path for entry in entries})
+        for entry in entries:
+            files = {path: rows for path, rows in entry.files.items() if path not in removed}
+            if len(files) < len(entry.files):
+                lost = {"digest": -1} if "digest" in entry.properties else {}
+                self._manifest.write(ManifestEntry(entry.path, files, {**entry.properties, **lost}))
 
     def _check_others(self, *, columns_too: bool) -> None:
         """Check that others have partitioned the folder by the same columns, and of a folder all columns."""
@@ -175,12 +191,22 @@ class FolderLog(TableLog):
                     "folder, or replace them with mode='overwrite' (--overwrite TOPIC)"
                 )
 
-    def _check_foreign(self) -> None:
-        """Check that all files of the folder have an entry."""
+    def _check_foreign(self, *, is_own: bool) -> None:
+        """Check that no file is one of an earlier version, and of a folder that all files have an entry."""
         listed = {file for entry in (*self._own.values(), *self._others) for file in entry.files}
-        for file in self._place.files():
+        paths = self._place.files()
+        has_former = any(path.startswith(f"{_FORMER}/") for path in paths)
+        for file in paths:
+            name = file.rpartition("/")[2]
             # Files of a killed write have no entry yet, but the name of their writer.
-            if file not in listed and not is_hidden(file) and not _OWN_NAME.fullmatch(file.rpartition("/")[2]):
+            if file in listed or is_hidden(file) or _OWN_NAME.fullmatch(name):
+                continue
+            if has_former and _FORMER_NAME.fullmatch(name):
+                raise InputError(
+                    f"{self}: an earlier version has written it ({file}), with commits in {_FORMER} that are read no "
+                    "longer, so that rows would be there twice; write all results again to another folder or table"
+                )
+            if is_own:
                 raise InputError(
                     f"{self}: has files that no replay has written ({file}), whose columns may be others; choose "
                     "another folder, or move them away; mode='overwrite' (--overwrite TOPIC) replaces those in the "
@@ -196,9 +222,12 @@ class FolderLog(TableLog):
         times = inputs.times
         if inputs.parent is not None or times is None:
             return
+        # Of a replay all of whose rows were overwritten, nothing is there.
+        writers = {entry.writer for entry in self._others if entry.files}
         for entry in self._others:
             about = entry.properties
-            if (about.get("application_id"), entry.writer[1]) != (self._session.config.application_id, self._topic):
+            ids = (about.get("application_id"), entry.writer[1])
+            if entry.writer not in writers or ids != (self._session.config.application_id, self._topic):
                 continue
             same = inputs.paths.intersection(about["inputs"])
             then = about["times"]
