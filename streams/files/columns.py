@@ -419,7 +419,8 @@ def _value_misfits(topic: Topic[Any, Any], schema: Any) -> Iterator[str]:
     yield from doubles
     if fields is None:
         for part in schema:
-            yield from _unreadable(part.type, part.name)
+            if _is_opaque(part.type):
+                yield _opaque_column(part.type, part.name, "which is not read")
     elif not doubles:
         yield from _misfits(fields, {part.name: part.type for part in schema}, "")
 
@@ -536,9 +537,8 @@ def _misfit(info: Any, kind: Any, column: str) -> Iterator[str]:
 
     info = plain_member(info)
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    unreadable = list(_unreadable(kind, column))
-    if unreadable:
-        yield from unreadable
+    if _is_opaque(kind):
+        yield _opaque_column(kind, column, f"but is declared as {_declared(info)}")
         return
     if pa.types.is_null(kind) or isinstance(info, (inspect.AnyType, inspect.UnionType, inspect.CustomType)):
         return
@@ -562,12 +562,15 @@ def _misfit(info: Any, kind: Any, column: str) -> Iterator[str]:
         yield f"column {column!r} is {kind}, but is declared as {_declared(info)}; {hint}"
 
 
-def _unreadable(kind: Any, column: str) -> Iterator[str]:
-    """Yield a message if a column has a type of Spark that Python has no values for."""
-    if getattr(kind, "extension_name", "") == "arrow.opaque":
-        cast = "to_json({0})" if "variant" in kind.type_name else "string({0})"
-        hint = f"cast it, such as {cast.format(column)} AS {column}"
-        yield f"column {column!r} is {kind.type_name}, which is not read; {hint}"
+def _is_opaque(kind: Any) -> bool:
+    """Return whether a column has a type of Spark that Python has no values for."""
+    return getattr(kind, "extension_name", "") == "arrow.opaque"
+
+
+def _opaque_column(kind: Any, column: str, problem: str) -> str:
+    """Return the message for a column of an opaque type; ``problem`` says what does not fit."""
+    cast = "to_json({0})" if "variant" in kind.type_name else "string({0})"
+    return f"column {column!r} is {kind.type_name}, {problem}; cast it, such as {cast.format(column)} AS {column}"
 
 
 def _is_list(kind: Any) -> bool:
