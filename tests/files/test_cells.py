@@ -14,6 +14,7 @@ from attrs import frozen
 from streams import Topic
 from streams.core.clock import VirtualClock
 from streams.core.errors import InputError, StreamsError
+from streams.core.serdes.cells import cell_converter
 from streams.files import open_input
 
 NO_END_MS = 2**63 - 1
@@ -143,3 +144,23 @@ def test_times_of_iso_8601_and_empty_cells_are_read(tmp_path: Path) -> None:
         Spans(datetime(2026, 1, 1, tzinfo=UTC), timedelta(seconds=5)),
         Spans(),
     ]
+
+
+@frozen
+class Reply:
+    """It contains itself in several places, as a search for times in it must not be repeated for each way."""
+
+    at: datetime
+    first: "Reply | None" = None
+    others: "list[Reply] | None" = None
+    named: "dict[str, Reply] | None" = None
+
+
+def test_a_number_is_no_time_at_any_depth_of_a_type_that_contains_itself() -> None:
+    convert = cell_converter(Reply)
+    row: Any = {"at": 5}
+    for _ in range(20):
+        row = {"at": "2026-01-01T00:00:00Z", "others": [{"at": "2026-01-01T00:00:00Z", "named": {"a": row}}]}
+
+    with pytest.raises(ValueError, match=r"expected a time, got 5 - at .*others.*named.*at"):
+        convert(row)

@@ -10,11 +10,10 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import msgspec
+from attrs import define, field
 from msgspec import inspect
 
 _TIME_TYPES = (inspect.DateTimeType, inspect.TimeDeltaType)
-#: Types within a type that are checked; a deeper one is recursive.
-_DEEPEST = 8
 
 
 def cell_converter(form: Any, hook: Callable[[type, Any], Any] | None = None) -> Callable[[Any], Any]:
@@ -23,76 +22,93 @@ def cell_converter(form: Any, hook: Callable[[type, Any], Any] | None = None) ->
     ``hook`` creates instances of classes that ``msgspec`` does not know.  The function raises ``ValueError`` and
     ``msgspec.ValidationError``, which name the place.
     """
-    check = _time_check(inspect.type_info(form))
+    searches = _Searches()
+    search = searches.of(inspect.type_info(form))
+    find = search if searches.has_times else None
 
     def convert(value: Any) -> Any:
-        if check is not None:
-            check(value, "$")
+        if find is not None and (number := find(value)) is not None:
+            place, text = number
+            raise ValueError(
+                f"expected a time, got {text!r} - at `${place}`; a number has no unit: write times as ISO 8601, "
+                "such as 2026-01-31T00:00:00Z, or declare an int and convert it"
+            )
         return msgspec.convert(value, form, strict=False, dec_hook=hook)
 
     return convert
 
 
-#: Checks one value; the second argument is its place, such as ``$.at``.
-_TimeCheck: TypeAlias = Callable[[Any, str], None]
+#: Returns a number that stands for a time within a value, with its place below it, such as ``.at``; None without one.
+_NumberSearch: TypeAlias = Callable[[Any], tuple[str, Any] | None]
 
 
-def _time_check(info: Any, depth: int = 0) -> _TimeCheck | None:
-    """Return a function that refuses a number, or a text of digits, where a type has a time; None without times.
+@define
+class _Searches:
+    """The searches for numbers within one type; types may contain themselves."""
 
-    A number has no unit: ``msgspec`` would take it for seconds since 1970.  The function raises ``ValueError``.
-    """
-    if isinstance(info, inspect.Metadata):
-        return _time_check(info.type, depth)
-    types = info.types if isinstance(info, inspect.UnionType) else (info,)
-    members = [member.type if isinstance(member, inspect.Metadata) else member for member in types]
-    if any(isinstance(member, _TIME_TYPES) for member in members):
-        if any(isinstance(member, (inspect.IntType, inspect.FloatType, inspect.AnyType)) for member in members):
-            return None
-        takes_text = any(isinstance(member, inspect.StrType) for member in members)
-        return partial(_refuse_number, takes_text=takes_text)
-    if depth > _DEEPEST:  # The type is recursive.
+    #: The searches of the fields of each type with fields, by the identity of its description.
+    fields: dict[int, dict[str, _NumberSearch]] = field(factory=dict)
+    #: Whether any type within the type is a time.
+    has_times: bool = False
+
+    def of(self, info: Any) -> _NumberSearch | None:
+        """Return a function that finds a number, or a text of digits, where a type has a time; None without times.
+
+        A number has no unit: ``msgspec`` would take it for seconds since 1970.
+        """
+        if isinstance(info, inspect.Metadata):
+            return self.of(info.type)
+        types = info.types if isinstance(info, inspect.UnionType) else (info,)
+        members = [member.type if isinstance(member, inspect.Metadata) else member for member in types]
+        if any(isinstance(member, _TIME_TYPES) for member in members):
+            if any(isinstance(member, (inspect.IntType, inspect.FloatType, inspect.AnyType)) for member in members):
+                return None
+            self.has_times = True
+            return partial(_number, takes_text=any(isinstance(member, inspect.StrType) for member in members))
+        for member in members:
+            if id(member) in self.fields:  # It may be incomplete now: the type contains itself.
+                return partial(_number_in_fields, self.fields[id(member)])
+            if (fields := getattr(member, "fields", ())) and (parts := self._of_fields(member, fields)):
+                return partial(_number_in_fields, parts)
+            entry = getattr(member, "item_type", None) or getattr(member, "value_type", None)
+            search = None if entry is None else self.of(entry)
+            if search is not None:
+                return partial(_number_in_entries, search)
         return None
-    for member in members:
-        checks = {part.encode_name: _time_check(part.type, depth + 1) for part in getattr(member, "fields", ())}
-        parts = {name: check for name, check in checks.items() if check is not None}
-        if parts:
-            return partial(_check_fields, parts)
-        entry = getattr(member, "item_type", None) or getattr(member, "value_type", None)
-        check = None if entry is None else _time_check(entry, depth + 1)
-        if check is not None:
-            return partial(_check_entries, check)
-    return None
+
+    def _of_fields(self, info: Any, fields: Any) -> dict[str, _NumberSearch]:
+        parts = self.fields[id(info)] = {}
+        for part in fields:
+            search = self.of(part.type)
+            if search is not None:
+                parts[part.encode_name] = search
+        return parts
 
 
-def _refuse_number(value: Any, place: str, *, takes_text: bool) -> None:
+def _number(value: Any, *, takes_text: bool) -> tuple[str, Any] | None:
     if isinstance(value, str) and not takes_text:
         try:
             float(value)
         except ValueError:
-            return
-    elif not isinstance(value, (int, float, Decimal)):
-        return
-    raise ValueError(
-        f"expected a time, got {value!r} - at `{place}`; a number has no unit: write times as ISO 8601, such as "
-        "2026-01-31T00:00:00Z, or declare an int and convert it"
-    )
+            return None
+        return "", value
+    return ("", value) if isinstance(value, (int, float, Decimal)) else None
 
 
-def _check_fields(parts: dict[str, _TimeCheck], value: Any, place: str) -> None:
+def _number_in_fields(parts: dict[str, _NumberSearch], value: Any) -> tuple[str, Any] | None:
     if type(value) is dict:
-        for name, check in parts.items():
-            if (entry := value.get(name)) is not None:
-                check(entry, f"{place}.{name}")
+        for name, search in parts.items():
+            if (entry := value.get(name)) is not None and (number := search(entry)) is not None:
+                return f".{name}{number[0]}", number[1]
+    return None
 
 
-def _check_entries(check: _TimeCheck, value: Any, place: str) -> None:
-    if isinstance(value, (list, tuple)):
-        for entry in value:
-            check(entry, f"{place}[...]")
-    elif isinstance(value, dict):
-        for entry in value.values():
-            check(entry, f"{place}[...]")
+def _number_in_entries(search: _NumberSearch, value: Any) -> tuple[str, Any] | None:
+    entries = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    for entry in entries:
+        if (number := search(entry)) is not None:
+            return f"[...]{number[0]}", number[1]
+    return None
 
 
 def whole_or_same(value: Decimal) -> int | Decimal:
