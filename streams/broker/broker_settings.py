@@ -29,8 +29,8 @@ class BrokerSettings:
         """Return settings of which some are changed, such as ``{"log.retention.ms": "3600000"}``.
 
         Raises:
-            ConfigError: a setting is unknown or has no effect in this broker, or its value is invalid.
-            BrokerError: two settings of topics contradict each other.
+            ConfigError: a setting is unknown or has no effect in this broker, its value is invalid, or two settings of
+                topics contradict each other.
         """
         of_topics = {name: text for name, text in texts.items() if name in TOPIC_DEFAULTS}
         others = {name: text for name, text in texts.items() if name not in TOPIC_DEFAULTS}

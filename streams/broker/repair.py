@@ -14,7 +14,7 @@ from attrs import define, field, frozen
 
 from streams.broker.logs.batches import empty_batches
 from streams.broker.logs.checkpoint import write_checkpoint
-from streams.broker.logs.files import DIRECTORY_MODE, FILE_MODE, OpenFiles, sync_directory
+from streams.broker.logs.files import DIRECTORY_MODE, FILE_MODE, OpenFiles
 from streams.broker.logs.recovery import (
     RECOVERY_FILE,
     START_FILE,
@@ -28,6 +28,7 @@ from streams.broker.logs.recovery import (
 from streams.broker.logs.segment import Segment
 from streams.broker.offline import offline_topics
 from streams.core.errors import DamagedLogError
+from streams.core.folders import sync_to_disk
 from streams.protocol import batch
 from streams.protocol.batch import BatchHeader
 
@@ -150,7 +151,7 @@ class _Repair:
             if path.exists():
                 os.link(path, _aside(path))
             os.replace(new, path)
-        sync_directory(self.directory)
+        sync_to_disk(self.directory)
 
 
 def _base(path: Path) -> int:

@@ -1,8 +1,9 @@
-"""Folders that the user names, and the errors if they cannot be written.
+"""Folders that the user names, the errors if they cannot be written, and what makes writes durable.
 
 Imports only the errors of ``core``.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,3 +26,12 @@ def written_folder(folder: Path, what: str) -> Iterator[None]:
         raise ConfigError(
             f"{what} {folder} cannot be used: {reason}; choose a folder that this user may create or write"
         ) from error
+
+
+def sync_to_disk(path: Path) -> None:
+    """Write what the system still holds of a file, or of the entries of a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

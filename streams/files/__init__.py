@@ -16,7 +16,6 @@ from streams.files.file_systems import FileSystemError as FileSystemError
 from streams.files.file_systems import file_system as file_system
 from streams.files.file_systems import is_local as is_local
 from streams.files.file_systems import short_reason as short_reason
-from streams.files.file_systems import sync_to_disk as sync_to_disk
 from streams.files.file_systems import whole_file as whole_file
 from streams.files.forms import BAD_INPUT as BAD_INPUT
 from streams.files.forms import Form as Form

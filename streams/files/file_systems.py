@@ -3,7 +3,6 @@
 Of the other packages, this module imports only ``core``; pyarrow and fsspec are imported on use.
 """
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 from streams.core.errors import StreamsError
+from streams.core.folders import sync_to_disk
 
 #: File systems that pyarrow supports itself: their errors are never a missing file system.
 _KNOWN = frozenset({"s3", "gs", "gcs", "abfs", "abfss"})
@@ -100,15 +100,6 @@ def whole_file(system: Any, path: str) -> Iterator[Any]:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
-
-
-def sync_to_disk(path: Path) -> None:
-    """Write what the system still holds in memory of a file or folder to its disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def short_reason(error: Exception) -> str:

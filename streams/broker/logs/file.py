@@ -19,7 +19,7 @@ from streams.broker.logs.array import joined, numbered
 from streams.broker.logs.batches import EncodedRun, empty_batches, pieces, run_of
 from streams.broker.logs.cache import CacheBudget, RecentBatches
 from streams.broker.logs.checkpoint import overwrite_checkpoint, write_checkpoint
-from streams.broker.logs.files import DIRECTORY_MODE, OpenFiles, sync_directory
+from streams.broker.logs.files import DIRECTORY_MODE, OpenFiles
 from streams.broker.logs.folders import remove_partition
 from streams.broker.logs.limits import PARTITION_CACHE_BYTES
 from streams.broker.logs.recovery import RECOVERY_FILE, START_FILE, damaged, recovered
@@ -29,6 +29,7 @@ from streams.broker.logs.storage import LogExtent, Stamped, StorageContext, Stor
 from streams.core.blocks.chunking import chunks_by_size
 from streams.core.blocks.records import Block
 from streams.core.errors import ConfigError
+from streams.core.folders import sync_to_disk
 from streams.core.settings.config import FsyncPolicy
 from streams.protocol import batch
 from streams.protocol.batch import BatchHeader
@@ -292,7 +293,7 @@ class FileStorage:
         self._bases = [segment.base_offset for segment in self._segments]
         for segment in group[1:]:
             segment.remove()
-        sync_directory(self.directory)
+        sync_to_disk(self.directory)
         return count
 
     def _clean(self, group: list[Segment], result: Segment, keep: Keep) -> Steps[int]:
@@ -355,7 +356,7 @@ class FileStorage:
         segment = Segment(Segment.path_of(self.directory, self.end_offset), self.end_offset, self.files)
         self.files.get(segment.path)
         if self.fsync != "never":
-            sync_directory(self.directory)
+            sync_to_disk(self.directory)
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
         return segment

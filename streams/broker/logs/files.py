@@ -12,6 +12,7 @@ from typing import Final
 from attrs import define, field
 
 from streams.broker.logs.descriptors import open_files
+from streams.core.folders import sync_to_disk
 
 #: Mode of files with records, offsets and credentials: accessible to the owner only.
 FILE_MODE: Final = 0o600
@@ -91,13 +92,4 @@ def write_atomically(path: Path, data: bytes, *, is_durable: bool = True) -> Non
             os.fsync(file.fileno())
     os.replace(temporary, path)
     if is_durable:
-        sync_directory(path.parent)
-
-
-def sync_directory(directory: Path) -> None:
-    """Sync a directory, which makes created, renamed and removed entries durable."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync_to_disk(path.parent)

@@ -17,13 +17,13 @@ from typing import Any
 
 from attrs import field, frozen
 
+from streams.core.folders import sync_to_disk
 from streams.files import (
     FileSystemError,
     LakeTable,
     file_system,
     is_local,
     short_reason,
-    sync_to_disk,
     table_around,
     whole_file,
 )
