@@ -194,7 +194,7 @@ def raise_first(errors: Mapping[Any, tuple[ErrorCode, str]], what: str) -> None:
 
 
 def as_error(failure: Exception, what: str) -> BrokerError:
-    """Convert a connection failure to an error of this library; ``what`` names the failed request."""
+    """Return the ``BrokerError`` for a failure of a request, which ``what`` names; ``failure`` may be one itself."""
     if isinstance(failure, BrokerError):
         return failure
     if isinstance(failure, (EncodingError, UnsupportedVersionError)):

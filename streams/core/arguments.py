@@ -41,7 +41,8 @@ def checked_time(time: object, what: str, error: type[StreamsError], **place: An
     if 0 <= time_ms <= MAX_TIME_MS:
         return time_ms
     raise error(
-        f"{what} must be from 0 (1970) to {MAX_TIME_MS} epoch milliseconds, not {time_ms}; leave it out for now",
+        f"{what} must be from 0 (1970) to {MAX_TIME_MS} epoch milliseconds, not {time_ms}; leave it out to use the "
+        "current time",
         **place,
     )
 

@@ -281,6 +281,7 @@ def _key(base: int, span: int, producer: ProducerStamp | None, deltas: Sequence[
 
 
 def _stacked(rows: Sequence[tuple[int, Block]], compression: str) -> Block:
+    """Return one block of the first record of each block, with the numbers beside them as offsets."""
     blocks = [block for _, block in rows]
     return Block(
         [block.keys[0] for block in blocks],

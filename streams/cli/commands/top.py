@@ -104,7 +104,7 @@ def _show(
 
 @contextmanager
 def _keys() -> Iterator[Callable[[], bool]]:
-    """Yield a function that briefly waits for a key press, and returns whether it was q or Ctrl-C.
+    """Yield a function that waits a moment for a key press, and returns True if the key was q or Ctrl-C.
 
     Keys are read as they are pressed, without echo, until the end of the ``with`` block.
     """

@@ -72,7 +72,7 @@ def bearer_exchange(token: OAuthToken) -> Exchange:
     extensions = "".join(f"\x01{name}={value}" for name, value in token.extensions.items())
     answer = yield f"n,,\x01auth=Bearer {token.value}{extensions}\x01\x01".encode()
     if answer:
-        # The reason, as JSON; the broker ends the exchange with an error after one more message.
+        # The broker has answered with the reason, as JSON.  It ends the exchange after this message (RFC 7628, 3.2.3).
         yield b"\x01"
         raise AuthenticationError(f"OAUTHBEARER: the broker rejected the token: {answer.decode(errors='replace')}")
 

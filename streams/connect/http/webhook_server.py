@@ -114,12 +114,12 @@ class _Waiting:
             self._end(post, is_written=False)
 
     async def _settled(self, request: Request) -> bool:
-        """Wait until a request is written; return whether it is new, or is a repeated one that was written before.
+        """Wait until the records of a request are written; return False if they were written by an earlier request.
 
         Raises:
             RequestRefusal: it is not written.
         """
-        # Also of a repeated request: the connection of one whose body is not read is closed.
+        # The body of a repeated request is read too: otherwise the server closes the connection.
         body = await self._body(request)
         request_id = self._reader.id_of(request.headers)
         if request_id in self._ids:
