@@ -2,7 +2,8 @@
 
 Blocks are committed as tables of Arrow, with the positions after them.  The columns are those that a replay gives a
 table of the topic, so a sink can continue what a replay has written, and a replay what a sink has written.
-Of the other packages, this module imports only ``core``, ``files`` and ``lakes``; their libraries are imported on use.
+Of the other packages, this module imports only ``core``, ``files``, ``lakes`` and ``values``; their libraries are
+imported on use.
 """
 
 from abc import abstractmethod
@@ -15,7 +16,7 @@ from streams.connect.protocol import SinkBlock
 from streams.core.blocks.records import Block
 from streams.core.errors import ConfigError, InputError, SerializationError
 from streams.core.topic import Topic
-from streams.files import ArrowRecords, PartitionColumn, arrow_column, partition_columns, table_around
+from streams.files import table_around
 from streams.lakes import (
     Commit,
     DeltaLog,
@@ -28,6 +29,7 @@ from streams.lakes import (
     ManifestLog,
     PositionMovedError,
 )
+from streams.values import ArrowRecords, PartitionColumn, arrow_column, partition_columns
 
 #: Errors of a file system that stay.
 _LASTING = (PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError)

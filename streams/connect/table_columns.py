@@ -3,7 +3,7 @@
 A class (dataclass, attrs, pydantic, msgspec, TypedDict, NamedTuple) has a column per field, in keys and in values; any
 other type is one column.  A windowed key has the columns of its key, ``window_start`` and ``window_end``.  Nested
 values are JSON.
-Of the other packages, this module imports only ``core`` and ``files``.
+Of the other packages, this module imports only ``core`` and ``values``.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +21,7 @@ from streams.core.blocks.records import Windowed
 from streams.core.errors import ConfigError
 from streams.core.serdes.serdes import BYTES, NULL, Serde, WindowedSerde
 from streams.core.topic import Topic
-from streams.files import form_of, object_type
+from streams.values import form_of, object_type
 
 #: Converts a column of keys or values to the values of one table column.
 Values: TypeAlias = Callable[[Sequence[Any]], list[Any]]

@@ -1,27 +1,17 @@
 """Files as inputs and outputs of topics: JSON lines, whole records, CSV, text and Parquet.
 
-``kinds`` determines a file's kind, ``lines`` and ``formats`` split files into rows, ``forms`` converts keys and
-values from and to JSON, ``reader`` turns rows into records, and ``writer`` writes records to files.  ``listing``
-finds the files of folders and patterns, ``file_systems`` the file system of a URI, ``parts`` divides a file among
-several readers, ``lake`` recognizes folders with table formats, ``record_columns`` has the columns of records in
-tables, and ``ledger`` records which input files have been read by an application with a state directory.
-Of the other packages, this package imports only ``core``.
+``kinds`` determines a file's kind, ``lines`` and ``formats`` split files into rows, ``reader`` turns rows into
+records, and ``writer`` writes records to files.  ``listing`` finds the files of folders and patterns,
+``file_systems`` the file system of a URI, ``parts`` divides a file among several readers, ``lake`` recognizes folders
+with table formats, and ``ledger`` records which input files have been read by an application with a state directory.
+Of the other packages, this package imports only ``core`` and ``values``.
 """
 
-from streams.files.arrow import arrow_column as arrow_column
-from streams.files.arrow import arrow_table as arrow_table
-from streams.files.columns import plain_type as plain_type
-from streams.files.columns import table_columns as table_columns
 from streams.files.file_systems import FileSystemError as FileSystemError
 from streams.files.file_systems import file_system as file_system
 from streams.files.file_systems import is_local as is_local
 from streams.files.file_systems import short_reason as short_reason
 from streams.files.file_systems import whole_file as whole_file
-from streams.files.forms import BAD_INPUT as BAD_INPUT
-from streams.files.forms import Form as Form
-from streams.files.forms import form_of as form_of
-from streams.files.forms import json_type as json_type
-from streams.files.forms import object_type as object_type
 from streams.files.kinds import STANDARD_OUTPUT as STANDARD_OUTPUT
 from streams.files.kinds import WHOLE as WHOLE
 from streams.files.kinds import WRITTEN as WRITTEN
@@ -50,16 +40,6 @@ from streams.files.reader import RowReader as RowReader
 from streams.files.reader import as_list as as_list
 from streams.files.reader import open_input as open_input
 from streams.files.reader import open_table as open_table
-from streams.files.record_columns import NULL_FOLDER as NULL_FOLDER
-from streams.files.record_columns import ArrowRecords as ArrowRecords
-from streams.files.record_columns import PartitionColumn as PartitionColumn
-from streams.files.record_columns import file_schema as file_schema
-from streams.files.record_columns import folders_of as folders_of
-from streams.files.record_columns import headers_array as headers_array
-from streams.files.record_columns import headers_type as headers_type
-from streams.files.record_columns import partition_columns as partition_columns
-from streams.files.record_columns import wide_schema as wide_schema
-from streams.files.record_columns import wide_table as wide_table
 from streams.files.writer import FileOutput as FileOutput
 from streams.files.writer import OutputError as OutputError
 from streams.files.writer import open_output as open_output

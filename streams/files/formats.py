@@ -1,7 +1,7 @@
 """The rows of each kind of file, and their keys, values and timestamps.
 
 A format splits a file into rows and turns rows into columns.  Rows that cannot be converted are handled by
-``reader``.  This module imports only ``core``, ``forms``, ``kinds`` and ``lines``.
+``reader``.  It imports only ``core``, ``values``, ``kinds`` and ``lines``.
 """
 
 import csv
@@ -19,10 +19,15 @@ from streams.core.blocks.records import Headers
 from streams.core.errors import InputError
 from streams.core.serdes.serdes import BYTES, WindowedSerde
 from streams.core.topic import Topic
-from streams.files.columns import (
+from streams.files.kinds import WHOLE, FileKind, FileSource, Kind, Part, open_binary
+from streams.files.lines import BATCH_ROWS, line_chunks
+from streams.values import (
+    BAD_INPUT,
     WINDOW_COLUMNS,
     ArrowRows,
     Fields,
+    Form,
+    Hex,
     Row,
     ValueReader,
     are_records,
@@ -31,9 +36,6 @@ from streams.files.columns import (
     plain_batch,
     python_objects,
 )
-from streams.files.forms import BAD_INPUT, Form, Hex
-from streams.files.kinds import WHOLE, FileKind, FileSource, Kind, Part, open_binary
-from streams.files.lines import BATCH_ROWS, line_chunks
 
 
 @frozen

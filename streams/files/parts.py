@@ -10,9 +10,9 @@ from attrs import evolve
 
 from streams.core.errors import InputError
 from streams.files.formats import format_of, row_groups
-from streams.files.forms import form_of
 from streams.files.kinds import WHOLE, FileKind, FileSource, Kind, Part
 from streams.files.lines import MAX_LINE_BYTES, count_lines
+from streams.values import form_of
 
 _LOOK_BYTES = 1 << 16
 

@@ -2,7 +2,7 @@
 
 This module is between the row formats and the source that appends blocks of records to partitions.  Every row becomes
 exactly one record, so row i of a file is record i of its source.
-Of the other packages, this module imports only ``core``.
+Of the other packages, this module imports only ``core`` and ``values``.
 """
 
 import logging
@@ -23,11 +23,9 @@ from streams.core.dead_letters import ROW_HEADER
 from streams.core.errors import InputError, InvalidTimestampError, SerializationError
 from streams.core.event_time.timestamps import FromValue
 from streams.core.topic import Topic
-from streams.files.columns import ValueReader
 from streams.files.formats import FileFormat, RecordReader, RowBatch, RowColumns, TableRows, format_of, is_record
-from streams.files.forms import BAD_INPUT, Form, form_of, json_type
 from streams.files.kinds import WHOLE, FileKind, FileSource, Kind, Part, input_kind
-from streams.files.stand_ins import names_read, stand_in_decoder
+from streams.values import BAD_INPUT, Form, ValueReader, form_of, json_type, names_read, stand_in_decoder
 
 logger = logging.getLogger(__name__)
 

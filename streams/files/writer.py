@@ -1,7 +1,7 @@
 """Writes the records of a topic to an output file.
 
 A file is written under a temporary name and renamed when complete, so it is complete or absent.
-Of the other packages, this module imports only ``core``.
+Of the other packages, this module imports only ``core`` and ``values``.
 """
 
 import gzip
@@ -17,10 +17,9 @@ from attrs import frozen
 from streams.core.blocks.records import NO_TIMESTAMP, Block, Headers
 from streams.core.errors import StreamsError
 from streams.core.topic import Topic
-from streams.files.forms import form_of, text_or_hex_json
 from streams.files.kinds import STANDARD_OUTPUT, WRITTEN, FileKind, Kind, kind_of, listed
 from streams.files.lake import table_around
-from streams.files.record_columns import ArrowRecords
+from streams.values import ArrowRecords, form_of, text_or_hex_json
 
 #: The records to write as (partition, block), ordered by partition and offset.
 Blocks = Iterable[tuple[int, Block]]

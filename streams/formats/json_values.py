@@ -7,9 +7,9 @@ import msgspec
 from attrs import frozen
 
 from streams.core.errors import TopologyError
-from streams.core.serdes.cells import cell_converter
 from streams.core.serdes.serde_models import FORM_ERRORS, codec_of, encode_hook
 from streams.core.serdes.serdes import is_immutable_form
+from streams.values import cell_converter
 
 
 @frozen

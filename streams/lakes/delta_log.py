@@ -13,7 +13,7 @@ from attrs import define
 
 from streams.core.clock import SystemClock
 from streams.core.errors import InputError
-from streams.files import PartitionColumn, is_local, wide_schema, wide_table
+from streams.files import is_local
 from streams.lakes.lake_log import (
     Commit,
     DataFile,
@@ -28,6 +28,7 @@ from streams.lakes.lake_log import (
     explained,
     needs_library,
 )
+from streams.values import PartitionColumn, wide_schema, wide_table
 
 #: Maximum number of operations that are read from the table history.
 _OPERATIONS = 1_000

@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Self
 from attrs import define
 
 from streams.core.errors import InputError
-from streams.files import PartitionColumn
 from streams.lakes.lake_log import (
     Commit,
     DataFile,
@@ -27,6 +26,7 @@ from streams.lakes.lake_log import (
     explained,
     needs_library,
 )
+from streams.values import PartitionColumn
 
 #: Table property by which readers find the columns of files that were not written by pyiceberg.
 _NAME_MAPPING = "schema.name-mapping.default"

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from attrs import define, field, frozen
 
 from streams.core.errors import ConfigError, InputError, StreamsError
-from streams.files import NULL_FOLDER, PartitionColumn
+from streams.values import NULL_FOLDER, PartitionColumn
 
 #: Prefixes of text that names a lake table.
 LAKE_PREFIXES = ("delta:", "iceberg:")

@@ -20,8 +20,9 @@ from uuid import uuid4
 from attrs import define, field, frozen
 
 from streams.core.errors import ConfigError, InputError
-from streams.files import FileSystemError, PartitionColumn, file_schema, file_system, folders_of, whole_file
+from streams.files import FileSystemError, file_system, whole_file
 from streams.lakes.lake_log import Commit, LakeLog, LakePosition, LakeWriter
+from streams.values import PartitionColumn, file_schema, folders_of
 
 #: Folder of the entries, which readers of Parquet skip.
 _MANIFEST: Final = "_manifest"

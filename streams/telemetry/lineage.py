@@ -20,8 +20,8 @@ from streams.core.concurrency.threads import Signal, SystemThreads, Threads, Wor
 from streams.core.errors import ConfigError
 from streams.core.settings.config import StreamsConfig
 from streams.core.topic import Topic
-from streams.files import object_type
 from streams.topology import Topology
+from streams.values import object_type
 
 try:
     from openlineage.client import OpenLineageClient

@@ -11,8 +11,8 @@ from typing import Any
 
 from streams.core.serdes.serdes import canonical_json
 from streams.core.topic import Topic, typed_topic
-from streams.files import form_of
 from streams.testing.driver import TopologyTestDriver
+from streams.values import form_of
 
 #: Lines of a difference that are shown.
 _LINES = 40

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from streams.core.serdes.serdes import BYTES, STRING, PinnedSerde, Serde
-from streams.files import BAD_INPUT, Form, form_of, json_type
+from streams.values import BAD_INPUT, Form, form_of, json_type
 from streams.web.answers import Refused
 
 KEY_FORMATS = ("text", "json", "hex", "base64")

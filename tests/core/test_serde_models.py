@@ -17,8 +17,8 @@ from pydantic import BaseModel, Field
 from streams import SerializationError, StreamsBuilder, Topic, TopologyError
 from streams.core.serdes.serde_models import shape_of
 from streams.core.serdes.serdes import canonical_json, serde_for
-from streams.files import form_of
 from streams.testing import TopologyTestDriver
+from streams.values import form_of
 
 T = TypeVar("T")
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -25,12 +25,12 @@ from streams.core.errors import InputError
 from streams.core.errors import SerializationError as NotSerializable
 from streams.core.serdes.serdes import serde_for
 from streams.dsl import TopologySource
-from streams.files import arrow_table
 from streams.replay import ReplayError, ReplayResult, replay
 from streams.replay.run import writing
 from streams.replay.run.lake import FolderLog
 from streams.replay.run.local import LocalExecutor
 from streams.replay.storage.places import Place
+from streams.values import arrow_table
 
 DAY = timedelta(days=1)
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -14,7 +14,7 @@ from streams.cli.options import Commands
 if TYPE_CHECKING:
     from streams.cli.typed import NamedTopic
     from streams.clients import Consumer, ConsumerRecord
-    from streams.files import Form
+    from streams.values import Form
 
 _POLL_MS = 500
 
@@ -131,7 +131,7 @@ def _printers(topics: "Sequence[NamedTopic]", options: argparse.Namespace) -> di
     Raises:
         UsageError: ``--type`` is given for a topic with a script.
     """
-    from streams.files import form_of
+    from streams.values import form_of
 
     printers: dict[str, _Printer] = {}
     for named in topics:

@@ -111,9 +111,10 @@ def execute(options: argparse.Namespace) -> int:
     from streams.cli.topics import declared_output, declared_source, source_topics
     from streams.core.clock import SystemClock
     from streams.core.settings.config import StreamsConfig
-    from streams.files import open_output, partition_columns
+    from streams.files import open_output
     from streams.replay import LateRecordsError, explain, replay
     from streams.replay.calls.work import output_schema
+    from streams.values import partition_columns
 
     script = Script.parse(options.script)
     settings = settings_of(options)

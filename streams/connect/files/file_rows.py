@@ -13,7 +13,18 @@ from streams.connect.protocol import Position, SourceBlock
 from streams.core.dead_letters import ROW_HEADER
 from streams.core.errors import ConfigError
 from streams.core.topic import Topic
-from streams.files import WHOLE, FileInput, FileKind, FileSource, Kind, OnBadRow, Part, Records, as_list, open_input
+from streams.files import (
+    WHOLE,
+    FileInput,
+    FileKind,
+    FileSource,
+    Kind,
+    OnBadRow,
+    Part,
+    Records,
+    as_list,
+    open_input,
+)
 
 log = logging.getLogger(__name__)
 

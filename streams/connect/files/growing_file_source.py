@@ -17,7 +17,15 @@ from streams.connect.protocol import Position, SourceBlock
 from streams.core.concurrency.threads import SystemThreads
 from streams.core.errors import ConfigError
 from streams.core.topic import Topic
-from streams.files import FileInput, FileSource, Kind, OnBadRow, kind_of, listed, nearby
+from streams.files import (
+    FileInput,
+    FileSource,
+    Kind,
+    OnBadRow,
+    kind_of,
+    listed,
+    nearby,
+)
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """A sink that posts the records of a topic to an HTTP server, at least once (extra ``http``).
 
-Of the other packages, this module imports only ``core`` and ``files``; httpx is imported on use.
+Of the other packages, this module imports only ``core`` and ``values``; httpx is imported on use.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from streams.connect.protocol import Guarantee, SinkBlock
 from streams.core.errors import ConfigError
 from streams.core.serdes.serdes import Serde
 from streams.core.topic import Topic
-from streams.files import form_of
+from streams.values import form_of
 
 if TYPE_CHECKING:
     from httpx import Client

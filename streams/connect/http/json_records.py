@@ -1,7 +1,7 @@
 """Records from JSON documents: the parts of a document by their path, and items as serialized records.
 
 A path is the names of fields with dots between them, such as ``data.items``; the empty path is the whole document.
-Of the other packages, this module imports only ``core`` and ``files``.
+Of the other packages, this module imports only ``core`` and ``values``.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from streams.core.errors import ConfigError
 from streams.core.event_time.timestamps import to_milliseconds
 from streams.core.serdes.serdes import NULL
 from streams.core.topic import Topic
-from streams.files import BAD_INPUT, Form, form_of
+from streams.values import BAD_INPUT, Form, form_of
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _items = msgspec.json.Decoder(list[msgspec.Raw]).decode

@@ -1,6 +1,6 @@
 """A table of Postgres as the sources read it: its connection, its columns, and its rows as records.
 
-Of the other packages, this module imports only ``core`` and ``files``; psycopg is imported on use.
+Of the other packages, this module imports only ``core`` and ``values``; psycopg is imported on use.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from streams.connect.postgres.postgres_client import PostgresClient, psycopg_for
 from streams.core.errors import ConfigError
 from streams.core.serdes.serdes import NULL
 from streams.core.topic import Topic
-from streams.files import BAD_INPUT, Form, form_of, object_type
+from streams.values import BAD_INPUT, Form, form_of, object_type
 
 if TYPE_CHECKING:
     from psycopg import Connection

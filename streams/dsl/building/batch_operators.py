@@ -140,7 +140,7 @@ def _module(kind: Any) -> str:
 
 
 def _framed(serde: Serde[Any], values: list[Any], module: str) -> Any:
-    from streams.files import arrow_table
+    from streams.values import arrow_table
 
     table = arrow_table(serde, values)
     if module == "pyarrow":

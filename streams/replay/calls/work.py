@@ -36,13 +36,13 @@ from streams.core.nearest import suggestion
 from streams.core.settings.config import StreamsConfig
 from streams.core.topic import Topic
 from streams.dsl import TopologySource, build_topology
-from streams.files import ArrowRecords
 from streams.replay.calls.structs import is_struct, reduced_struct
 from streams.replay.errors import ReplayError
 from streams.replay.storage.lanes import LaneRanges
 from streams.replay.storage.segments import Extent, Kind, Segments, extents_of
 from streams.runtime import ApplicationPlan
 from streams.topology import SinkNode, SourceNode, Topology, describe, reader_of
+from streams.values import ArrowRecords
 
 #: Attribute of a user class in which msgspec caches its decoder.
 _DECODERS_OWN = "__msgspec_cache__"

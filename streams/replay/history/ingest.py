@@ -24,12 +24,13 @@ from streams.core.blocks.records import NO_TIMESTAMP, TopicPartition
 from streams.core.clock import VirtualClock
 from streams.core.errors import InputError
 from streams.core.topic import Topic
-from streams.files import FileSource, Part, Records, count_rows, headers_array, input_kind, open_input
+from streams.files import FileSource, Part, Records, count_rows, input_kind, open_input
 from streams.replay.calls.work import Application, CallMeter, StageReport
 from streams.replay.errors import ReplayError
 from streams.replay.storage.extents import Extents, FileNames, PartitionExtents, by_partition
 from streams.replay.storage.places import Place
 from streams.replay.storage.segments import Extent, ExtentReader, GroupWriter, Segments
+from streams.values import headers_array
 
 
 @frozen

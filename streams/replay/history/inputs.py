@@ -15,7 +15,15 @@ from typing import Any, TypeAlias
 from attrs import field, frozen
 
 from streams.core.errors import ConfigError, InputError
-from streams.files import Kind, LakeTable, is_hidden, is_local, kind_of, local_files, table_below
+from streams.files import (
+    Kind,
+    LakeTable,
+    is_hidden,
+    is_local,
+    kind_of,
+    local_files,
+    table_below,
+)
 from streams.lakes import LAKE_PREFIXES
 from streams.replay.calls.state import read_manifest
 from streams.replay.errors import ReplayError

@@ -7,13 +7,13 @@ from attrs import evolve, frozen
 
 from streams.core.errors import InputError
 from streams.core.topic import Topic
-from streams.files import plain_type, table_columns
 from streams.lakes import LakeName, LakeState, delta_rows, delta_state, iceberg_rows, iceberg_state
 from streams.replay.errors import ReplayError
 from streams.replay.history.growth import History
 from streams.replay.history.inputs import FileMark, Input, Table
 from streams.replay.history.since import Since
 from streams.replay.storage.places import Place
+from streams.values import plain_type, table_columns
 
 #: In a mark of a table, ``head`` is or begins with one of these texts instead of a digest.
 _FILE = "file of a table"

@@ -14,7 +14,6 @@ from uuid import uuid4
 from attrs import define, field, frozen
 
 from streams.core.blocks.records import TopicPartition
-from streams.files import PartitionColumn
 from streams.lakes import Commit, DataFile, LakePosition, TableLog
 from streams.replay.calls.outputs import OutputPart, lanes_of, output_partitions
 from streams.replay.calls.state import Outputs, outputs_from_json, read_manifest
@@ -22,6 +21,7 @@ from streams.replay.errors import ReplayError
 from streams.replay.run.session import ReplaySession
 from streams.replay.run.writing import WriteReport, WriteWork
 from streams.replay.storage.places import Place
+from streams.values import PartitionColumn
 
 #: The file, in the folder of a replay, with the name of its run.
 _RUN = "run"

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from attrs import define, field
 
 from streams.core.errors import InputError
-from streams.files import PartitionColumn, file_schema, is_hidden
+from streams.files import is_hidden
 from streams.lakes import (
     Commit,
     DataFile,
@@ -25,6 +25,7 @@ from streams.replay.calls.work import output_schema
 from streams.replay.run.commits import Mode
 from streams.replay.run.session import ReplaySession
 from streams.replay.storage.places import Place
+from streams.values import PartitionColumn, file_schema
 
 #: The folder in which earlier versions had their commits, and the names of the files that they wrote.
 _FORMER = "_streams"

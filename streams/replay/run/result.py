@@ -13,7 +13,6 @@ from streams.core.http.html import ROWS, table
 from streams.core.metrics import Dropped, Misplaced, Tally, dropped, dropped_by_node, misplaced
 from streams.core.settings.config import StreamsConfig
 from streams.core.topic import Topic, TopicLike, topic_name
-from streams.files import ArrowRecords, partition_columns
 from streams.replay.calls.failures import explained_failure
 from streams.replay.calls.outputs import OutputPart, check_kept, counts, output_parts, output_topics, read_topic
 from streams.replay.calls.stores import open_contents, open_entries
@@ -28,6 +27,7 @@ from streams.replay.run.session import ReplaySession
 from streams.replay.storage.places import Place
 from streams.runtime import Late, late_of, table_of
 from streams.state import StoreSpec
+from streams.values import ArrowRecords, partition_columns
 
 
 @frozen(eq=False)

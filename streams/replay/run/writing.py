@@ -10,11 +10,11 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from streams.files import ArrowRecords, PartitionColumn, file_schema, folders_of
 from streams.replay.calls.outputs import OutputPart
 from streams.replay.calls.work import Application, CallMeter, StageReport
 from streams.replay.storage.places import Place
 from streams.replay.storage.segments import Segments
+from streams.values import ArrowRecords, PartitionColumn, file_schema, folders_of
 
 #: Rows of one row group, and the maximum number of rows in memory.
 _GROUP_ROWS = 100_000

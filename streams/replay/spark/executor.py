@@ -16,7 +16,6 @@ from uuid import uuid4
 
 from attrs import define, field
 
-from streams.files import PartitionColumn
 from streams.replay.calls.failures import TaskFailure, failure_text
 from streams.replay.calls.memory import CallMemory, ExecutorMemory
 from streams.replay.calls.outputs import OutputPart
@@ -40,6 +39,7 @@ from streams.replay.spark.sessions import (
 from streams.replay.spark.tasks import CallName, Task, worker_task
 from streams.replay.spark.worker import CallFiles, Items, check_folder, run_calls
 from streams.replay.storage.places import Place
+from streams.values import PartitionColumn
 
 logger = logging.getLogger(__name__)
 

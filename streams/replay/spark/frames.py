@@ -17,7 +17,7 @@ from attrs import evolve
 from streams.core.blocks.records import NO_TIMESTAMP, Block, Headers, TopicPartition
 from streams.core.clock import VirtualClock
 from streams.core.errors import InputError
-from streams.files import open_table, table_columns
+from streams.files import open_table
 from streams.replay.errors import ReplayError
 from streams.replay.history.inputs import Table
 from streams.replay.history.since import Since
@@ -25,6 +25,7 @@ from streams.replay.history.tables import TablePlace
 from streams.replay.run.through_spark import CountRows, LookAtTable, ReadTable
 from streams.replay.spark.tasks import CallName, worker_task
 from streams.replay.storage.segments import Extent
+from streams.values import table_columns
 
 _DAY_MS = 86_400_000
 #: Runs a job, given its name and a function that creates its DataFrame, and returns the rows.

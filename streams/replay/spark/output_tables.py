@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from streams.core.errors import InputError
-from streams.files import ArrowRecords, PartitionColumn, wide_schema
 from streams.lakes import check_table
 from streams.replay.calls.outputs import OutputPart
 from streams.replay.calls.work import output_schema, output_topic
@@ -24,6 +23,7 @@ from streams.replay.spark.frames import arrow_schema
 from streams.replay.spark.tasks import worker_task
 from streams.replay.spark.worker import Items, read_parts
 from streams.replay.storage.places import Place
+from streams.values import ArrowRecords, PartitionColumn, wide_schema
 
 #: The folder, below that of the replay, of the partitions that DataFrames read.
 _FRAMES = "frames"

@@ -17,7 +17,6 @@ from uuid import uuid4
 
 from attrs import frozen
 
-from streams.files import ArrowRecords
 from streams.replay.calls.failures import packed
 from streams.replay.calls.outputs import OutputPart, check_kept
 from streams.replay.calls.work import Application
@@ -26,6 +25,7 @@ from streams.replay.run.drive import run_work
 from streams.replay.spark.tasks import CallName
 from streams.replay.storage.places import Place
 from streams.replay.storage.segments import Segments
+from streams.values import ArrowRecords
 
 
 @frozen

@@ -4,7 +4,7 @@ from functools import cache
 from typing import Any
 
 from streams.core.blocks.records import NO_LANE, Block, Headers, Lanes
-from streams.files import headers_type
+from streams.values import headers_type
 
 
 @cache

@@ -16,8 +16,8 @@ from typing import Any
 from attrs import define, field, frozen
 
 from streams.core.blocks.records import Block, Headers, places_of
-from streams.files import headers_array
 from streams.replay.storage.columns import places_array
+from streams.values import headers_array
 
 
 def _no_columns() -> Any:

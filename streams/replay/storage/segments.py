@@ -20,12 +20,12 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from attrs import define, evolve, field, frozen
 
 from streams.core.blocks.records import NO_TIMESTAMP, Block, Headers, TopicPartition, places_of
-from streams.files import headers_array
 from streams.replay.errors import ReplayError
 from streams.replay.storage.columns import block_of, places_array, places_in, schema
 from streams.replay.storage.lanes import LaneRanges, Scattered, row_groups
 from streams.replay.storage.places import Place, check_seal, is_elsewhere
 from streams.runtime import merge_lanes
+from streams.values import headers_array
 
 #: Origin of a row group: a source topic, a sink, a repartition topic, a topic that the topology both writes
 #: and reads, or a store.

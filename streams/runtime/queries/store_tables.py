@@ -51,7 +51,7 @@ def arrow_stream(table: "pa.Table") -> bytes:
 def _column(serde: Serde[Any], values: Sequence[Any]) -> "pa.Array":
     import pyarrow as pa
 
-    from streams.files import arrow_column
+    from streams.values import arrow_column
 
     data = serde.serialize_all(values)
     if isinstance(serde, PinnedSerde):

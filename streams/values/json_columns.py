@@ -3,7 +3,6 @@
 Arrow, or a conversion of the distinct values, produces the text of each column, and the texts of a row are joined.  The
 result has the same bytes as that of the type's serde.  ``NotColumnarError`` means that a batch, or one of its
 rows, has to be converted row by row.
-Of the other packages, this module imports only ``core``.
 """
 
 import dataclasses
@@ -17,8 +16,8 @@ import msgspec
 from attrs import frozen
 from msgspec import inspect
 
-from streams.core.serdes.cells import cell_converter, whole_or_same
 from streams.core.serdes.serdes import canonical_json
+from streams.values.cells import cell_converter, whole_or_same
 
 #: Converts an Arrow array to an Arrow array of JSON texts, null where the value is null.
 Writer: TypeAlias = Callable[[Any], Any]

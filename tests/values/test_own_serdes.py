@@ -8,7 +8,7 @@ import pytest
 from attrs import asdict, frozen
 
 from streams import Serde, SerializationError
-from streams.files import form_of
+from streams.values import form_of
 
 
 @frozen

@@ -2,7 +2,6 @@
 
 This module converts between a topic's serdes and pyarrow.  Kafka's plain types, and classes with such fields, become
 columns, structs, lists and maps; types without fixed columns (plain dicts, unions, JSON) become JSON text.
-It imports only ``core`` and ``forms``.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +26,7 @@ from streams.core.serdes.serdes import (
     WindowedSerde,
     serde_for,
 )
-from streams.files.forms import form_of, json_type
+from streams.values.json_text import form_of, json_type
 
 
 @frozen

@@ -14,8 +14,8 @@ from attrs import frozen
 from streams import Topic
 from streams.core.clock import VirtualClock
 from streams.core.errors import InputError, StreamsError
-from streams.core.serdes.cells import cell_converter
 from streams.files import open_input
+from streams.values.cells import cell_converter
 
 NO_END_MS = 2**63 - 1
 

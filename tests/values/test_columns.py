@@ -14,9 +14,11 @@ from attrs import field, frozen
 from streams import Topic
 from streams.core.clock import VirtualClock
 from streams.core.errors import InputError
-from streams.files import form_of, open_table, table_columns
-from streams.files.columns import ArrowRows, Fields, ValueReader, are_records, plain_batch
+from streams.files import open_table
 from streams.files.reader import as_list
+from streams.values import form_of, table_columns
+from streams.values.arrow_reader import ArrowRows, Fields, ValueReader, plain_batch
+from streams.values.record_columns import are_records
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 

@@ -3,7 +3,6 @@
 A ``Form`` represents the keys or the values of one topic.  Bytes that JSON cannot represent, and
 bytes that a serde cannot read, are written as ``{"$hex": "00ff"}``; a windowed key is written as
 ``{"key": K, "start": MS, "end": MS}``.
-Of the other packages, this module imports only ``core``.
 """
 
 import math
@@ -19,7 +18,6 @@ from msgspec import inspect
 
 from streams.core.blocks.records import Window, Windowed
 from streams.core.errors import SerializationError
-from streams.core.serdes.cells import cell_converter
 from streams.core.serdes.serde_models import shape_of
 from streams.core.serdes.serdes import (
     BOOLEAN,
@@ -38,6 +36,7 @@ from streams.core.serdes.serdes import (
     canonical_json,
     serde_for,
 )
+from streams.values.cells import cell_converter
 
 #: Exceptions that msgspec and serdes raise on bad input.
 BAD_INPUT = (SerializationError, msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError)

@@ -12,8 +12,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import inspect
 
-from streams.files.field_access import fields_read
-from streams.files.json_columns import is_plain_class
+from streams.values.field_access import fields_read
+from streams.values.json_columns import is_plain_class
 
 
 def names_read(info: Any, functions: Sequence[Any]) -> frozenset[str] | None:

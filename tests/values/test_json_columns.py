@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from streams import Topic
 from streams.core.serdes.serdes import canonical_json
-from streams.files import form_of, open_input
-from streams.files.columns import ArrowRows, ValueReader
-from streams.files.field_access import fields_read, path_read
+from streams.files import open_input
 from streams.files.reader import as_list
+from streams.values import form_of
+from streams.values.arrow_reader import ArrowRows, ValueReader
+from streams.values.field_access import fields_read, path_read
 
 
 class Colour(Enum):
