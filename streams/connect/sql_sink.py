@@ -11,8 +11,9 @@ from typing import Any, Final, Literal
 from streams.connect.database_sink import Columns, DatabaseSink
 from streams.connect.protocol import SinkBlock
 from streams.connect.sql_values import converter
-from streams.connect.table_columns import ColumnType, TableColumn
+from streams.connect.table_columns import TableColumn
 from streams.core.errors import ConfigError
+from streams.values import ColumnType
 
 #: Dialects whose INSERT has ON CONFLICT.
 _WITH_CONFLICT: Final = ("sqlite", "postgresql")

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from streams.connect.errors import ConnectError
-from streams.connect.table_columns import ColumnType
+from streams.values import ColumnType
 
 #: Converts a value that is not None; returns it, or another form of it.
 _Convert: TypeAlias = Callable[[Any], Any]

@@ -8,7 +8,6 @@ Of the other packages, this module imports only ``core`` and ``values``.
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from enum import Enum, StrEnum
 from typing import Any, TypeAlias
 
 import msgspec
@@ -21,7 +20,7 @@ from streams.core.blocks.records import Windowed
 from streams.core.errors import ConfigError
 from streams.core.serdes.serdes import BYTES, NULL, Serde, WindowedSerde
 from streams.core.topic import Topic
-from streams.values import form_of, object_type
+from streams.values import ColumnType, form_of, object_type, plain_member, rule_of
 
 #: Converts a column of keys or values to the values of one table column.
 Values: TypeAlias = Callable[[Sequence[Any]], list[Any]]
@@ -29,36 +28,6 @@ Values: TypeAlias = Callable[[Sequence[Any]], list[Any]]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: The last millisecond of the year 9999, the limit of ``datetime``.
 _LAST_MS = 253_402_300_799_999
-
-
-class ColumnType(StrEnum):
-    """The type of a column and its values: str, int, float, bool, bytes, datetime and so on; JSON is stored as text."""
-
-    TEXT = "text"
-    INTEGER = "integer"
-    FLOAT = "float"
-    BOOLEAN = "boolean"
-    BYTES = "bytes"
-    TIMESTAMP = "timestamp"
-    DATE = "date"
-    TIME = "time"
-    DECIMAL = "decimal"
-    UUID = "uuid"
-    JSON = "json"
-
-
-_SCALARS: dict[type, ColumnType] = {
-    inspect.StrType: ColumnType.TEXT,
-    inspect.IntType: ColumnType.INTEGER,
-    inspect.FloatType: ColumnType.FLOAT,
-    inspect.BoolType: ColumnType.BOOLEAN,
-    inspect.BytesType: ColumnType.BYTES,
-    inspect.DateTimeType: ColumnType.TIMESTAMP,
-    inspect.DateType: ColumnType.DATE,
-    inspect.TimeType: ColumnType.TIME,
-    inspect.DecimalType: ColumnType.DECIMAL,
-    inspect.UUIDType: ColumnType.UUID,
-}
 
 
 @frozen
@@ -89,19 +58,19 @@ class TableShape:
         """Return the values of all columns for the records of a block.
 
         Raises:
-            ConnectError: a field of a value differs from the key column with its name.
+            ConnectError: a value does not fit its column, or a field differs from the key column with its name.
         """
-        keys = [column.values(block.keys) for column in self.keys]
+        keys = [_values_of(column, block.keys, block) for column in self.keys]
         for column in self.shared:
             index = next(index for index, key in enumerate(self.keys) if key.name == column.name)
-            own = column.values(block.values)
+            own = _values_of(column, block.values, block)
             for row, (key, value) in enumerate(zip(keys[index], own, strict=True)):
                 if key != value and block.values[row] is not None:
                     raise ConnectError(
                         f"{block.topic.name}-{block.partition}, offset {block.offsets[row]}: column {column.name!r} is "
                         f"{key!r} in the key and {value!r} in the value; rename the key column with key=..."
                     )
-        columns = [*keys, *(column.values(block.values) for column in self.values)]
+        columns = [*keys, *(_values_of(column, block.values, block) for column in self.values)]
         return columns if self.timestamp is None else [*columns, self.timestamp.values(block.timestamps_ms)]
 
     def last_by_key(
@@ -124,6 +93,13 @@ class TableShape:
         values = block.values
         remaining = [index for index in last.values() if values[index] is not None]
         return remaining, [index for index in last.values() if values[index] is None]
+
+
+def _values_of(column: TableColumn, objects: Sequence[Any], block: SinkBlock[Any, Any]) -> list[Any]:
+    try:
+        return column.values(objects)
+    except ValueError as error:
+        raise ConnectError(f"{block.topic.name}-{block.partition}: column {column.name!r}: {error}") from None
 
 
 def table_shape(topic: Topic[Any, Any], key: str | Sequence[str] = (), timestamp: str = "") -> TableShape:
@@ -182,7 +158,7 @@ def _columns(serde: Serde[Any], name: str) -> tuple[TableColumn, ...]:
     form = object_type(serde)
     if form is None:
         return (TableColumn(name, ColumnType.JSON, _serialized(serde)),)
-    info = _plain(inspect.type_info(form[0]))
+    info = plain_member(inspect.type_info(form[0]))
     fields = getattr(info, "fields", None)
     if not fields or getattr(info, "array_like", False) or getattr(info, "tag", None) is not None:
         kind, convert = _scalar(info)
@@ -194,7 +170,7 @@ def _columns(serde: Serde[Any], name: str) -> tuple[TableColumn, ...]:
 def _field(part: Any, *, is_dict: bool) -> TableColumn:
     name = part.encode_name
     own = part.name
-    kind, convert = _scalar(_plain(part.type))
+    kind, convert = _scalar(part.type)
     convert = convert or (_json_texts if kind is ColumnType.JSON else list)
 
     def of_dicts(column: Sequence[Any]) -> list[Any]:
@@ -206,39 +182,15 @@ def _field(part: Any, *, is_dict: bool) -> TableColumn:
     return TableColumn(name, kind, of_dicts if is_dict else of_objects)
 
 
-def _plain(info: Any) -> Any:
-    """Return a type without ``Annotated`` metadata and without None."""
-    if isinstance(info, inspect.Metadata):
-        return _plain(info.type)
-    if isinstance(info, inspect.UnionType):
-        members = [member for member in info.types if not isinstance(member, inspect.NoneType)]
-        return _plain(members[0]) if len(members) == 1 else info
-    return info
-
-
 def _scalar(info: Any) -> tuple[ColumnType, Values | None]:
     """Return the column type of a Python type, and the conversion of its values if they need one."""
-    kind = _SCALARS.get(type(info))
-    if kind is ColumnType.TIMESTAMP:
-        return kind, _aware
-    if kind is ColumnType.TIME:
-        return kind, _without_zone
-    if kind is not None:
-        return kind, None
-    if isinstance(info, inspect.EnumType):
-        kinds = {type(member.value) for member in info.cls}
-        return _of_kinds(kinds), _enum_values
-    if isinstance(info, inspect.LiteralType):
-        return _of_kinds({type(value) for value in info.values}), None
-    if isinstance(info, inspect.TimeDeltaType):
-        return ColumnType.TEXT, _durations
-    return ColumnType.JSON, None
-
-
-def _of_kinds(kinds: set[type]) -> ColumnType:
-    return {frozenset({str}): ColumnType.TEXT, frozenset({int}): ColumnType.INTEGER}.get(
-        frozenset(kinds), ColumnType.JSON
-    )
+    rule = rule_of(plain_member(info))
+    if rule is None:
+        return ColumnType.JSON, None
+    convert = rule.column_value
+    if convert is None:
+        return rule.sql, None
+    return rule.sql, lambda column: [None if value is None else convert(value) for value in column]
 
 
 def _windowed(serde: WindowedSerde[Any]) -> tuple[TableColumn, ...]:
@@ -265,34 +217,6 @@ def _time(time_ms: int) -> datetime:
 
 def _times(column: Sequence[int]) -> list[Any]:
     return [_time(time_ms) for time_ms in column]
-
-
-def _aware(column: Sequence[Any]) -> list[Any]:
-    """Return datetimes in UTC, since not every database keeps zones; a naive datetime is taken as UTC."""
-    return [
-        None if value is None else value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-        for value in column
-    ]
-
-
-def _without_zone(column: Sequence[Any]) -> list[Any]:
-    """Return times of day, which have no zone in a column.
-
-    Raises:
-        ConnectError: one of them has a zone.
-    """
-    for value in column:
-        if value is not None and value.tzinfo is not None:
-            raise ConnectError(f"a column of times of day has no zones, and would change {value}; use a datetime")
-    return list(column)
-
-
-def _enum_values(column: Sequence[Any]) -> list[Any]:
-    return [value.value if isinstance(value, Enum) else value for value in column]
-
-
-def _durations(column: Sequence[Any]) -> list[Any]:
-    return [None if value is None else msgspec.to_builtins(value) for value in column]
 
 
 def _serialized(serde: Serde[Any]) -> Values:

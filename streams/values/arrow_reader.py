@@ -14,19 +14,17 @@ from attrs import define, evolve, field, frozen
 from msgspec import inspect
 
 from streams.core.serdes.serdes import INT32, LONG, STRING, Serde
-from streams.values.arrow_types import plain_type
 from streams.values.cells import whole_or_same
 from streams.values.field_access import guarded_path_read, path_read
 from streams.values.json_columns import (
     NotColumnarError,
     StructWriter,
-    is_optional,
     joined_fields,
-    plain_member,
     spread,
     struct_writer,
 )
 from streams.values.json_text import BAD_INPUT, Form, json_type
+from streams.values.rule import is_optional, plain_member, plain_type
 from streams.values.stand_ins import names_read, stand_in_decoder
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -27,6 +27,7 @@ from streams.core.serdes.serdes import (
     serde_for,
 )
 from streams.values.json_text import form_of, json_type
+from streams.values.rule import RULES, ColumnType, extra_of, plain_member, rule_of, without_zone
 
 
 @frozen
@@ -153,31 +154,15 @@ def _structured(info: inspect.Type, depth: int = 0) -> _ArrowForm | None:
     """Return the Arrow type and conversion for a type with fixed columns, or None if it is written as JSON text."""
     import pyarrow as pa
 
-    if isinstance(info, inspect.UnionType):
-        members = [member for member in info.types if not isinstance(member, inspect.NoneType)]
-        return _structured(members[0], depth) if len(members) == 1 else None
-    plain = {
-        inspect.StrType: pa.string(),
-        inspect.IntType: pa.int64(),
-        inspect.FloatType: pa.float64(),
-        inspect.BoolType: pa.bool_(),
-        inspect.BytesType: pa.binary(),
-        inspect.DateTimeType: pa.timestamp("us", "UTC"),
-        inspect.DateType: pa.date32(),
-        inspect.TimeType: pa.time64("us"),
-        inspect.UUIDType: pa.string(),
-        inspect.TimeDeltaType: pa.string(),
-    }
-    kind = plain.get(type(info)) or _kind_of_choices(info)
-    if kind is not None:
-        return _ArrowForm(kind, _same)
-    if isinstance(info, inspect.Metadata):
-        digits = info.extra or {}
-        if isinstance(info.type, inspect.DecimalType):
-            return _decimal(int(digits.get("precision", _PRECISION)), int(digits.get("scale", _SCALE)))
-        return _structured(info.type, depth)
+    extra = extra_of(info)
+    info = plain_member(info)
     if isinstance(info, inspect.DecimalType):
-        return _decimal(_PRECISION, _SCALE)
+        return _decimal(int(extra.get("precision", _PRECISION)), int(extra.get("scale", _SCALE)))
+    if isinstance(info, inspect.TimeType):
+        return _ArrowForm(RULES[inspect.TimeType].arrow(pa), _time_of_day)
+    rule = rule_of(info)
+    if rule is not None:
+        return None if rule.sql is ColumnType.JSON else _ArrowForm(rule.arrow(pa), _same)
     if depth > 8:  # The type is recursive.
         return None
     if isinstance(info, inspect.DictType):
@@ -205,19 +190,11 @@ def _structured(info: inspect.Type, depth: int = 0) -> _ArrowForm | None:
     return _ArrowForm(pa.struct({name: part.type for name, part in parts.items()}), convert)
 
 
-def _kind_of_choices(info: inspect.Type) -> Any:
-    """Return the Arrow type of an enum or ``Literal`` whose values are all texts or all numbers, otherwise None."""
-    import pyarrow as pa
-
-    if isinstance(info, inspect.EnumType):
-        values = tuple(member.value for member in info.cls)
-    elif isinstance(info, inspect.LiteralType):
-        values = info.values
-    else:
-        return None
-    if all(isinstance(value, str) for value in values):
-        return pa.string()
-    return pa.int64() if all(type(value) is int for value in values) else None
+def _time_of_day(value: Any) -> Any:
+    try:
+        return None if value is None else without_zone(value)
+    except ValueError as error:
+        raise SerializationError(str(error)) from None
 
 
 def _decimal(precision: int, scale: int) -> _ArrowForm:

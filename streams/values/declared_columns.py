@@ -6,10 +6,60 @@ from typing import Any
 from msgspec import inspect
 
 from streams.core.errors import InputError
+from streams.core.nearest import nearest
+from streams.core.serdes.serdes import WindowedSerde
 from streams.core.topic import Topic
-from streams.values.arrow_types import is_opaque, misfits, opaque_column
-from streams.values.json_text import json_type
-from streams.values.record_columns import RECORD_COLUMNS, are_records, record_misfits
+from streams.values.json_text import declared_type, json_type
+from streams.values.rule import arrow_family, is_serialized, plain_member, rule_of, type_name
+
+#: The columns of a windowed key in addition to ``key``; alternatively, ``key`` is a struct of key, start and end.
+WINDOW_COLUMNS = ("window_start", "window_end")
+#: The columns of tables whose rows are records; only value and timestamp are required.
+_RECORD_COLUMNS = ("key", *WINDOW_COLUMNS, "value", "timestamp", "headers", "partition")
+
+
+def are_records(topic: Topic[Any, Any], names: Collection[str]) -> bool:
+    """Return whether rows with these columns are records of a topic, as in outputs of a replay, rather than values.
+
+    Rows are records if there are columns ``value`` and ``timestamp``, the topic has no ``timestamp`` function, and the
+    columns are not the fields of its value type.
+    """
+    if topic.timestamp is not None or not {"value", "timestamp"} <= {*names}:
+        return False
+    kind = declared_type(topic.value_serde)
+    info = None if kind is None else inspect.type_info(kind[0])
+    fields = getattr(info, "fields", ())
+    present = [part for part in fields if part.encode_name in names]
+    has_all = bool(present) and all(part in present for part in fields if part.required)
+    return not has_all and not isinstance(info, (inspect.DictType, inspect.AnyType))
+
+
+def _record_misfits(topic: Topic[Any, Any], schema: Any) -> Iterator[str]:
+    """Yield a message for each column of a table of records that occurs twice or has the wrong type."""
+    for column in _RECORD_COLUMNS:
+        if schema.names.count(column) > 1:
+            yield f"the table has column {column!r} more than once; select one of them"
+    kinds = {part.name: part.type for part in schema}
+    for column, serde in (("key", topic.key_serde), ("value", topic.value_serde)):
+        declared = declared_type(serde)
+        if declared is not None and column in kinds and not is_serialized(kinds[column]):
+            yield from _misfit(inspect.type_info(declared[0]), kinds[column], column)
+    if isinstance(topic.key_serde, WindowedSerde) and "key" in kinds:
+        kind = kinds["key"]
+        parts = [part.name for part in kind] if arrow_family(kind) == "struct" else []
+        if not ({"key", "start", "end"} <= {*parts} or {*WINDOW_COLUMNS} <= {*kinds} or is_serialized(kind)):
+            yield "column 'key' has no window; give a struct of key, start and end, or columns window_start, window_end"
+    headers = kinds.get("headers")
+    if headers is not None and (arrow_family(headers) != "list" or getattr(headers.value_type, "num_fields", 0) != 2):
+        yield f"column 'headers' is {headers}, but has to be a list of structs of a name and a value"
+    for column, extra in (
+        *((name, "timestamp") for name in ("timestamp", *WINDOW_COLUMNS)),
+        ("partition", "null"),
+    ):
+        kind = kinds.get(column)
+        if kind is not None and arrow_family(kind) not in ("integer", extra):
+            meant = "an int" if column == "partition" else "a timestamp, or a bigint of epoch milliseconds"
+            yield f"column {column!r} is {kind}, but has to be {meant}"
 
 
 def check_file_columns(topic: Topic[Any, Any], schema: Any, name: str) -> None:
@@ -22,7 +72,7 @@ def check_file_columns(topic: Topic[Any, Any], schema: Any, name: str) -> None:
             for each.
     """
     problems = list(
-        record_misfits(topic, schema) if are_records(topic, schema.names) else _value_misfits(topic, schema)
+        _record_misfits(topic, schema) if are_records(topic, schema.names) else _value_misfits(topic, schema)
     )
     if problems:
         raise InputError(f"{name} as input of topic {topic.name!r}: {'; '.join(problems)}")
@@ -36,10 +86,10 @@ def _value_misfits(topic: Topic[Any, Any], schema: Any) -> Iterator[str]:
     yield from doubles
     if fields is None:
         for part in schema:
-            if is_opaque(part.type):
-                yield opaque_column(part.type, part.name, "which is not read")
+            if arrow_family(part.type) == "opaque":
+                yield _opaque_column(part.type, part.name, "which is not read")
     elif not doubles:
-        yield from misfits(fields, {part.name: part.type for part in schema}, "")
+        yield from _misfits(fields, {part.name: part.type for part in schema}, "")
 
 
 def table_columns(topic: Topic[Any, Any], schema: Any, name: str) -> tuple[str, ...]:
@@ -54,10 +104,10 @@ def table_columns(topic: Topic[Any, Any], schema: Any, name: str) -> tuple[str, 
     """
     problems: list[str] = []
     if are_records(topic, schema.names):
-        problems += record_misfits(topic, schema)
+        problems += _record_misfits(topic, schema)
         if problems:
             raise InputError(f"{name} as input of topic {topic.name!r}: {'; '.join(problems)}")
-        return tuple(column for column in RECORD_COLUMNS if column in schema.names)
+        return tuple(column for column in _RECORD_COLUMNS if column in schema.names)
     if topic.timestamp is None:
         problems.append(
             f"its rows have no time, which a replay needs; declare Topic({topic.name!r}, timestamp=lambda value: ...), "
@@ -89,3 +139,55 @@ def _doubles(names: Sequence[str], declared: Collection[str] | None) -> Iterator
                 listed = " and ".join(map(repr, dict.fromkeys(same)))
                 yield f"the table has columns {listed}, which differ in case only; select or rename one of them"
             return
+
+
+def _misfits(fields: Any, columns: dict[str, Any], prefix: str) -> Iterator[str]:
+    """Yield a message for each field whose column is missing or has the wrong type."""
+    # Spark and Hive ignore case, and Hive does not keep it, so a name in another case is meant for the field.
+    in_other_case = {name.casefold(): name for name in columns if all(part.encode_name != name for part in fields)}
+    for part in fields:
+        column = prefix + part.encode_name
+        kind = columns.get(part.encode_name)
+        same = in_other_case.get(part.encode_name.casefold())
+        if kind is None:
+            if part.required or same is not None:
+                near = same or nearest(part.encode_name, columns)
+                hint = f"rename {prefix + near!r}" if near else "add it"
+                column_names = ", ".join(prefix + name for name in list(columns)[:20])
+                yield (
+                    f"column {column!r} ({type_name(plain_member(part.type))}) is missing; {hint}, or give the field a "
+                    f"default; the table has {column_names}"
+                )
+        else:
+            yield from _misfit(part.type, kind, column)
+
+
+def _misfit(info: Any, kind: Any, column: str) -> Iterator[str]:
+    """Yield a message if a column, of Arrow type ``kind``, cannot be read as a declared type."""
+    info = plain_member(info)
+    family = arrow_family(kind)
+    fields = getattr(info, "fields", None)
+    item = getattr(info, "item_type", None)
+    if family == "opaque":
+        yield _opaque_column(kind, column, f"but is declared as {type_name(info)}")
+    elif family == "null" or isinstance(info, (inspect.AnyType, inspect.UnionType, inspect.CustomType)):
+        return
+    elif fields is not None and family == "struct":
+        yield from _misfits(fields, {part.name: part.type for part in kind}, f"{column}.")
+    elif item is not None and family == "list":
+        yield from _misfit(item, kind.value_type, f"{column}[]")
+    elif isinstance(info, inspect.DictType) and family == "map":
+        yield from _misfit(info.value_type, kind.item_type, f"{column}[]")
+    elif isinstance(info, inspect.DictType) and family == "struct":
+        for part in kind:
+            yield from _misfit(info.value_type, part.type, f"{column}.{part.name}")
+    elif (rule := rule_of(info)) is None or family not in rule.columns:
+        cast = None if rule is None else rule.cast(family)
+        hint = f"cast it, such as {cast.format(column)} AS {column}" if cast else "change the one or the other"
+        yield f"column {column!r} is {kind}, but is declared as {type_name(info)}; {hint}"
+
+
+def _opaque_column(kind: Any, column: str, problem: str) -> str:
+    """Return the message for a column of an opaque type; ``problem`` says what does not fit."""
+    cast = "to_json({0})" if "variant" in kind.type_name else "string({0})"
+    return f"column {column!r} is {kind.type_name}, {problem}; cast it, such as {cast.format(column)} AS {column}"

@@ -6,11 +6,9 @@ rows, has to be converted row by row.
 """
 
 import dataclasses
-import uuid
-from collections.abc import Callable
-from datetime import date, datetime, time, timedelta
+from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from attrs import frozen
@@ -18,6 +16,7 @@ from msgspec import inspect
 
 from streams.core.serdes.serdes import canonical_json
 from streams.values.cells import cell_converter, whole_or_same
+from streams.values.rule import arrow_family, is_optional, plain_member, rule_of
 
 #: Converts an Arrow array to an Arrow array of JSON texts, null where the value is null.
 Writer: TypeAlias = Callable[[Any], Any]
@@ -25,42 +24,10 @@ Writer: TypeAlias = Callable[[Any], Any]
 #: The range of times that Python can represent, in microseconds and in days since 1970.
 _TIMES_US = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 _DAYS = (-719_162, 2_932_896)
-_SCALARS: dict[type[inspect.Type], type[Any]] = {
-    inspect.StrType: str,
-    inspect.IntType: int,
-    inspect.FloatType: float,
-    inspect.BoolType: bool,
-    inspect.BytesType: bytes,
-    inspect.DateTimeType: datetime,
-    inspect.DateType: date,
-    inspect.TimeType: time,
-    inspect.TimeDeltaType: timedelta,
-    inspect.UUIDType: uuid.UUID,
-    inspect.DecimalType: Decimal,
-}
 
 
 class NotColumnarError(Exception):
     """The rows of a batch must be converted one by one: the type of a column is not supported, or a row may be bad."""
-
-
-def plain_member(info: Any) -> Any:
-    """Return the type of an optional field without None, and without annotations."""
-    while isinstance(info, inspect.Metadata):
-        info = info.type
-    if isinstance(info, inspect.UnionType):
-        members = [member for member in info.types if not isinstance(member, inspect.NoneType)]
-        return plain_member(members[0]) if len(members) == 1 else info
-    return info
-
-
-def is_optional(info: Any) -> bool:
-    """Return whether None is a value of a type."""
-    while isinstance(info, inspect.Metadata):
-        info = info.type
-    if isinstance(info, inspect.UnionType):
-        return any(isinstance(member, inspect.NoneType) for member in info.types)
-    return isinstance(info, (inspect.AnyType, inspect.NoneType))
 
 
 def writer_of(info: Any, outer: tuple[Any, ...] = ()) -> Writer | None:
@@ -81,14 +48,12 @@ def writer_of(info: Any, outer: tuple[Any, ...] = ()) -> Writer | None:
         if item is None or info != inspect.DictType(inspect.StrType(), info.value_type):
             return None
         return _MapWriter(item, is_optional(info.value_type))
-    kind: Any = _SCALARS.get(type(info))
-    if kind is not None:
-        return _ScalarWriter(type(info), cell_converter(kind)) if info == type(info)() else None
     if isinstance(info, inspect.EnumType):
         return _ScalarWriter(type(info), cell_converter(info.cls))
     if isinstance(info, inspect.LiteralType):
         return _ScalarWriter(type(info), cell_converter(Literal[tuple(info.values)]))
-    return None
+    rule = rule_of(info)
+    return _ScalarWriter(type(info), cell_converter(rule.type)) if rule and info == type(info)() else None
 
 
 # --- scalars --------------------------------------------------------------------------------
@@ -102,27 +67,8 @@ class _ScalarWriter:
     convert: Callable[[Any], Any]
 
     def __call__(self, array: Any) -> Any:
-        import pyarrow as pa
-
-        kinds = pa.types
-        kind = array.type
-        if self.type is inspect.StrType and (kinds.is_string(kind) or kinds.is_large_string(kind)):
-            return _quoted(_checked_text(array))
-        if self.type is inspect.IntType and (kinds.is_integer(kind) or (kinds.is_decimal(kind) and not kind.scale)):
-            whole = array if kinds.is_integer(kind) else array.cast(pa.int64())
-            return whole.cast(pa.string())
-        if self.type is inspect.BoolType and kinds.is_boolean(kind):
-            return array.cast(pa.string())
-        if self.type is inspect.FloatType and kinds.is_floating(kind) and kind.bit_width > 16:
-            return _floats(array)
-        if self.type is inspect.DecimalType and kinds.is_decimal(kind):
-            return _quoted(array.cast(pa.string()))
-        if self.type is inspect.DateTimeType and kinds.is_timestamp(kind) and kind.unit == "us":
-            return _quoted(_times(array))
-        if self.type is inspect.DateType and kinds.is_date32(kind):
-            _check_range(array.cast(pa.int32()), _DAYS)
-            return _quoted(array.cast(pa.string()))
-        return _by_distinct(array, self._text)
+        write = _COLUMNAR.get((self.type, arrow_family(array.type)))
+        return _by_distinct(array, self._text) if write is None else write(array)
 
     def _text(self, value: Any) -> bytes:
         if self.type is inspect.IntType and isinstance(value, Decimal):
@@ -210,6 +156,39 @@ def spread(dense: Any, array: Any) -> Any:
         return dense
     is_valid = array.is_valid().to_numpy(zero_copy_only=False)
     return dense.take(pa.array(np.cumsum(is_valid) - 1, pa.int64(), mask=~is_valid))
+
+
+def _whole(array: Any) -> Any:
+    import pyarrow as pa
+
+    return array.cast(pa.int64()).cast(pa.string())
+
+
+def _plain(array: Any) -> Any:
+    import pyarrow as pa
+
+    return array.cast(pa.string())
+
+
+def _days(array: Any) -> Any:
+    import pyarrow as pa
+
+    _check_range(array.cast(pa.int32()), _DAYS)
+    return _quoted(_plain(array))
+
+
+#: Writers that convert a column by Arrow, by declared type and family; any other value is converted by itself.
+_COLUMNAR: Final[Mapping[tuple[type[inspect.Type], str], Writer]] = {
+    (inspect.StrType, "text"): lambda array: _quoted(_checked_text(array)),
+    (inspect.IntType, "integer"): _plain,
+    (inspect.IntType, "whole decimal"): _whole,
+    (inspect.BoolType, "boolean"): _plain,
+    (inspect.FloatType, "float"): _floats,
+    (inspect.DecimalType, "decimal"): lambda array: _quoted(_plain(array)),
+    (inspect.DecimalType, "whole decimal"): lambda array: _quoted(_plain(array)),
+    (inspect.DateTimeType, "timestamp"): lambda array: _quoted(_times(array)),
+    (inspect.DateType, "date"): _days,
+}
 
 
 def _complete(texts: Any, default: bytes | None) -> Any:

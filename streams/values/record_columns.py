@@ -6,19 +6,16 @@ UTC.
 """
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from attrs import frozen
-from msgspec import inspect
 
 from streams.core.blocks.records import Block, Headers
 from streams.core.errors import InputError
 from streams.core.serdes.serdes import WindowedSerde
 from streams.core.topic import Topic
-from streams.values.arrow_types import is_list, is_serialized, misfit
 from streams.values.arrow_writer import arrow_array, arrow_column
-from streams.values.json_text import declared_type
 
 #: The last millisecond of the year 9999, the limit of timestamps of most tables.
 _LAST_MS = 253_402_300_799_999
@@ -26,56 +23,6 @@ _LAST_MS = 253_402_300_799_999
 _ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
 #: The folder of a null, as in Hive.
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
-#: The columns of a windowed key in addition to ``key``; alternatively, ``key`` is a struct of key, start and end.
-WINDOW_COLUMNS = ("window_start", "window_end")
-#: The columns of tables whose rows are records; only value and timestamp are required.
-RECORD_COLUMNS = ("key", *WINDOW_COLUMNS, "value", "timestamp", "headers", "partition")
-
-
-def are_records(topic: Topic[Any, Any], names: Collection[str]) -> bool:
-    """Return whether rows with these columns are records of a topic, as in outputs of a replay, rather than values.
-
-    Rows are records if there are columns ``value`` and ``timestamp``, the topic has no ``timestamp`` function, and the
-    columns are not the fields of its value type.
-    """
-    if topic.timestamp is not None or not {"value", "timestamp"} <= {*names}:
-        return False
-    kind = declared_type(topic.value_serde)
-    info = None if kind is None else inspect.type_info(kind[0])
-    fields = getattr(info, "fields", ())
-    present = [part for part in fields if part.encode_name in names]
-    has_all = bool(present) and all(part in present for part in fields if part.required)
-    return not has_all and not isinstance(info, (inspect.DictType, inspect.AnyType))
-
-
-def record_misfits(topic: Topic[Any, Any], schema: Any) -> Iterator[str]:
-    """Yield a message for each column of a table of records that occurs twice or has the wrong type."""
-    import pyarrow as pa
-
-    for column in RECORD_COLUMNS:
-        if schema.names.count(column) > 1:
-            yield f"the table has column {column!r} more than once; select one of them"
-    kinds = {part.name: part.type for part in schema}
-    for column, serde in (("key", topic.key_serde), ("value", topic.value_serde)):
-        declared = declared_type(serde)
-        if declared is not None and column in kinds and not is_serialized(kinds[column]):
-            yield from misfit(inspect.type_info(declared[0]), kinds[column], column)
-    if isinstance(topic.key_serde, WindowedSerde) and "key" in kinds:
-        kind = kinds["key"]
-        parts = [part.name for part in kind] if pa.types.is_struct(kind) else []
-        if not ({"key", "start", "end"} <= {*parts} or {*WINDOW_COLUMNS} <= {*kinds} or is_serialized(kind)):
-            yield "column 'key' has no window; give a struct of key, start and end, or columns window_start, window_end"
-    headers = kinds.get("headers")
-    if headers is not None and not (is_list(headers) and getattr(headers.value_type, "num_fields", 0) == 2):
-        yield f"column 'headers' is {headers}, but has to be a list of structs of a name and a value"
-    for column, extra in (
-        *((name, pa.types.is_timestamp) for name in ("timestamp", *WINDOW_COLUMNS)),
-        ("partition", pa.types.is_null),
-    ):
-        kind = kinds.get(column)
-        if kind is not None and not (pa.types.is_integer(kind) or extra(kind)):
-            meant = "an int" if column == "partition" else "a timestamp, or a bigint of epoch milliseconds"
-            yield f"column {column!r} is {kind}, but has to be {meant}"
 
 
 @frozen

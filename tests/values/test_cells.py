@@ -1,6 +1,6 @@
 """What a cell or a column holds is read as it is, or refused with its place: never as another value."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from streams import Topic
 from streams.core.clock import VirtualClock
 from streams.core.errors import InputError, StreamsError
 from streams.files import open_input
+from streams.values import arrow_table
 from streams.values.cells import cell_converter
 
 NO_END_MS = 2**63 - 1
@@ -29,6 +30,16 @@ class Payment:
 class Nested:
     payment: Payment
     amounts: list[int] | None = None
+
+
+@frozen
+class Counted:
+    counts: dict[str, int]
+
+
+@frozen
+class Hours:
+    opens: time
 
 
 @frozen
@@ -91,7 +102,11 @@ PRICE = pa.array([Decimal("1.50")], pa.decimal128(10, 2))
             },
             r"column 'amounts\[\]' is decimal128\(10, 2\), but is declared as int",
         ),
-        (Event, {"at": pa.array([20260101])}, "column 'at' is int64, but is declared as datetime; convert it"),
+        (
+            Event,
+            {"at": pa.array([20260101])},
+            "is int64, but is declared as datetime; cast it, such as timestamp_millis",
+        ),
         (Event, {"at": pa.array([20260101.0])}, "column 'at' is double, but is declared as datetime"),
         (Event, {"at": pa.array(["20260101"])}, r"expected a time, got '20260101' - at `\$.at`; a number has no unit"),
         (Event, {"at": pa.array([NO_END_MS], pa.timestamp("ms", "UTC"))}, "column 'at': .*out of bounds"),
@@ -100,6 +115,7 @@ PRICE = pa.array([Decimal("1.50")], pa.decimal128(10, 2))
         (dict, {"at": pa.array([[NO_END_MS]], pa.list_(pa.timestamp("ms")))}, "column 'at': .*out of bounds"),
         (Noted, {"id": pa.array([1]), "Note": pa.array(["a"])}, "column 'note' .* is missing; rename 'Note'"),
         (Payment, {"amount": pa.array(["1"])}, "column 'amount' is string, but is declared as int"),
+        (Counted, {"counts": pa.array([{"a": "1"}])}, "column 'counts.a' is string, but is declared as int"),
     ],
 )
 def test_columns_of_parquet_files_that_do_not_fit_are_refused(
@@ -164,3 +180,10 @@ def test_a_number_is_no_time_at_any_depth_of_a_type_that_contains_itself() -> No
 
     with pytest.raises(ValueError, match=r"expected a time, got 5 - at .*others.*named.*at"):
         convert(row)
+
+
+def test_a_zone_of_a_time_of_day_is_refused_where_a_column_has_none():
+    opens = Topic("hours", value=Hours).value_serde
+
+    with pytest.raises(StreamsError, match="no zones, and would change 09:00:00"):
+        arrow_table(opens, [Hours(time(9, tzinfo=UTC))])

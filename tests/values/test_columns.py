@@ -18,7 +18,7 @@ from streams.files import open_table
 from streams.files.reader import as_list
 from streams.values import form_of, table_columns
 from streams.values.arrow_reader import ArrowRows, Fields, ValueReader, plain_batch
-from streams.values.record_columns import are_records
+from streams.values.declared_columns import are_records
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 
@@ -249,8 +249,8 @@ def test_only_declared_columns_are_read() -> None:
         ({"cents": None, "cent": pa.int64()}, "column 'cents' (int) is missing; rename 'cent'"),
         ({"cents": pa.float64()}, "column 'cents' is double, but is declared as int; cast it, such as bigint(cents)"),
         ({"cents": pa.decimal128(9, 2)}, "column 'cents' is decimal128(9, 2), but is declared as int"),
-        ({"cents": pa.timestamp("us")}, "convert it, such as unix_millis(cents)"),
-        ({"at": pa.int64()}, "column 'at' is int64, but is declared as datetime; convert it, such as timestamp_millis"),
+        ({"cents": pa.timestamp("us")}, "cast it, such as unix_millis(cents)"),
+        ({"at": pa.int64()}, "column 'at' is int64, but is declared as datetime; cast it, such as timestamp_millis"),
         (
             {"at": pa.date32()},
             "column 'at' is date32[day], but is declared as datetime; cast it, such as timestamp(at)",
@@ -276,7 +276,7 @@ def test_misfits_in_structs_and_lists_are_named_by_their_path() -> None:
     with pytest.raises(InputError) as caught:
         table_columns(topic_of(Order), schema, "t")
     assert "column 'place.city' is int64, but is declared as str" in str(caught.value)
-    assert "column 'lines[].cents' (decimal) is missing" in str(caught.value)
+    assert "column 'lines[].cents' (Decimal) is missing" in str(caught.value)
 
 
 def test_topics_without_time_or_fields_are_refused() -> None:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from streams.connect.database_sink import Columns, DatabaseSink
 from streams.connect.postgres.postgres_client import PostgresClient, psycopg_for, server_message
 from streams.connect.protocol import SinkBlock
-from streams.connect.table_columns import ColumnType, TableColumn
+from streams.connect.table_columns import TableColumn
+from streams.values import ColumnType
 
 if TYPE_CHECKING:
     from psycopg import Connection, Cursor
