@@ -248,6 +248,12 @@ class Holder:
         (list[Hidden], "private fields of attrs classes are not written to JSON: .*Hidden has '_hidden'; give it"),
         (UUID | str, "are all texts in JSON, and cannot be told apart"),
         (Loose, "are all texts in JSON, and cannot be told apart"),
+        (dict[tuple[int, str], int], "of which no tuple can be read back; declare keys of one type"),
+        (list[dict[bool, int]], "of which no bool can be read back"),
+        (dict[int | str, int], "of which no union can be read back"),
+        (dict[str | None, int], "of which no union can be read back"),
+        (dict[Opened, int], "of which no .*Opened"),
+        (set[list[int]], "a set has no items of type list, which cannot be hashed"),
     ],
 )
 def test_types_that_cannot_come_back_are_refused(form: Any, message: str) -> None:

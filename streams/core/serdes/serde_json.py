@@ -95,6 +95,7 @@ def typed_json(name: str, form: Any, accepted: tuple[type, ...] | None, recipe: 
     codec = codec_of(form)
     decode = codec.decode
     facts = list(parts_of(inspect.type_info(codec.shape)))
+    _refuse_lossy(facts)
     check = None if accepted is None else _checker(form, accepted)
     holds_float = _may_hold_float(facts)
 
@@ -150,6 +151,40 @@ def typed_json(name: str, form: Any, accepted: tuple[type, ...] | None, recipe: 
     serde.quick = None if exact is None else (exact, _encode)
     serde._recipe = recipe
     return serde
+
+
+#: Types of keys that are read back from the text that a key is in JSON.
+_KEYS: tuple[type[inspect.Type], ...] = (
+    inspect.AnyType,
+    inspect.StrType,
+    inspect.IntType,
+    inspect.FloatType,
+    inspect.BytesType,
+    inspect.DecimalType,
+)
+_KEYS += (inspect.DateTimeType, inspect.DateType, inspect.TimeType, inspect.TimeDeltaType, inspect.UUIDType)
+_KEYS += (inspect.EnumType, inspect.LiteralType)
+_UNHASHABLE = (inspect.ListType, inspect.SetType, inspect.DictType, inspect.TypedDictType, inspect.ByteArrayType)
+
+
+def _refuse_lossy(facts: list[inspect.Type]) -> None:
+    """Refuse dicts and sets of which no value, or not every value, could be written and read back.
+
+    Raises:
+        TypeError: keys of a dict are not one type that is a text in JSON, or items of a set cannot be hashed.
+    """
+    for fact in facts:
+        inner: Any = getattr(fact, "key_type", None) or getattr(fact, "item_type", None)
+        while isinstance(inner, inspect.Metadata):
+            inner = inner.type
+        kind = getattr(inner, "cls", None) or type(inner).__name__.removesuffix("Type").lower()
+        if isinstance(fact, inspect.DictType) and not isinstance(inner, _KEYS):
+            raise TypeError(
+                f"keys of a JSON object are texts, of which no {kind} can be read back; declare keys of one type such "
+                "as str, int, UUID or an Enum, or a list of a class with the parts of the key and the value"
+            )
+        if isinstance(fact, (inspect.SetType, inspect.FrozenSetType)) and isinstance(inner, _UNHASHABLE):
+            raise TypeError(f"a set has no items of type {kind}, which cannot be hashed; declare a list, or tuples")
 
 
 def _checker(form: Any, accepted: tuple[type, ...]) -> Callable[[Any], None]:
