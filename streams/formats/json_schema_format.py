@@ -11,11 +11,12 @@ from typing_extensions import TypeForm
 
 from streams.core.errors import ConfigError, TopologyError
 from streams.core.serdes.serdes import Serde, refuse_non_finite
+from streams.formats.json_references import References, referenced_documents, registry_of
 from streams.formats.json_values import JsonForm, json_form
 from streams.formats.registered import Decode, Registration, registered_serde
 from streams.formats.registry_client import RegistryAccess, registry_at
 from streams.formats.subjects import SubjectStrategy, check_strategy
-from streams.registry import JSON, Schema
+from streams.registry import JSON, Reference, Schema
 
 T = TypeVar("T")
 
@@ -40,6 +41,7 @@ def json_schema(
     subject: SubjectStrategy = "topic",
     auto_register: bool = True,
     schema_id: int | None = None,
+    references: References | None = None,
 ) -> Serde[Any]: ...
 def json_schema(
     form: Any,
@@ -49,6 +51,7 @@ def json_schema(
     title: str | None = None,
     auto_register: bool = True,
     schema_id: int | None = None,
+    references: References | None = None,
 ) -> Serde[Any]:
     """Return the serde of a class, or of a schema, whose bytes are JSON.
 
@@ -60,16 +63,24 @@ def json_schema(
     - ``registry``, ``subject``, ``auto_register``, ``schema_id``: as for ``avro``.
     - ``title``: the title of the schema, which the strategies ``record`` and ``topic-record`` use as its name (default:
       the name of the class).
+    - ``references``: the subjects of the schemas that a given schema refers to, by their names in ``$ref``; with a
+      version ``("customers-value", 2)`` (default: the subject of that name, and its latest version).
 
     Raises:
         ConfigError: a schema is given, but jsonschema is not installed.
-        TopologyError: there is no JSON schema for the class, or the schema is invalid.
+        TopologyError: there is no JSON schema for the class, or the schema is invalid, or refers to what is not there.
+        SchemaError: the registry, which is asked for references, does not respond.
     """
     check_strategy(subject)
     if isinstance(form, os.PathLike):
         form = Path(form).read_text(encoding="utf-8")
     registration = Registration(registry_at(registry), subject, auto_register, schema_id)
-    return registered_serde(_JsonCodec, (form, title), registration)
+    if not isinstance(form, (str, Mapping)):
+        return registered_serde(_JsonCodec, (form, title), registration)
+    schema = _loaded(form)
+    _validators()
+    references_and_documents = referenced_documents(schema, registration.registry, references or {})
+    return registered_serde(_JsonCodec, (schema, title, *references_and_documents), registration)
 
 
 class _JsonCodec:
@@ -77,10 +88,16 @@ class _JsonCodec:
 
     dependencies: Mapping[str, Schema]
 
-    def __init__(self, form: Any, title: str | None) -> None:
-        is_schema = isinstance(form, (str, Mapping))
-        schema = _loaded(form) if is_schema else _schema_of(form, title)
-        self.schema = Schema(JSON, json.dumps(schema))
+    def __init__(
+        self,
+        form: Any,
+        title: str | None,
+        references: tuple[Reference, ...] = (),
+        documents: Mapping[str, Any] | None = None,
+    ) -> None:
+        is_schema = isinstance(form, Mapping)
+        schema = form if is_schema else _schema_of(form, title)
+        self.schema = Schema(JSON, json.dumps(schema), references)
         self.dependencies = {}
         self.name = str(schema.get("title", "JSON"))
         self._json = json_form(Any if is_schema else form)
@@ -88,7 +105,7 @@ class _JsonCodec:
         self.from_json = self._json.from_json
         self.from_row = self._json.from_row
         self.to_json = self._json.to_json
-        validate = _validator(schema) if is_schema else None
+        validate = _validator(schema, documents or {}) if is_schema else None
         self._decode = self._json.from_json if validate is None else _then(self._json.from_json, validate)
         encode = _finite(self._json)
         self.encode = encode if validate is None else _after(validate, encode)
@@ -139,18 +156,23 @@ def _loaded(form: Any) -> dict[str, Any]:
     return schema
 
 
-def _validator(schema: dict[str, Any]) -> Callable[[Any], None]:
-    """Return a function that raises ValueError for an invalid document."""
+def _validators() -> Any:
     try:
         import jsonschema
     except ModuleNotFoundError as error:
         raise ConfigError("validating by a JSON schema needs jsonschema: pip install 'streams[json-schema]'") from error
+    return jsonschema
+
+
+def _validator(schema: Mapping[str, Any], documents: Mapping[str, Any]) -> Callable[[Any], None]:
+    """Return a function that raises ValueError for an invalid document."""
+    jsonschema = _validators()
     kind = jsonschema.validators.validator_for(schema)
     try:
         kind.check_schema(schema)
     except jsonschema.SchemaError as error:
         raise TopologyError(f"it is no JSON schema: {error.message}") from error
-    find = kind(schema).iter_errors
+    find = kind(schema, registry=registry_of(documents)).iter_errors
 
     def validate(value: Any) -> None:
         for error in find(value):

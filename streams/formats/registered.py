@@ -203,8 +203,10 @@ class _Wire(Generic[T]):
         except NoSuchSchema:
             # Nobody has written yet.
             return
-        own = (self.codec.schema, self.codec.dependencies)
-        problems = differences("BACKWARD", own, (latest, self.registry.referenced(latest)))
+        schema = self.codec.schema
+        # The dependencies of a class may not be registered yet; what a given schema refers to is.
+        referenced = self.codec.dependencies or self.registry.referenced(schema)
+        problems = differences("BACKWARD", (schema, referenced), (latest, self.registry.referenced(latest)))
         if problems:
             raise SchemaError(f"{self._what}: it cannot read what the latest version writes: {'; '.join(problems)}")
 

@@ -16,7 +16,7 @@ from attrs import field, frozen
 
 from streams.core.errors import ConfigError, SchemaError
 from streams.core.http.address import is_loopback
-from streams.registry import Schema
+from streams.registry import Reference, Schema
 
 _TYPE = "application/vnd.schemaregistry.v1+json"
 _NOT_FOUND = 404
@@ -80,6 +80,17 @@ class RegistryAccess:
             SchemaError: the registry does not respond.
         """
         return Schema.parse(self._ask("GET", f"/subjects/{_quoted(subject)}/versions/{version}?format=serialized"))
+
+    def reference(self, name: str, subject: str, version: int | str) -> tuple[Reference, dict[str, Schema]]:
+        """Return the reference to a version of a subject, and the schemas by name: the named one, and those below it.
+
+        Raises:
+            NoSuchSchema: the registry has no such subject or version.
+            SchemaError: the registry does not respond.
+        """
+        page = self._ask("GET", f"/subjects/{_quoted(subject)}/versions/{version}?format=serialized")
+        schema = Schema.parse(page)
+        return Reference(name, subject, int(page["version"])), {**self.referenced(schema), name: schema}
 
     def register(self, subject: str, schema: Schema) -> int:
         """Register a schema under a subject, unless the subject has it already, and return its ID.

@@ -8,6 +8,7 @@ import uuid
 import pydantic
 import pytest
 from attrs import frozen
+from confluent_kafka.schema_registry import Schema, SchemaReference
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
@@ -103,6 +104,81 @@ def test_documents_of_a_schema_are_validated(registry, client):
             serde.serialize({"cents": -1})
         with pytest.raises(SerializationError, match="'cents' is a required property"):
             serde.deserialize(data[:5] + b"{}")
+
+
+ADDRESS = {"type": "object", "properties": {"street": {"type": "string"}, "old": {"$ref": "#"}}, "required": ["street"]}
+CUSTOMER = {"properties": {"address": {"$ref": "address.json"}, "boss": {"$ref": "#"}}}
+SHIPMENT = {
+    "title": "Shipment",
+    "properties": {
+        "customer": {"$ref": "customer.json"},
+        "street": {"$ref": "address.json#/properties/street"},
+        "next": {"$ref": "#"},
+        "like": {"$ref": "http://json-schema.org/draft-07/schema#"},
+    },
+}
+
+
+@pytest.fixture
+def subjects(client):
+    client.register_schema("addresses", Schema(json.dumps(ADDRESS), "JSON"))
+    client.register_schema("addresses", Schema(json.dumps({**ADDRESS, "required": []}), "JSON"))
+    parts = [SchemaReference("address.json", "addresses", 1)]
+    client.register_schema("customer.json", Schema(json.dumps(CUSTOMER), "JSON", parts))
+
+
+@pytest.mark.parametrize("base", [{}, {"$id": "http://shop.example/schemas/shipment.json"}], ids=["plain", "$id"])
+def test_references_to_other_subjects_are_followed(base, subjects, registry, client):
+    form = json_schema({**base, **SHIPMENT}, registry=registry, references={"address.json": ("addresses", 1)})
+    serde = Topic(f"shipments{len(base)}", value=form).value_serde
+    street = {"street": "Main"}
+    value = {"customer": {"address": {**street, "old": street}}, "street": "Main", "like": {"type": "object"}}
+
+    data = serde.serialize(value)
+
+    assert serde.deserialize(data) == pickle.loads(pickle.dumps(serde)).deserialize(data) == value
+    linked = client.get_latest_version(f"shipments{len(base)}-value").schema.references
+    assert {(it.name, it.subject, it.version) for it in linked} == {
+        ("customer.json", "customer.json", 1),
+        ("address.json", "addresses", 1),
+    }
+    if not base:  # Theirs takes no $id as the base of the names.
+        theirs = JSONDeserializer(None, schema_registry_client=client)
+        assert theirs(data, SerializationContext("shipments0", MessageField.VALUE)) == value
+    serde.format.prepare(writes=False)
+    for bad, place in (
+        ({"customer": {"address": {"street": 1}}}, "1 is not of type 'string', at customer/address/street"),
+        ({"next": {"customer": {"boss": {"address": {}}}}}, "'street' is a required property, at next/customer/boss"),
+        ({"street": None}, "None is not of type 'string', at street"),
+    ):
+        with pytest.raises(SerializationError, match=place):
+            serde.serialize(bad)
+        with pytest.raises(SerializationError, match=place):
+            serde.deserialize(data[:5] + json.dumps(bad).encode())
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "message"),
+    [
+        ({"$ref": "lost.json"}, {}, r"\$ref 'lost.json', subject 'lost.json': .*404: Subject 'lost.json' not found"),
+        (
+            SHIPMENT,
+            {"references": {"address.json": ("addresses", 7)}},
+            "subject 'addresses': .*404: Version 7 not found",
+        ),
+        ({"$ref": "customer.json#/nope"}, {}, r"\$ref 'customer.json#/nope' names no part of its schema"),
+        ({"$ref": "#/nope"}, {}, r"\$ref '#/nope' names no part of its schema"),
+        (
+            {"$ref": "customer.json"},
+            {"registry": None},
+            r"\$ref 'customer.json' names another schema: give the registry=",
+        ),
+    ],
+    ids=["subject", "version", "part", "own part", "no registry"],
+)
+def test_a_reference_that_leads_nowhere_is_refused_when_it_is_declared(schema, options, message, subjects, registry):
+    with pytest.raises(TopologyError, match=message):
+        json_schema(schema, **{"registry": registry, **options})
 
 
 def test_errors_of_records_name_the_place(registry):
