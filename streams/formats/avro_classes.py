@@ -34,8 +34,8 @@ class Shape:
 
 
 def _as_uuid(value: UUID | str) -> UUID:
-    # Writers without the logical type write a string.
-    return UUID(value) if isinstance(value, str) else value
+    # Writers without the logical type write a string, of which UUID() takes more forms than JSON has.
+    return msgspec.convert(value, UUID)
 
 
 def _without_zone(value: time) -> time:
@@ -230,10 +230,14 @@ def _decimal(extra: Mapping[str, Any], where: str) -> Shape:
 
 def _literal(values: tuple[Any, ...], where: str) -> Shape:
     kinds = {type(value) for value in values}
-    if kinds == {str}:
-        return Shape("string")
-    if kinds == {int}:
-        return Shape("long")
+
+    def one_of(value: Any) -> Any:
+        if value not in values:
+            raise ValueError(f"{where} is {value!r}, which is none of {', '.join(map(repr, values))}")
+        return value
+
+    if kinds in ({str}, {int}):
+        return Shape("string" if kinds == {str} else "long", one_of, one_of)
     raise TopologyError(
         f"{where}: a Literal is of str or of int in Avro, not of {', '.join(k.__name__ for k in kinds)}"
     )

@@ -178,6 +178,7 @@ class _AvroCodec:
         named: dict[str, Any] = {}
         for other in referenced.values():
             self._parse(json.loads(other.text), named)
+        others = dict(named)
         written = self._parse(without_foreign_logical_types(_loaded(writer.text), self._parsed), named)
         if _kind(written) == "bytes" and isinstance(self._parsed, str):
             return bytes
@@ -189,7 +190,8 @@ class _AvroCodec:
             return lambda data: read(BytesIO(data), written, None)
 
         if own is not None and self._form is not Any:
-            check_logical_types(written, own)
+            # The logical types of the writer are the ones to compare, parsed apart as names are defined once.
+            check_logical_types(self._parse(_loaded(writer.text), {**others}), own)
         unresolved = self._fastavro.read.SchemaResolutionError
 
         def decode(data: bytes) -> Any:

@@ -16,11 +16,15 @@ _ALIKE = {
     "time-millis": "time",
 }
 
+#: What they annotate may be read instead: the number of a time, the bytes of a decimal and the text of a UUID.
+_BELOW = {"bytes": "bytes", "int": "long", "long": "long", "string": "string"}
+
 
 def check_logical_types(writer: Any, reader: Any, where: str = "") -> None:
-    """Check that what the reader has as a time, decimal or UUID is one for the writer, in schemas that were parsed.
+    """Check that times, decimals, UUIDs, texts and bytes of the reader are the same for the writer.
 
-    Names of types within them are not followed, nor are unions of several types.
+    Both are parsed schemas. Avro would also read the bytes of a text, and the number of a time as a float. Names of
+    types within them are not followed, nor are unions of several types.
 
     Raises:
         ValueError: the writer has another type; the message names the field.
@@ -29,10 +33,17 @@ def check_logical_types(writer: Any, reader: Any, where: str = "") -> None:
     reader = _only(reader)
     expected = _logical(reader)
     logical_type = _logical(writer)
-    if expected and expected != "uuid" and logical_type != expected:
+    written_as, read_as = _BELOW.get(_kind(writer)), _BELOW.get(_kind(reader))
+    is_other = (
+        logical_type != expected and not (expected == "uuid" and not logical_type)
+        if expected
+        else logical_type and written_as != read_as
+    )
+    if is_other or {written_as, read_as} == {"bytes", "string"}:
+        shown = f"of logical type {reader['logicalType']!r}" if expected else repr(_kind(reader))
         raise ValueError(
-            f"{where.lstrip('.') or 'the value'} is of logical type {reader['logicalType']!r} here, but was written as "
-            f"{writer.get('logicalType') or writer.get('type') if isinstance(writer, dict) else writer!r}"
+            f"{where.lstrip('.') or 'the value'} is {shown} here, but was written as "
+            f"{(logical_type and writer['logicalType']) or _kind(writer)!r}"
         )
     if not isinstance(writer, dict) or not isinstance(reader, dict):
         return
@@ -86,6 +97,10 @@ def _only(schema: Any) -> Any:
     """Return the type of a union with null, or else the schema."""
     others = [branch for branch in schema if branch != "null"] if isinstance(schema, list) else []
     return others[0] if len(others) == 1 else schema
+
+
+def _kind(schema: Any) -> Any:
+    return schema.get("type") if isinstance(schema, dict) else schema
 
 
 def _logical(schema: Any) -> str:

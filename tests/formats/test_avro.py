@@ -343,6 +343,7 @@ class _Seen:
     at: datetime
     number: int = 0
     kind: Kind = Kind.PAID
+    word: Literal["a", "b"] = "a"
 
 
 _SEEN = _Seen(uuid.UUID(int=7), datetime(2026, 3, 1, tzinfo=UTC))
@@ -356,6 +357,10 @@ def _written_as(schema, registry):
             datum[part["name"]] = "5"
         if part["name"] == "at" and part["type"] != "long":
             datum["at"] = _SEEN.at
+        if part["type"] in ("bytes", _WORD):
+            datum[part["name"]] = b"5"
+        if part["type"] == _PRICE:
+            datum[part["name"]] = Decimal("2.57")
     serde = Topic(f"other-{uuid.uuid4()}", value=avro(schema, registry=registry)).value_serde
     return serde.serialize({part["name"]: datum[part["name"]] for part in schema["fields"]})
 
@@ -365,6 +370,8 @@ def _fields(**types):
 
 
 _TIME = {"type": "long", "logicalType": "timestamp-millis"}
+_PRICE = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}
+_WORD = ["null", "bytes"]
 
 
 @pytest.mark.parametrize(
@@ -372,13 +379,17 @@ _TIME = {"type": "long", "logicalType": "timestamp-millis"}
     [
         (_fields(at=_TIME), "the schema it was written with does not fit: No default value for field id"),
         (_fields(id="string", at=_TIME, number="string"), "does not fit: .*string"),
+        (_fields(id="bytes", at=_TIME), "id is of logical type 'uuid' here, but was written as 'bytes'"),
+        (_fields(id=_PRICE, at=_TIME), "id is of logical type 'uuid' here, but was written as 'decimal'"),
+        (_fields(id="string", at=_TIME, word=_WORD), "word is 'string' here, but was written as 'bytes'"),
+        (_fields(id="string", at=_TIME, word="string"), "_Seen.word is '5', which is none of 'a', 'b'"),
         (_fields(id="string", at="long"), "at is of logical type 'timestamp-micros' here, but was written as 'long'"),
         (
             _fields(id="string", at=_TIME, kind={"type": "enum", "name": "Kind", "symbols": ["PAID", "lost"]}),
             "does not fit: lost not found in reader symbol list",
         ),
     ],
-    ids=["missing", "text", "no time", "newer enum"],
+    ids=["missing", "text", "bytes as id", "decimal as id", "bytes as word", "other word", "no time", "newer enum"],
 )
 def test_data_whose_schema_does_not_fit_is_an_error_of_the_record(schema, message, registry):
     data = _written_as(schema, registry)
@@ -403,7 +414,7 @@ def test_a_field_without_logical_type_is_read_as_what_it_is_below_that_of_the_wr
         id=id_type,
         at=["null", _TIME],
         day={"type": "int", "logicalType": "date"},
-        price={"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2},
+        price=_PRICE,
         tags={"type": "array", "items": id_type},
     )
     schema["name"] = "_Plain"
