@@ -1,13 +1,13 @@
 """Avro schemas of Python classes, and the conversion between their instances and the objects of fastavro.
 
 attrs classes, dataclasses, msgspec structs, pydantic models, TypedDicts and NamedTuples become records; the other
-supported types are those that can be written as JSON. Pure; of other packages only ``core``.
+supported types are those that can be written as JSON. Pure; of other packages
+only ``core`` and ``values``.
 """
 
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime, time
 from operator import attrgetter
 from typing import Any
 from uuid import UUID
@@ -15,10 +15,11 @@ from uuid import UUID
 import attrs
 import msgspec
 import typing_extensions
-from attrs import frozen
+from attrs import evolve, frozen
 from msgspec import inspect
 
 from streams.core.errors import TopologyError
+from streams.values import RULES, type_name
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 Convert = Callable[[Any], Any]
@@ -38,31 +39,17 @@ def _as_uuid(value: UUID | str) -> UUID:
     return msgspec.convert(value, UUID)
 
 
-def _without_zone(value: time) -> time:
-    if value.tzinfo is not None:
-        raise ValueError(f"a time of day has no zone in Avro, and would change {value}")
-    return value
+def _schema(avro: str) -> Any:
+    kind, _, logical_type = avro.partition(": ")
+    return {"type": kind, "logicalType": logical_type} if logical_type else kind
 
 
+#: The shapes of scalar types, but for decimals, whose digits are declared.
 _PLAIN: dict[type[inspect.Type], Shape] = {
-    inspect.StrType: Shape("string"),
-    inspect.IntType: Shape("long"),
-    inspect.FloatType: Shape("double"),
-    inspect.BoolType: Shape("boolean"),
-    inspect.BytesType: Shape("bytes"),
     inspect.NoneType: Shape("null"),
-    inspect.UUIDType: Shape({"type": "string", "logicalType": "uuid"}, None, _as_uuid),
-    inspect.DateType: Shape({"type": "int", "logicalType": "date"}),
-    inspect.TimeType: Shape({"type": "long", "logicalType": "time-micros"}, _without_zone),
+    **{kind: Shape(_schema(rule.avro), rule.column_value) for kind, rule in RULES.items() if rule.avro},
 }
-
-
-def _in_utc(value: datetime) -> datetime:
-    # Otherwise fastavro takes a naive time as local.
-    return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-
-
-_DATETIME = Shape({"type": "long", "logicalType": "timestamp-micros"}, _in_utc)
+_PLAIN[inspect.UUIDType] = evolve(_PLAIN[inspect.UUIDType], from_datum=_as_uuid)
 
 
 def precision(digits: int, scale: int) -> msgspec.Meta:
@@ -105,8 +92,6 @@ class _Builder:
             return self.shape(info.type, where, {**(extra or {}), **(info.extra or {})})
         if isinstance(info, inspect.DecimalType):
             return _decimal(extra or {}, where)
-        if isinstance(info, inspect.DateTimeType):
-            return _DATETIME
         plain = _PLAIN.get(type(info))
         if plain is not None:
             return plain
@@ -123,7 +108,8 @@ class _Builder:
         fields = _fields(info)
         if fields is not None:
             return self._record(info.cls, fields)  # type: ignore[attr-defined]
-        raise TopologyError(f"{where}: there is no Avro type for {_shown(info)}; use a class, or a type that Avro has")
+        name = type_name(info)
+        raise TopologyError(f"{where}: there is no Avro type for {name}; use a class, or a type that Avro has")
 
     def _array(self, info: Any, where: str) -> Shape:
         item = self.shape(info.item_type, f"{where}[]")
@@ -148,7 +134,7 @@ class _Builder:
 
     def _map(self, info: inspect.DictType, where: str) -> Shape:
         if not isinstance(info.key_type, inspect.StrType):
-            raise TopologyError(f"{where}: keys of an Avro map are str, not {_shown(info.key_type)}")
+            raise TopologyError(f"{where}: keys of an Avro map are str, not {type_name(info.key_type)}")
         item = self.shape(info.value_type, f"{where}[]")
         return Shape({"type": "map", "values": item.schema}, _over_values(item.to_datum), _over_values(item.from_datum))
 
@@ -187,7 +173,7 @@ class _Builder:
                 name, functions = self._records[cls]
                 to[cls], of[name] = _branch(name, functions), _late(functions, 1)
             elif shape.to_datum is not None or isinstance(shape.schema, dict):
-                raise TopologyError(f"{where}: {_shown(member)} cannot be told apart in a union; use a class for it")
+                raise TopologyError(f"{where}: {type_name(member)} cannot be told apart in a union; use a class for it")
         nothing: list[Any] = ["null"] if len(members) < len(info.types) else []
         return Shape([*nothing, *(shape.schema for _, shape in shapes)], _by_class(to), _by_name(of))
 
@@ -215,11 +201,6 @@ def shape_of(form: Any, name: str | None = None, namespace: str | None = None) -
     except (TypeError, NameError, ValueError, AttributeError) as error:
         raise TopologyError(f"no Avro schema for {form!r}: {error}") from error
     return _Builder(name, namespace).shape(info, getattr(form, "__qualname__", repr(form)))
-
-
-def _shown(info: inspect.Type) -> str:
-    cls = getattr(info, "cls", None)
-    return cls.__qualname__ if isinstance(cls, type) else type(info).__name__.removesuffix("Type").lower()
 
 
 def _decimal(extra: Mapping[str, Any], where: str) -> Shape:

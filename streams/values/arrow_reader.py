@@ -24,7 +24,7 @@ from streams.values.json_columns import (
     struct_writer,
 )
 from streams.values.json_text import BAD_INPUT, Form, json_type
-from streams.values.rule import is_optional, plain_member, plain_type
+from streams.values.rule import is_optional, plain_member, plain_type, rule_of
 from streams.values.stand_ins import names_read, stand_in_decoder
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -272,7 +272,7 @@ def _has_own_access(cls: Any) -> bool:
     return isinstance(cls.__getattribute__, FunctionType)
 
 
-def _dicts(size: int, columns: dict[str, Any], info: Any) -> list[Row]:
+def _dicts(size: int, columns: dict[str, Any], info: Any) -> list[Any]:
     """Return rows as dicts of declared columns; a null is left out if the field has a default and is not optional."""
     parts = {part.encode_name: part for part in info.fields if part.encode_name in columns}
     names = tuple(parts)
@@ -281,6 +281,8 @@ def _dicts(size: int, columns: dict[str, Any], info: Any) -> list[Row]:
     for name, part in parts.items():
         if columns[name].null_count and not part.required and not is_optional(part.type):
             rows = [row if row[name] is not None else _without(row, name) for row in rows]
+    if isinstance(info, inspect.NamedTupleType):  # It is an array in JSON.
+        return [[row.get(part.encode_name, part.default) for part in info.fields] for row in rows]
     return rows
 
 
@@ -308,7 +310,8 @@ def _column(array: Any, info: Any) -> list[Any]:
             None if size is None else [next(items) for _ in range(size)] for size in array.value_lengths().to_pylist()
         ]
     values = python_objects(array)
-    if pa.types.is_decimal(kind) and isinstance(info, inspect.IntType):
+    rule = rule_of(info)
+    if pa.types.is_decimal(kind) and rule is not None and rule.type is int:
         return [None if value is None else whole_or_same(value) for value in values]
     return values
 

@@ -27,7 +27,7 @@ from streams.core.serdes.serdes import (
     serde_for,
 )
 from streams.values.json_text import form_of, json_type
-from streams.values.rule import RULES, ColumnType, extra_of, plain_member, rule_of, without_zone
+from streams.values.rule import NESTED, extra_of, plain_member, rule_of, without_zone
 
 
 @frozen
@@ -112,9 +112,6 @@ def _json(serde: Serde[Any]) -> ArrowColumn:
 
 #: Types that msgspec leaves unchanged, because Arrow has them too.
 _KEPT = (datetime, date, time, bytes, bytearray, Decimal)
-#: Digits of a decimal column, in all and after the point, as in Spark; ``Meta(extra=...)`` overrides them.
-_PRECISION = 38
-_SCALE = 18
 
 
 def _objects(serde: Serde[Any], plain: Serde[Any], form: _ArrowForm) -> ArrowColumn:
@@ -150,24 +147,24 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _structured(info: inspect.Type, depth: int = 0) -> _ArrowForm | None:
+def _structured(info: Any, depth: int = 0) -> _ArrowForm | None:
     """Return the Arrow type and conversion for a type with fixed columns, or None if it is written as JSON text."""
     import pyarrow as pa
 
     extra = extra_of(info)
     info = plain_member(info)
-    if isinstance(info, inspect.DecimalType):
-        return _decimal(int(extra.get("precision", _PRECISION)), int(extra.get("scale", _SCALE)))
-    if isinstance(info, inspect.TimeType):
-        return _ArrowForm(RULES[inspect.TimeType].arrow(pa), _time_of_day)
     rule = rule_of(info)
     if rule is not None:
-        return None if rule.sql is ColumnType.JSON else _ArrowForm(rule.arrow(pa), _same)
+        kind: Any = None if rule.arrow is None else rule.arrow(pa)
+        if isinstance(info, inspect.DecimalType):
+            return _decimal(int(extra.get("precision", kind.precision)), int(extra.get("scale", kind.scale)))
+        return None if kind is None else _ArrowForm(kind, _time_of_day if isinstance(info, inspect.TimeType) else _same)
     if depth > 8:  # The type is recursive.
         return None
     if isinstance(info, inspect.DictType):
         return _map(info, depth)
-    if isinstance(info, inspect.ListType):
+    if type(info) in NESTED and "list" in NESTED[type(info)].columns:
+        # A set is written as a list too.
         item = _structured(info.item_type, depth + 1) or _ArrowForm(pa.string(), _json_text)
         return _ArrowForm(
             pa.list_(item.type),

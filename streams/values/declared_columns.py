@@ -10,7 +10,7 @@ from streams.core.nearest import nearest
 from streams.core.serdes.serdes import WindowedSerde
 from streams.core.topic import Topic
 from streams.values.json_text import declared_type, json_type
-from streams.values.rule import arrow_family, is_serialized, plain_member, rule_of, type_name
+from streams.values.rule import NESTED, arrow_family, is_serialized, plain_member, rule_of, type_name
 
 #: The columns of a windowed key in addition to ``key``; alternatively, ``key`` is a struct of key, start and end.
 WINDOW_COLUMNS = ("window_start", "window_end")
@@ -166,25 +166,25 @@ def _misfit(info: Any, kind: Any, column: str) -> Iterator[str]:
     """Yield a message if a column, of Arrow type ``kind``, cannot be read as a declared type."""
     info = plain_member(info)
     family = arrow_family(kind)
-    fields = getattr(info, "fields", None)
-    item = getattr(info, "item_type", None)
+    rule = rule_of(info) or NESTED.get(type(info))
     if family == "opaque":
         yield _opaque_column(kind, column, f"but is declared as {type_name(info)}")
     elif family == "null" or isinstance(info, (inspect.AnyType, inspect.UnionType, inspect.CustomType)):
         return
-    elif fields is not None and family == "struct":
-        yield from _misfits(fields, {part.name: part.type for part in kind}, f"{column}.")
-    elif item is not None and family == "list":
-        yield from _misfit(item, kind.value_type, f"{column}[]")
-    elif isinstance(info, inspect.DictType) and family == "map":
-        yield from _misfit(info.value_type, kind.item_type, f"{column}[]")
-    elif isinstance(info, inspect.DictType) and family == "struct":
-        for part in kind:
-            yield from _misfit(info.value_type, part.type, f"{column}.{part.name}")
-    elif (rule := rule_of(info)) is None or family not in rule.columns:
+    elif rule is None or family not in rule.columns:
         cast = None if rule is None else rule.cast(family)
         hint = f"cast it, such as {cast.format(column)} AS {column}" if cast else "change the one or the other"
         yield f"column {column!r} is {kind}, but is declared as {type_name(info)}; {hint}"
+    elif family == "struct" and not isinstance(info, inspect.DictType):
+        yield from _misfits(info.fields, {part.name: part.type for part in kind}, f"{column}.")
+    elif family == "struct":
+        for part in kind:
+            yield from _misfit(info.value_type, part.type, f"{column}.{part.name}")
+    elif family == "map":
+        yield from _misfit(info.value_type, kind.item_type, f"{column}[]")
+    elif family == "list":
+        for item in getattr(info, "item_types", None) or (info.item_type,):
+            yield from _misfit(item, kind.value_type, f"{column}[]")
 
 
 def _opaque_column(kind: Any, column: str, problem: str) -> str:

@@ -71,7 +71,7 @@ class _ScalarWriter:
         return _by_distinct(array, self._text) if write is None else write(array)
 
     def _text(self, value: Any) -> bytes:
-        if self.type is inspect.IntType and isinstance(value, Decimal):
+        if self.type is not inspect.DecimalType and isinstance(value, Decimal):
             value = whole_or_same(value)
         return canonical_json(self.convert(value))
 

@@ -41,14 +41,18 @@ class TypeRule:
 
     #: The Python type, such as ``datetime``.
     type: type[Any]
+    #: The kinds of JSON values that are read, such as "string" or "fraction"; the first is written.
+    json: tuple[str, ...]
+    #: What a text is that is read, as in a cell of a CSV file or a string of JSON; "" if none is.
+    text: str
     #: The families of Arrow types (``arrow_family``) that are read, for files and tables.
     columns: tuple[str, ...]
-    #: Returns the Arrow type that is written, given the module ``pyarrow``.
-    arrow: Callable[[Any], Any]
+    #: Returns the Arrow type that is written, given the module ``pyarrow``; None if it depends on the types within.
+    arrow: Callable[[Any], Any] | None
     #: The column of a database that is written.
     sql: ColumnType
-    #: The Avro type that is written.
-    avro: Any = None
+    #: The Avro type that is written, with its logical type, such as "int: date"; "" if there is none.
+    avro: str = ""
     #: The SQL cast that a message proposes for a column of another family, by family; ``{0}`` is the column.
     casts: Mapping[str, str] = {}
     #: Converts a value to that of a column, as ``avro`` and ``sql`` name it; None if it is the same.
@@ -76,83 +80,69 @@ def without_zone(value: time) -> time:
 
 
 _NUMBERS: Final = ("integer", "whole decimal", "decimal", "float")
-_BINARY: Final = ("binary", "text")
+_STRING: Final = ("string",)
+_SQL = ColumnType
 
-RULES: Final[Mapping[type[inspect.Type], TypeRule]] = {
-    inspect.StrType: TypeRule(str, ("text",), lambda pa: pa.string(), ColumnType.TEXT, "string", {"": "string({0})"}),
-    inspect.IntType: TypeRule(
-        int,
-        ("integer", "whole decimal"),
-        lambda pa: pa.int64(),
-        ColumnType.INTEGER,
-        "long",
-        {"": "bigint({0})", "timestamp": "unix_millis({0})"},
-    ),
-    inspect.FloatType: TypeRule(
-        float, _NUMBERS, lambda pa: pa.float64(), ColumnType.FLOAT, "double", {"": "double({0})"}
-    ),
-    inspect.BoolType: TypeRule(
-        bool, ("boolean",), lambda pa: pa.bool_(), ColumnType.BOOLEAN, "boolean", {"": "boolean({0})"}
-    ),
-    inspect.BytesType: TypeRule(bytes, _BINARY, lambda pa: pa.binary(), ColumnType.BYTES, "bytes"),
-    inspect.ByteArrayType: TypeRule(bytearray, _BINARY, lambda pa: pa.binary(), ColumnType.BYTES),
-    inspect.MemoryViewType: TypeRule(memoryview, _BINARY, lambda pa: pa.binary(), ColumnType.BYTES),
-    inspect.DecimalType: TypeRule(
-        Decimal,
-        (*_NUMBERS, "text"),
-        lambda pa: pa.decimal128(38, 18),
-        ColumnType.DECIMAL,
-        {"type": "bytes", "logicalType": "decimal"},
-        {"": "decimal({0})"},
-    ),
-    inspect.DateTimeType: TypeRule(
-        datetime,
-        ("timestamp", "text"),
-        lambda pa: pa.timestamp("us", "UTC"),
-        ColumnType.TIMESTAMP,
-        {"type": "long", "logicalType": "timestamp-micros"},
-        {"": "timestamp({0})", "integer": "timestamp_millis({0})"},
-        in_utc,
-    ),
-    inspect.DateType: TypeRule(
-        date,
-        ("date", "text"),
-        lambda pa: pa.date32(),
-        ColumnType.DATE,
-        {"type": "int", "logicalType": "date"},
-        {"": "date({0})"},
-    ),
-    inspect.TimeType: TypeRule(
-        time,
-        ("time", "text"),
-        lambda pa: pa.time64("us"),
-        ColumnType.TIME,
-        {"type": "long", "logicalType": "time-micros"},
-        column_value=without_zone,
-    ),
-    inspect.TimeDeltaType: TypeRule(
-        timedelta, ("duration", "text"), lambda pa: pa.string(), ColumnType.TEXT, column_value=msgspec.to_builtins
-    ),
-    inspect.UUIDType: TypeRule(
-        UUID,
-        ("uuid", "binary", "text"),
-        lambda pa: pa.string(),
-        ColumnType.UUID,
-        {"type": "string", "logicalType": "uuid"},
-    ),
+# fmt: off
+_SCALARS: tuple[tuple[Any, ...], ...] = (
+    (inspect.StrType, str, _STRING, "any text", ("text",),
+        lambda pa: pa.string(), _SQL.TEXT, "string", {"": "string({0})"}),
+    (inspect.IntType, int, ("integer",), "digits", ("integer", "whole decimal"),
+        lambda pa: pa.int64(), _SQL.INTEGER, "long", {"": "bigint({0})", "timestamp": "unix_millis({0})"}),
+    (inspect.FloatType, float, ("fraction", "integer"), "a number", _NUMBERS,
+        lambda pa: pa.float64(), _SQL.FLOAT, "double", {"": "double({0})"}),
+    (inspect.BoolType, bool, ("boolean",), "`true`, `false`, `1` or `0`", ("boolean",),
+        lambda pa: pa.bool_(), _SQL.BOOLEAN, "boolean", {"": "boolean({0})"}),
+    (inspect.BytesType, bytes, _STRING, "base64", ("binary", "text"),
+        lambda pa: pa.binary(), _SQL.BYTES, "bytes"),
+    (inspect.DecimalType, Decimal, ("string", "integer", "fraction"), "a number", (*_NUMBERS, "text"),
+        lambda pa: pa.decimal128(38, 18), _SQL.DECIMAL, "bytes: decimal", {"": "decimal({0})"}),
+    (inspect.DateTimeType, datetime, _STRING, "`2026-01-31T12:00:00Z`", ("timestamp", "text"),
+        lambda pa: pa.timestamp("us", "UTC"), _SQL.TIMESTAMP, "long: timestamp-micros",
+        {"": "timestamp({0})", "integer": "timestamp_millis({0})"}, in_utc),
+    (inspect.DateType, date, _STRING, "`2026-01-31`", ("date", "text"),
+        lambda pa: pa.date32(), _SQL.DATE, "int: date", {"": "date({0})"}),
+    (inspect.TimeType, time, _STRING, "`12:00:00`", ("time", "text"),
+        lambda pa: pa.time64("us"), _SQL.TIME, "long: time-micros", {}, without_zone),
+    (inspect.TimeDeltaType, timedelta, _STRING, "`PT1H30M`", ("duration", "text"),
+        lambda pa: pa.string(), _SQL.TEXT, "", {}, msgspec.to_builtins),
+    (inspect.UUIDType, UUID, _STRING, "`67e55044-10b1-426f-9247-bb680e5fe0c8`", ("uuid", "binary", "text"),
+        lambda pa: pa.string(), _SQL.UUID, "string: uuid"),
+)
+# fmt: on
+#: The rules of scalar types, by msgspec's description of the type.
+RULES: Final[dict[type[inspect.Type], TypeRule]] = {kind: TypeRule(*row) for kind, *row in _SCALARS}
+RULES[inspect.ByteArrayType] = evolve(RULES[inspect.BytesType], type=bytearray, avro="")
+RULES[inspect.MemoryViewType] = evolve(RULES[inspect.BytesType], type=memoryview, avro="")
+_ARRAY: Final = TypeRule(list, ("array",), "", ("list",), None, ColumnType.JSON, "array")
+_OBJECT: Final = TypeRule(type, ("object",), "", ("struct",), None, ColumnType.JSON, "record")
+#: Types with others within them, whose items, values and fields have rules of their own.
+NESTED: Final[Mapping[type[inspect.Type], TypeRule]] = {
+    inspect.ListType: _ARRAY,
+    inspect.SetType: evolve(_ARRAY, type=set),
+    inspect.FrozenSetType: evolve(_ARRAY, type=frozenset),
+    inspect.VarTupleType: evolve(_ARRAY, type=tuple),
+    inspect.TupleType: evolve(_ARRAY, type=tuple, columns=(), avro=""),
+    inspect.DictType: TypeRule(dict, ("object",), "", ("map", "struct"), None, ColumnType.JSON, "map"),
+    inspect.StructType: _OBJECT,
+    inspect.DataclassType: _OBJECT,
+    inspect.TypedDictType: _OBJECT,
+    inspect.NamedTupleType: evolve(_OBJECT, json=("array",)),
 }
 #: An enum or ``Literal`` whose values are both texts and numbers.
-_MIXED: Final = TypeRule(object, ("text", "integer", "whole decimal"), lambda pa: pa.string(), ColumnType.JSON)
-_CHOICES: Final = {frozenset({str}): RULES[inspect.StrType], frozenset({int}): RULES[inspect.IntType]}
+_MIXED: Final = TypeRule(
+    object, ("string", "integer"), "any text", ("text", "integer", "whole decimal"), None, ColumnType.JSON
+)
+CHOICES: Final = {frozenset({str}): RULES[inspect.StrType], frozenset({int}): RULES[inspect.IntType]}
 
 
 def rule_of(info: Any) -> TypeRule | None:
     """Return the rule for a scalar type, None for any other; an enum and ``Literal`` are as their values."""
     if isinstance(info, inspect.EnumType):
-        choices = _CHOICES.get(frozenset(type(member.value) for member in info.cls), _MIXED)
+        choices = CHOICES.get(frozenset(type(member.value) for member in info.cls), _MIXED)
         return evolve(choices, column_value=None if choices is _MIXED else attrgetter("value"))
     if isinstance(info, inspect.LiteralType):
-        return _CHOICES.get(frozenset(map(type, info.values)), _MIXED)
+        return CHOICES.get(frozenset(map(type, info.values)), _MIXED)
     return RULES.get(type(info))
 
 

@@ -439,7 +439,7 @@ def test_a_text_is_read_as_the_id_of_the_class(registry):
     ("form", "value", "message"),
     [
         (_Seen, attrs.evolve(_SEEN, number=1.5), "field 'number' is an int, not 1.5"),
-        (time, time(12, tzinfo=UTC), "a time of day has no zone in Avro"),
+        (time, time(12, tzinfo=UTC), "a column of times of day has no zones"),
     ],
     ids=str,
 )
