@@ -15,7 +15,7 @@ from uuid import UUID
 import attrs
 import msgspec
 import typing_extensions
-from attrs import evolve, frozen
+from attrs import frozen
 from msgspec import inspect
 
 from streams.core.errors import TopologyError
@@ -47,9 +47,12 @@ def _schema(avro: str) -> Any:
 #: The shapes of scalar types, but for decimals, whose digits are declared.
 _PLAIN: dict[type[inspect.Type], Shape] = {
     inspect.NoneType: Shape("null"),
-    **{kind: Shape(_schema(rule.avro), rule.column_value) for kind, rule in RULES.items() if rule.avro},
+    **{
+        kind: Shape(_schema(rule.avro), rule.column_value, _as_uuid if rule.type is UUID else None)
+        for kind, rule in RULES.items()
+        if rule.avro
+    },
 }
-_PLAIN[inspect.UUIDType] = evolve(_PLAIN[inspect.UUIDType], from_datum=_as_uuid)
 
 
 def precision(digits: int, scale: int) -> msgspec.Meta:

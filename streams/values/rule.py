@@ -95,6 +95,8 @@ _SCALARS: tuple[tuple[Any, ...], ...] = (
         lambda pa: pa.bool_(), _SQL.BOOLEAN, "boolean", {"": "boolean({0})"}),
     (inspect.BytesType, bytes, _STRING, "base64", ("binary", "text"),
         lambda pa: pa.binary(), _SQL.BYTES, "bytes"),
+    (inspect.ByteArrayType, bytearray, _STRING, "base64", ("binary", "text"), lambda pa: pa.binary(), _SQL.BYTES),
+    (inspect.MemoryViewType, memoryview, _STRING, "base64", ("binary", "text"), lambda pa: pa.binary(), _SQL.BYTES),
     (inspect.DecimalType, Decimal, ("string", "integer", "fraction"), "a number", (*_NUMBERS, "text"),
         lambda pa: pa.decimal128(38, 18), _SQL.DECIMAL, "bytes: decimal", {"": "decimal({0})"}),
     (inspect.DateTimeType, datetime, _STRING, "`2026-01-31T12:00:00Z`", ("timestamp", "text"),
@@ -111,9 +113,7 @@ _SCALARS: tuple[tuple[Any, ...], ...] = (
 )
 # fmt: on
 #: The rules of scalar types, by msgspec's description of the type.
-RULES: Final[dict[type[inspect.Type], TypeRule]] = {kind: TypeRule(*row) for kind, *row in _SCALARS}
-RULES[inspect.ByteArrayType] = evolve(RULES[inspect.BytesType], type=bytearray, avro="")
-RULES[inspect.MemoryViewType] = evolve(RULES[inspect.BytesType], type=memoryview, avro="")
+RULES: Final[Mapping[type[inspect.Type], TypeRule]] = {kind: TypeRule(*row) for kind, *row in _SCALARS}
 _ARRAY: Final = TypeRule(list, ("array",), "", ("list",), None, ColumnType.JSON, "array")
 _OBJECT: Final = TypeRule(type, ("object",), "", ("struct",), None, ColumnType.JSON, "record")
 #: Types with others within them, whose items, values and fields have rules of their own.

@@ -153,17 +153,11 @@ def typed_json(name: str, form: Any, accepted: tuple[type, ...] | None, recipe: 
     return serde
 
 
+_TIMES = (inspect.DateTimeType, inspect.DateType, inspect.TimeType, inspect.TimeDeltaType)
+_NUMBERS = (inspect.IntType, inspect.FloatType, inspect.DecimalType)
+_TEXTS = (inspect.StrType, inspect.BytesType, inspect.UUIDType, inspect.EnumType, inspect.LiteralType)
 #: Types of keys that are read back from the text that a key is in JSON.
-_KEYS: tuple[type[inspect.Type], ...] = (
-    inspect.AnyType,
-    inspect.StrType,
-    inspect.IntType,
-    inspect.FloatType,
-    inspect.BytesType,
-    inspect.DecimalType,
-)
-_KEYS += (inspect.DateTimeType, inspect.DateType, inspect.TimeType, inspect.TimeDeltaType, inspect.UUIDType)
-_KEYS += (inspect.EnumType, inspect.LiteralType)
+_READ_AS_KEYS = (inspect.AnyType, *_TEXTS, *_NUMBERS, *_TIMES)
 _UNHASHABLE = (inspect.ListType, inspect.SetType, inspect.DictType, inspect.TypedDictType, inspect.ByteArrayType)
 
 
@@ -178,7 +172,7 @@ def _refuse_lossy(facts: list[inspect.Type]) -> None:
         while isinstance(inner, inspect.Metadata):
             inner = inner.type
         kind = getattr(inner, "cls", None) or type(inner).__name__.removesuffix("Type").lower()
-        if isinstance(fact, inspect.DictType) and not isinstance(inner, _KEYS):
+        if isinstance(fact, inspect.DictType) and not isinstance(inner, _READ_AS_KEYS):
             raise TypeError(
                 f"keys of a JSON object are texts, of which no {kind} can be read back; declare keys of one type such "
                 "as str, int, UUID or an Enum, or a list of a class with the parts of the key and the value"
