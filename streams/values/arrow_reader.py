@@ -5,6 +5,7 @@ Only columns that the topic's type declares are converted.  A batch of values is
 batch, or a row may be bad, the batch is converted row by row, with the same result.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from types import FunctionType
@@ -310,6 +311,8 @@ def _column(array: Any, info: Any) -> list[Any]:
             None if size is None else [next(items) for _ in range(size)] for size in array.value_lengths().to_pylist()
         ]
     values = python_objects(array)
+    if pa.types.is_floating(kind) and not all(value is None or math.isfinite(value) for value in values):
+        raise ValueError("JSON has no NaN and no infinity")
     rule = rule_of(info)
     if pa.types.is_decimal(kind) and rule is not None and rule.type is int:
         return [None if value is None else whole_or_same(value) for value in values]

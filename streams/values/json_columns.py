@@ -106,10 +106,16 @@ def _floats(array: Any) -> Any:
     values = array.drop_null()
     if not len(values):
         return pa.nulls(len(array), pa.string())
-    if not pc.all(pc.is_finite(values)).as_py():
-        raise NotColumnarError("NaN and infinity become None")
+    _check_finite(values)
     text = msgspec.json.encode(values.to_pylist())[1:-1]
     return spread(pc.split_pattern(pa.array([text], pa.string()), ",").flatten(), array)
+
+
+def _check_finite(numbers: Any) -> None:
+    import pyarrow.compute as pc
+
+    if not pc.all(pc.is_finite(numbers.drop_null())).as_py():
+        raise NotColumnarError("JSON has no NaN and no infinity")
 
 
 def _times(array: Any) -> Any:
@@ -142,6 +148,7 @@ def _by_distinct(array: Any, text: Callable[[Any], bytes]) -> Any:
     import pyarrow as pa
 
     if pa.types.is_floating(array.type):
+        _check_finite(array)
         return pa.array([None if value is None else text(value) for value in array.to_pylist()], pa.string())
     encoded = array.dictionary_encode()
     return pa.array([text(value) for value in encoded.dictionary.to_pylist()], pa.string()).take(encoded.indices)

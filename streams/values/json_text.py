@@ -428,7 +428,7 @@ def _converter(serde: Serde[Any], kind: Any) -> Callable[[Any], bytes | None]:
         return serialize
     is_own = serde_for(kind) is serde
     if serde is JSON:
-        return _nan_as_none(serialize)
+        return serialize
     blank_as = _blank_cells(kind)
     read = cell_converter(kind)
 
@@ -444,22 +444,7 @@ def _converter(serde: Serde[Any], kind: Any) -> Callable[[Any], bytes | None]:
         row = read(value)
         return serialize(row) if is_own else serialize(deserialize(canonical_json(row)))
 
-    return _nan_as_none(typed) if json_type(serde) else typed
-
-
-def _nan_as_none(convert: Callable[[Any], bytes | None]) -> Callable[[Any], bytes | None]:
-    """Make a conversion that fails retry with None in place of NaN and infinity, which JSON cannot represent."""
-
-    def converted(value: Any) -> bytes | None:
-        try:
-            return convert(value)
-        except SerializationError:
-            cleaned = _without_nan(value)
-            if cleaned is value:
-                raise
-            return convert(cleaned)
-
-    return converted
+    return typed
 
 
 _LEFT_OUT = object()
@@ -478,13 +463,3 @@ def _blank_cells(kind: Any) -> dict[str, Any]:
         elif any(isinstance(member, inspect.NoneType) for member in members):
             meanings[part.encode_name] = None
     return meanings
-
-
-def _without_nan(value: Any) -> Any:
-    if type(value) is float:
-        return value if math.isfinite(value) else None
-    if type(value) is dict:
-        return {name: _without_nan(item) for name, item in value.items()}
-    if type(value) is list:
-        return [_without_nan(item) for item in value]
-    return value

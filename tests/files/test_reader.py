@@ -126,7 +126,7 @@ def test_rows_of_parquet_are_dicts(tmp_path: Path, suffix: str) -> None:
         {
             "station": ["A", "B"],
             "at": pa.array([at, at], pa.timestamp("ns", "America/New_York")),
-            "celsius": [1.5, float("nan")],
+            "celsius": [1.5, None],
         }
     )
     plain = tmp_path / "a.parquet"

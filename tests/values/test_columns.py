@@ -168,16 +168,15 @@ def test_values_that_their_bytes_may_change_are_read_from_the_bytes(kind: Any) -
     assert found.data == list(map(reader.form.from_object, expected))
 
 
-def test_nan_becomes_none() -> None:
-    @frozen
-    class Weight:
-        at: datetime
-        kilos: float | None
+@pytest.mark.parametrize("kind", [float, float | None, Decimal, list[float], Any])
+@pytest.mark.parametrize("number", [float("nan"), float("-inf")])
+def test_what_json_has_not_is_refused_with_its_row(kind: Any, number: float) -> None:
+    cls = frozen(type("Weight", (), {"__annotations__": {"kilos": kind}}))
+    topic = Topic("weights", value=cls, timestamp=lambda weight: 0)
+    column = [[1.5], [number]] if kind == list[float] else [1.5, number]
 
-    rows = pa.RecordBatch.from_pylist([{"at": NOON, "kilos": float("nan")}, {"at": NOON, "kilos": 1.5}])
-    serde = topic_of(Weight).value_serde
-    found = ValueReader(form_of(serde)).read(ArrowRows(rows))
-    assert [serde.deserialize(data).kilos for data in found.data] == [None, 1.5]
+    with pytest.raises(InputError, match=r"t: row .*(no NaN and no infinity|expected a decimal)"):
+        list(open_table(topic, "t", [pa.record_batch({"kilos": column})], clock=VirtualClock(0)).records(1))
 
 
 def records(topic: Topic[Any, Any], data: Any) -> Any:

@@ -39,10 +39,6 @@ OPEN = (
     # Debezium's JSON, and Avro's nanoseconds.
     ("debezium", "*", "*"),
     ("avro", "instant", "datetime"),
-    # Columns of text and of decimals, and NaN.
-    ("parquet", "text", "* of int"),
-    ("parquet", "whole decimal", "*"),
-    ("parquet", "float", "Decimal"),
     # An empty text, which is not an empty cell; empty and "null" cells.
     ("parquet", "text", "*"),
     ("csv", "cell", "*"),
