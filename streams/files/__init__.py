@@ -7,6 +7,7 @@ with table formats, and ``ledger`` records which input files have been read by a
 Of the other packages, this package imports only ``core`` and ``values``.
 """
 
+from streams.files.compression import COMPRESSED as COMPRESSED
 from streams.files.file_systems import FileSystemError as FileSystemError
 from streams.files.file_systems import file_system as file_system
 from streams.files.file_systems import is_local as is_local
@@ -29,6 +30,7 @@ from streams.files.lake import table_around as table_around
 from streams.files.lake import table_below as table_below
 from streams.files.ledger import Continued as Continued
 from streams.files.ledger import Ledger as Ledger
+from streams.files.lines import first_content as first_content
 from streams.files.listing import is_hidden as is_hidden
 from streams.files.listing import local_files as local_files
 from streams.files.parts import count_rows as count_rows

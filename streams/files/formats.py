@@ -20,7 +20,7 @@ from streams.core.errors import InputError
 from streams.core.serdes.serdes import BYTES, WindowedSerde
 from streams.core.topic import Topic
 from streams.files.kinds import WHOLE, FileKind, FileSource, Kind, Part, open_binary
-from streams.files.lines import BATCH_ROWS, line_chunks
+from streams.files.lines import BATCH_ROWS, line_chunks, whole_content
 from streams.values import (
     BAD_INPUT,
     WINDOW_COLUMNS,
@@ -108,6 +108,8 @@ def format_of(kind: Kind, key: Form, value: Form, records: "RecordReader | None"
         return CsvRows(value)
     if kind is Kind.PARQUET:
         return ParquetRows(ValueReader(value), records)
+    if kind is Kind.JSON:
+        return JsonRows(value)
     if kind is Kind.RECORDS:
         return LineRows(partial(_record_columns, key, value))
     if kind.is_text:
@@ -161,6 +163,58 @@ def _text_columns(value: Form, rows: Sequence[bytes]) -> RowColumns:
     if value.serde is BYTES:
         return RowColumns(list(rows))
     return RowColumns([value.from_object(line.decode()) for line in rows])
+
+
+#: The largest content of a JSON file, which is in memory as a whole.
+_JSON_BYTES = 1 << 30
+_read_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_read_lines = msgspec.json.Decoder(msgspec.Raw).decode_lines
+
+
+@frozen
+class JsonRows:
+    """JSON files with an array of values, or with one value, or a value on each line; read as a whole."""
+
+    value: Form
+    unit: str = "row"
+    heading: bytes = b""
+
+    def batches(self, source: FileSource, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[RowBatch]:
+        """Yield the JSON of each value.
+
+        Raises:
+            InputError: the file is not JSON, or is too large.
+        """
+        data = whole_content(source, kind, part, _JSON_BYTES)
+        try:
+            rows = _read_array(data) if data.startswith(b"[") else _values(data)
+        except msgspec.DecodeError as error:
+            raise InputError(
+                f"{source}: is not JSON as a whole: {error}; if it has a value on each line, give it as jsonl"
+            ) from error
+        for start in range(skip_rows, len(rows), BATCH_ROWS):
+            some = rows[start : start + BATCH_ROWS]
+            yield RowBatch(start, range(start + 1, start + 1 + len(some)), list(map(bytes, some)))
+
+    def declared(self) -> FileFormat:
+        """Return the format itself."""
+        return self
+
+    def columns(self, rows: Sequence[bytes]) -> RowColumns:
+        """Convert JSON values to columns."""
+        return _json_columns(self.value, rows)
+
+    def raw(self, row: bytes) -> bytes:
+        """Return the JSON of the row."""
+        return row
+
+
+def _values(data: bytes) -> list[msgspec.Raw]:
+    """Return the only JSON value, which may have several lines, or the value of each line."""
+    try:
+        return [msgspec.json.decode(data, type=msgspec.Raw)] if data else []
+    except msgspec.DecodeError:
+        return _read_lines(data)
 
 
 class _RecordLine(msgspec.Struct, forbid_unknown_fields=True):
@@ -519,7 +573,7 @@ def _parquet_file(source: FileSource, kind: FileKind) -> Iterator[Any]:
     """Open a Parquet file for the duration of a ``with`` block."""
     import pyarrow.parquet as pq
 
-    with _unpacked(source, kind) if kind.is_gzip else source.opened() as stream:
+    with _unpacked(source, kind) if kind.compression else source.opened() as stream:
         # Nanoseconds, the default for times that Spark and Hive write as INT96, overflow before 1678 and after 2262.
         with pq.ParquetFile(stream, coerce_int96_timestamp_unit="us") as file:
             yield file

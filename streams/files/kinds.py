@@ -4,26 +4,21 @@ This module connects paths given by the user with the readers and writers.
 Of the other packages, this module imports only ``core``.
 """
 
-import gzip
 import os
-import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import IO, cast
+from typing import IO
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from streams.core.errors import InputError
 from streams.core.nearest import nearest
+from streams.files.compression import COMPRESSED, COMPRESSIONS
 
 #: The name of standard output.
 STANDARD_OUTPUT = "-"
-
-_GZIP_MAGIC = b"\x1f\x8b"
-
-#: Exceptions that reading a damaged or mislabelled compressed file raises.
-GZIP_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error)
 
 
 class Kind(Enum):
@@ -31,6 +26,7 @@ class Kind(Enum):
 
     RECORDS = ".records.jsonl"
     JSON_LINES = ".jsonl"
+    JSON = ".json"
     CSV = ".csv"
     LOG = ".log"
     TEXT = ".txt"
@@ -48,14 +44,18 @@ class Kind(Enum):
 
 
 WRITTEN = (Kind.RECORDS, Kind.JSON_LINES, Kind.PARQUET)
+#: The kinds by suffix, longer suffixes first.
+_SUFFIXES = {
+    suffix: kind for kind in Kind for suffix in ((kind.value, ".ndjson") if kind is Kind.JSON_LINES else (kind.value,))
+}
 
 
 @frozen
 class FileKind:
-    """The kind of a file, and whether the file is compressed with gzip."""
+    """The kind of a file, and the suffix of its compression, such as ``.gz``."""
 
     kind: Kind
-    is_gzip: bool = False
+    compression: str = ""
 
 
 @frozen
@@ -100,22 +100,19 @@ WHOLE = Part()
 
 def listed(kinds: tuple[Kind, ...] = tuple(Kind)) -> str:
     """Return the suffixes of ``kinds`` as a comma-separated list, for messages."""
-    return ", ".join(kind.value for kind in kinds)
+    return ", ".join(suffix for suffix, kind in _SUFFIXES.items() if kind in kinds)
 
 
 def kind_of(path: str | os.PathLike[str]) -> FileKind | None:
     """Return the kind for a path's suffix, or None if the suffix is not known.
 
     >>> kind_of("a/access.LOG.gz")
-    FileKind(kind=<Kind.LOG: '.log'>, is_gzip=True)
+    FileKind(kind=<Kind.LOG: '.log'>, compression='.gz')
     """
     name = os.fspath(path).lower()
-    is_gzip = name.endswith(".gz")
-    name = name.removesuffix(".gz")
-    for kind in Kind:  # Longer suffixes come first.
-        if name.endswith(kind.value):
-            return FileKind(kind, is_gzip)
-    return None
+    compression = next((suffix for suffix in COMPRESSIONS if name.endswith(suffix)), "")
+    name = name.removesuffix(compression)
+    return next((FileKind(kind, compression) for suffix, kind in _SUFFIXES.items() if name.endswith(suffix)), None)
 
 
 def input_kind(source: FileSource) -> FileKind:
@@ -131,43 +128,40 @@ def input_kind(source: FileSource) -> FileKind:
         if path.is_dir():
             raise InputError(f"{source}: is a folder; give one of its files here (`streams replay` reads folders)")
         raise InputError(
-            f"{source}: its suffix is not of a known kind of file; known are {listed()}, each also with .gz"
+            f"{source}: its suffix is not of a known kind of file; known are {listed()}, each also with {COMPRESSED}"
         )
     if source.lines is not None:
-        return FileKind(kind.kind)
+        return evolve(kind, compression="")
     try:
         with source.opened() as stream:
-            magic = stream.read(2)
+            head = stream.read(4)
     except FileNotFoundError as error:
         raise InputError(f"{source}: there is no such file{nearby(path)}") from error
     except IsADirectoryError as error:
         raise InputError(f"{source}: is a directory; give one file") from error
     except OSError as error:
         raise InputError(f"{source}: cannot be read: {error.strerror or error}") from error
-    if kind.is_gzip and magic and magic != _GZIP_MAGIC:
-        raise InputError(f"{source}: is not compressed with gzip, as its name says; rename it without .gz")
-    if not kind.is_gzip and magic == _GZIP_MAGIC:
-        raise InputError(f"{source}: is compressed with gzip; rename it to {path.name}.gz")
+    actual = next((suffix for suffix, it in COMPRESSIONS.items() if head.startswith(it.magics)), "")
+    if kind.compression and head and kind.compression != actual:
+        name = COMPRESSIONS[kind.compression].name
+        raise InputError(
+            f"{source}: is not compressed with {name}, as its name says; rename it "
+            + (f"so that it ends with {actual}" if actual else f"without {kind.compression}")
+        )
+    if not kind.compression and actual:
+        raise InputError(f"{source}: is compressed with {COMPRESSIONS[actual].name}; rename it to {path.name}{actual}")
     return kind
 
 
-def open_binary(source: FileSource, kind: FileKind) -> IO[bytes]:
-    """Open a file for reading; a compressed file is decompressed."""
-    stream = source.opened()
-    return cast(IO[bytes], _Unzipped(stream)) if kind.is_gzip else stream
-
-
-class _Unzipped(gzip.GzipFile):
-    """A compressed file; closing it also closes the underlying file."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        super().__init__(fileobj=stream, mode="rb")
-        self._below = stream
-
-    def close(self) -> None:
-        """Close the decompressed and the underlying file."""
-        super().close()
-        self._below.close()
+@contextmanager
+def open_binary(source: FileSource, kind: FileKind) -> Iterator[IO[bytes]]:
+    """Open a file for reading within a ``with`` block; a compressed file is decompressed."""
+    with source.opened() as stream:
+        if not kind.compression:
+            yield stream
+            return
+        with COMPRESSIONS[kind.compression].reader(stream) as content:
+            yield content
 
 
 def nearby(path: Path, pattern: str = "*") -> str:

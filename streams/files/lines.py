@@ -7,10 +7,13 @@ import re
 from collections.abc import Iterator
 
 from streams.core.errors import InputError
-from streams.files.kinds import GZIP_ERRORS, WHOLE, FileKind, FileSource, Part, open_binary
+from streams.files.compression import DAMAGE, is_damage
+from streams.files.kinds import WHOLE, FileKind, FileSource, Part, open_binary
 
 #: Number of bytes read at a time; also the approximate size of a batch of rows.
 CHUNK_BYTES = 1 << 19
+#: Number of bytes read at a time of what is cut off somewhere.
+_FIRST_BYTES = 1 << 14
 #: Maximum number of rows in a batch.
 BATCH_ROWS = 4096
 #: A longer line means that the file's kind does not match its suffix.
@@ -64,14 +67,54 @@ def line_chunks(
                 some = lines[start : start + BATCH_ROWS]
                 yield number, _without_returns(some) if has_returns else some
                 number += len(some)
-    except GZIP_ERRORS as error:
-        raise InputError(
-            f"{source}:{number}: the compressed file is damaged or cut off here: {error}; make it again"
-        ) from error
-    except OSError as error:
-        raise InputError(f"{source}:{number}: cannot be read further: {error.strerror or error}") from error
+    except (OSError, *DAMAGE) as error:
+        raise unreadable(f"{source}:{number}", kind, error) from error
     if rest:
         yield number, [rest] if keeps_returns else _without_returns([rest])
+
+
+def whole_content(source: FileSource, kind: FileKind, part: Part, most_bytes: int) -> bytes:
+    """Return the content of a file or part, without white space around it.
+
+    Raises:
+        InputError: the file cannot be read to its end, or is larger than ``most_bytes``.
+    """
+    content = bytearray()
+    try:
+        for _, chunk in _chunks(source, kind, part):
+            content += chunk
+            if len(content) > most_bytes:
+                raise InputError(
+                    f"{source}: has more than {most_bytes} bytes of JSON, which are in memory at once; write a value "
+                    "on each line, as in .jsonl files, such as with jq -c '.[]'"
+                )
+    except (OSError, *DAMAGE) as error:
+        raise unreadable(str(source), kind, error) from error
+    return bytes(content.removeprefix(_BOM).strip())
+
+
+def first_content(source: FileSource, kind: FileKind, *, is_whole: bool) -> bytes:
+    """Return the content of the beginning of a file; compressed, it ends with what can be read.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    content = bytearray()
+    try:
+        with open_binary(source, kind) as stream:
+            while chunk := stream.read(_FIRST_BYTES):
+                content += chunk
+    except (OSError, *DAMAGE) as error:
+        if is_whole or not content:
+            raise unreadable(str(source), kind, error) from error
+    return bytes(content)
+
+
+def unreadable(place: str, kind: FileKind, error: Exception) -> InputError:
+    """Return the error of a file that cannot be read further than ``place``."""
+    if kind.compression and is_damage(error):
+        return InputError(f"{place}: the compressed file is damaged or cut off here: {error}; make it again")
+    return InputError(f"{place}: cannot be read further: {getattr(error, 'strerror', None) or error}")
 
 
 def _chunks(source: FileSource, kind: FileKind, part: Part) -> Iterator[tuple[int, bytes]]:
@@ -109,8 +152,8 @@ def count_lines(source: FileSource, kind: FileKind, part: Part, *, skip_blank: b
             lines += whole_lines
             rows += whole_lines - (_blank_lines(rest + whole) if skip_blank else 0)
             rest = tail
-    except (OSError, *GZIP_ERRORS) as error:
-        raise InputError(f"{source}: cannot be read further: {error}") from error
+    except (OSError, *DAMAGE) as error:
+        raise unreadable(str(source), kind, error) from error
     if rest:
         lines += 1
         rows += 0 if skip_blank and not rest.strip() else 1

@@ -28,7 +28,7 @@ def cut_file(
     Raises:
         InputError: the file cannot be read.
     """
-    if kind.is_gzip:
+    if kind.compression:
         yield WHOLE, None, size_bytes
     elif kind.kind is Kind.PARQUET:
         yield from _cut_row_groups(row_groups(source, kind), part_bytes)

@@ -421,7 +421,7 @@ class FileInput:
         """Return advice if a row is a whole record although the file's rows are values; otherwise an empty text."""
         if self.kind.kind is not Kind.JSON_LINES or len(rows) != 1 or not is_record(rows[0]):
             return ""
-        suffix = f"{Kind.RECORDS.value}{'.gz' if self.kind.is_gzip else ''}"
+        suffix = f"{Kind.RECORDS.value}{self.kind.compression}"
         return (
             "; the row is a record with value and timestamp, but each row of this file is read as a value: rename the "
             f"file so that its name ends with {suffix}"

@@ -4,19 +4,20 @@ A file is written under a temporary name and renamed when complete, so it is com
 Of the other packages, this module imports only ``core`` and ``values``.
 """
 
-import gzip
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 from attrs import frozen
 
 from streams.core.blocks.records import NO_TIMESTAMP, Block, Headers
 from streams.core.errors import StreamsError
+from streams.core.folders import sync_to_disk
 from streams.core.topic import Topic
+from streams.files.compression import COMPRESSED, COMPRESSIONS
 from streams.files.kinds import STANDARD_OUTPUT, WRITTEN, FileKind, Kind, kind_of, listed
 from streams.files.lake import table_around
 from streams.values import ArrowRecords, form_of, text_or_hex_json
@@ -45,7 +46,7 @@ class FileOutput:
         """
         if self.path == STANDARD_OUTPUT:
             return self._write(sys.stdout.buffer, blocks)
-        with _whole_file(Path(self.path), is_gzip=self.kind.is_gzip) as stream:
+        with _whole_file(Path(self.path), self.kind.compression) as stream:
             return self._write(stream, blocks)
 
     def _write(self, stream: IO[bytes], blocks: Blocks) -> int:
@@ -77,7 +78,7 @@ def open_output(topic: Topic[Any, Any] | None, path: str | os.PathLike[str]) -> 
     if kind is None or kind.kind not in WRITTEN:
         what = "its suffix is not of a known kind of file" if kind is None else f"{kind.kind.value} files are read only"
         raise OutputError(
-            f"{path}: {what}; outputs are {listed(WRITTEN)}, each also with .gz, or - for standard output"
+            f"{path}: {what}; outputs are {listed(WRITTEN)}, each also with {COMPRESSED}, or - for standard output"
         )
     folder = Path(path).parent
     table = table_around(path)
@@ -93,20 +94,18 @@ def open_output(topic: Topic[Any, Any] | None, path: str | os.PathLike[str]) -> 
 
 
 @contextmanager
-def _whole_file(path: Path, *, is_gzip: bool) -> Iterator[IO[bytes]]:
+def _whole_file(path: Path, compression: str) -> Iterator[IO[bytes]]:
     """Open a temporary file that is renamed to ``path`` only when it is complete and on disk."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         try:
             with temporary.open("wb") as stream:
-                if is_gzip:
-                    # Without a file name and time, equal records produce equal files.
-                    with gzip.GzipFile(filename="", mode="wb", fileobj=stream, compresslevel=6, mtime=0) as packed:
-                        yield cast(IO[bytes], packed)
+                if compression:
+                    with COMPRESSIONS[compression].writer(stream) as packed:
+                        yield packed
                 else:
                     yield stream
-                stream.flush()
-                os.fsync(stream.fileno())
+            sync_to_disk(temporary)
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)

@@ -1,5 +1,6 @@
 """Input files: each row one record, and a bad row said with its place."""
 
+import bz2
 import gzip
 import json
 from datetime import UTC, datetime
@@ -46,18 +47,27 @@ def values(topic: Topic[Any, Any], path: Path, **more: Any) -> list[Any]:
     return [topic.value_serde.deserialize(value) for _, _, value, _ in records(topic, path, **more)]
 
 
+#: What other programs compress, by suffix.
+PACKED: dict[str, Any] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".zst": lambda data: pa.compress(data, "zstd", asbytes=True),
+}
+
+
 @pytest.fixture
 def write(tmp_path: Path) -> Any:
     def write(name: str, content: str | bytes) -> Path:
         data = content.encode() if isinstance(content, str) else content
         path = tmp_path / name
-        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        path.write_bytes(PACKED.get(path.suffix, bytes)(data))
         return path
 
     return write
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("suffix", PACKED)
 def test_lines_of_text_are_string_values(write: Any, suffix: str) -> None:
     path = write(f"a.log{suffix}", "one\r\n\ntwo é")
 
@@ -119,7 +129,7 @@ def test_empty_cells_are_missing_where_the_type_is_no_text(write: Any) -> None:
     assert values(Topic("t", value=Reading), path) == [Reading("", datetime(2024, 1, 1, tzinfo=UTC), None, 0)]
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("suffix", PACKED)
 def test_rows_of_parquet_are_dicts(tmp_path: Path, suffix: str) -> None:
     at = datetime(2024, 1, 1, 12, tzinfo=UTC)
     table = pa.table(
@@ -132,7 +142,7 @@ def test_rows_of_parquet_are_dicts(tmp_path: Path, suffix: str) -> None:
     plain = tmp_path / "a.parquet"
     pq.write_table(table, plain)
     path = tmp_path / f"a.parquet{suffix}"
-    path.write_bytes(gzip.compress(plain.read_bytes()) if suffix else plain.read_bytes())
+    path.write_bytes(PACKED[suffix](plain.read_bytes()))
 
     assert values(Topic("t", value=dict[str, Any]), path) == [
         {"station": "A", "at": "2024-01-01T12:00:00Z", "celsius": 1.5},
@@ -287,9 +297,11 @@ def test_a_key_that_cannot_be_made_is_a_bad_row(write: Any) -> None:
         (
             "a.xml",
             b"",
-            r"a\.xml: its suffix is not of a known kind of file; known are \.records\.jsonl, \.jsonl, \.csv",
+            r"a\.xml: its suffix is not of a known kind of file; known are \.records\.jsonl, \.jsonl, \.ndjson, \.json",
         ),
         ("a.jsonl", gzip.compress(b"1", mtime=0), r"a\.jsonl: is compressed with gzip; rename it to a\.jsonl\.gz"),
+        ("a.jsonl.gz", bz2.compress(b"1"), r"not compressed with gzip, as its name says; .* ends with \.bz2"),
+        ("a.json", b"[1, 2", r"a\.json: is not JSON as a whole: Input data was truncated; .* give it as jsonl"),
         ("a.parquet", b"", r"a\.parquet: row 1: not a whole Parquet file"),
         ("a.parquet", b"PAR1 nonsense", r"a\.parquet: row 1: not a whole Parquet file"),
         ("a.csv", b"a,a\n1,2\n", r"a\.csv:1: column 'a' stands twice in the header"),
@@ -318,19 +330,29 @@ def test_a_missing_file_is_said_with_a_similar_name(tmp_path: Path) -> None:
         open_input(topic, tmp_path)
 
 
-def test_a_gzip_file_that_is_none_or_cut_off(tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".zst"])
+def test_a_compressed_file_that_is_none_or_cut_off(tmp_path: Path, suffix: str) -> None:
     topic = Topic("t", value=str)
-    (tmp_path / "a.log.gz").write_text("plain")
-    whole = gzip.compress("\n".join(str(i * i) for i in range(200_000)).encode())
-    (tmp_path / "b.log.gz").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / f"a.log{suffix}").write_text("plain")
+    whole = PACKED[suffix]("\n".join(str(i * i) for i in range(200_000)).encode())
+    (tmp_path / f"b.log{suffix}").write_bytes(whole[: len(whole) // 2])
 
-    with pytest.raises(InputError, match="not compressed with gzip"):
-        open_input(topic, tmp_path / "a.log.gz")
-    with pytest.raises(InputError, match=r"b\.log\.gz:\d+: the compressed file is damaged or cut off"):
-        records(topic, tmp_path / "b.log.gz")
+    with pytest.raises(InputError, match="not compressed with"):
+        open_input(topic, tmp_path / f"a.log{suffix}")
+    with pytest.raises(InputError, match=r"b\.log\..*:\d+: the compressed file is damaged or cut off"):
+        records(topic, tmp_path / f"b.log{suffix}")
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.records.jsonl", "a.csv", "a.log", "a.log.gz"])
+@pytest.mark.parametrize("suffix", PACKED)
+@pytest.mark.parametrize("content", ['\ufeff[1.50,\n "x"]\n', '1.50\n"x"\n'], ids=["array", "lines"])
+def test_json_files_have_an_array_or_values(write: Any, content: str, suffix: str) -> None:
+    path = write(f"a.json{suffix}", content)
+
+    assert [row[2] for row in records(Topic("t", value=Any), path)] == [b"1.50", b'"x"']
+    assert [row[2] for row in records(Topic("t", value=Any), path, skip=1)] == [b'"x"']
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.json.zst", "a.records.jsonl", "a.csv", "a.log", "a.log.gz"])
 def test_an_empty_file_has_no_rows(write: Any, name: str) -> None:
     assert records(Topic("t", value=Any), write(name, "")) == []
 

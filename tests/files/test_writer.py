@@ -243,7 +243,7 @@ def topics_with_blocks(draw: st.DrawFn) -> tuple[Topic[Any, Any], list[tuple[int
     return topic, blocks
 
 
-@given(topics_with_blocks(), st.sampled_from(["", ".gz"]))
+@given(topics_with_blocks(), st.sampled_from(["", ".gz", ".bz2", ".zst"]))
 def test_whole_records_are_read_as_they_were_written(
     tmp_path_factory: pytest.TempPathFactory, topic_and_blocks: Any, suffix: str
 ) -> None:

@@ -42,12 +42,13 @@ def history(folder: Path, *, files: int = 4, of_file: int = 500, ending: str = "
             path.write_text("k,n,t,text\n" + "".join(",".join(map(str, row.values())) + "\n" for row in found))
         else:
             text = "".join(json.dumps(row) + "\n" for row in found).encode()
-            path.write_bytes(pa.compress(text, "gzip", asbytes=True) if ending.endswith(".gz") else text)
+            codec = {".gz": "gzip", ".zst": "zstd"}.get(path.suffix)
+            path.write_bytes(pa.compress(text, codec, asbytes=True) if codec else text)
     return folder
 
 
 @pytest.mark.case
-@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".parquet"])
+@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".json.zst", ".parquet"])
 def test_numbers_are_those_of_the_replay(tmp_path: Path, ending: str):
     path = history(tmp_path / "rows", ending=ending)
 

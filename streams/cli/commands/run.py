@@ -48,14 +48,14 @@ examples:
 
 def add_parser(commands: Commands) -> None:
     """Add ``streams run`` and its arguments to the program."""
-    from streams.files import WRITTEN, listed
+    from streams.files import COMPRESSED, WRITTEN, listed
 
     parser = commands.add_parser(
         "run",
         help="run a topology over files, or live",
         description="Run a topology. With --input it ends when the files are read; without, at SIGINT or SIGTERM.",
         epilog=f"Inputs are {listed()}, or folders and patterns of them; outputs {listed(WRITTEN)}; each also with "
-        f".gz.\n\n{_EXAMPLES}",
+        f"{COMPRESSED}.\n\n{_EXAMPLES}",
     )
     add_common(parser)
     add_files(parser)

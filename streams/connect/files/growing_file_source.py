@@ -67,7 +67,7 @@ class GrowingFileSource:
             raise ConfigError(f"{self._name}: {error}") from None
         if file_kind is None:
             raise ConfigError(f"{self._name}: the suffix names no kind of file: rename it, or give file_format=")
-        if file_kind.is_gzip or not (file_kind.kind.is_lines or file_kind.kind is Kind.CSV):
+        if file_kind.compression or not (file_kind.kind.is_lines or file_kind.kind is Kind.CSV):
             kinds = listed(tuple(kind for kind in Kind if kind is not Kind.PARQUET))
             raise ConfigError(f"{self._name}: only files of lines can grow: {kinds}; FolderSource reads whole files")
         check_settings(self._name, interval_ms, bad_rows=bad_rows, lost_lines=lost_lines)

@@ -5,25 +5,35 @@ estimated from their sizes and their first rows.  The share of each partition an
 a sample.
 """
 
-import gzip
 import io
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from streams.core.blocks.records import NO_TIMESTAMP, Block
 from streams.core.clock import VirtualClock
 from streams.core.errors import InputError
 from streams.core.topic import Topic
-from streams.files import FileSource, Kind, OnBadRow, input_kind, kind_of, open_input
+from streams.files import (
+    WHOLE,
+    FileKind,
+    FileSource,
+    Kind,
+    OnBadRow,
+    count_rows,
+    first_content,
+    input_kind,
+    kind_of,
+    open_input,
+)
 from streams.replay.errors import ReplayError
 from streams.replay.history.archive import ArchivedTopic
 from streams.replay.history.ingest import source_of
-from streams.replay.history.intake import GZIP_FACTOR, PART_BYTES
+from streams.replay.history.intake import PACKED_FACTOR, PART_BYTES
 from streams.replay.storage.places import Place
 
 #: Number of threads that read footers and samples; most of them wait for the file system.
@@ -100,6 +110,10 @@ class _Sample:
             )
 
 
+#: Kinds of files that cannot be read in part.
+_WHOLE = (Kind.PARQUET, Kind.JSON)
+
+
 @frozen
 class _CountedRows:
     """The known or sampled number of rows of a file, and the number of bytes that contain these rows."""
@@ -127,7 +141,7 @@ def estimate_files(
     clock = VirtualClock(NO_TIMESTAMP)
     for head in heads:
         reader = open_input(topic, head, on_bad_row=on_bad_row, clock=clock, needs_time=True)
-        for batch in reader(partitions, 0):
+        for batch in islice(reader(partitions, 0), 1 if reader.kind.kind in _WHOLE else None):
             sample.take(batch)
     counted_bytes = sum(file.of_bytes for file in counted)
     counted_rows = sum(file.rows for file in counted)
@@ -199,35 +213,35 @@ def _count_rows(path: str, size_bytes: int) -> _CountedRows:
     Raises:
         InputError: the file cannot be read, or its kind is not known.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     source = source_of(path)
     kind = input_kind(source)
-    try:
-        if kind.kind is Kind.PARQUET and not kind.is_gzip:
-            with source.opened() as stream:
-                return _CountedRows(pq.read_metadata(stream).num_rows, size_bytes)
-        lines, read = _lines(source, is_gzip=kind.is_gzip)
-    except (OSError, pa.ArrowException, zlib.error) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from error
+    if kind.kind in _WHOLE:
+        return _CountedRows(count_rows(source, kind, WHOLE)[0], size_bytes)
+    lines, read = _lines(source, kind)
     return _CountedRows(max(0, lines.count(b"\n") - (kind.kind is Kind.CSV)), read)
 
 
-def _lines(source: FileSource, *, is_gzip: bool) -> tuple[bytes, int]:
-    """Return the complete lines at the start of a file, and the number of bytes of the file that contain them."""
-    with source.opened() as stream:
-        read = stream.read(_SAMPLED_BYTES)
-        is_whole = not stream.read(1)
-    data = zlib.decompressobj(wbits=31).decompress(read) if is_gzip and read else read
-    if is_whole and not is_gzip:
+def _lines(source: FileSource, kind: FileKind) -> tuple[bytes, int]:
+    """Return the complete lines at the start of a file, and the number of bytes of the file that contain them.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    try:
+        with source.opened() as stream:
+            read = stream.read(_SAMPLED_BYTES)
+            is_whole = not stream.read(1)
+    except OSError as error:
+        raise InputError(f"{source}: cannot be read: {error}") from error
+    data = first_content(FileSource(source.name, lambda: io.BytesIO(read)), kind, is_whole=is_whole)
+    if is_whole and not kind.compression:
         return data if data.endswith(b"\n") or not data else data + b"\n", len(read)
     lines = data[: data.rfind(b"\n") + 1]
     return lines, round(len(read) * len(lines) / max(1, len(data))) if lines else len(read)
 
 
 def _head(path: str) -> FileSource:
-    """Return the first rows of a file as a file of the same kind in memory.
+    """Return the first rows of a file as a file of the same kind in memory, or the file if it is read as a whole.
 
     Raises:
         InputError: the file cannot be read.
@@ -236,15 +250,13 @@ def _head(path: str) -> FileSource:
 
     source = source_of(path)
     kind = input_kind(source)
+    if kind.kind in _WHOLE and (kind.compression or kind.kind is Kind.JSON):
+        return source
     try:
-        if kind.kind is Kind.PARQUET and not kind.is_gzip:
-            data = _first_rows(source)
-        else:
-            data, _ = _lines(source, is_gzip=kind.is_gzip)
-            data = gzip.compress(data, 1) if kind.is_gzip else data
-    except (OSError, pa.ArrowException, zlib.error) as error:
+        data = _first_rows(source) if kind.kind is Kind.PARQUET else _lines(source, kind)[0]
+    except (OSError, pa.ArrowException) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
-    return FileSource(path, lambda: io.BytesIO(data))
+    return FileSource(path, lambda: io.BytesIO(data), kind=evolve(kind, compression=""))
 
 
 def _first_rows(source: FileSource) -> bytes:
@@ -269,8 +281,8 @@ def _weights(paths: Sequence[str], sizes: Sequence[int]) -> Iterator[int]:
     waiting = 0
     for path, size in zip(paths, sizes, strict=True):
         kind = kind_of(path)
-        weight = size * (GZIP_FACTOR if kind is not None and kind.is_gzip else 1)
-        can_be_divided = kind is not None and not kind.is_gzip and (kind.kind.is_lines or kind.kind is Kind.PARQUET)
+        weight = size * (PACKED_FACTOR if kind is not None and kind.compression else 1)
+        can_be_divided = kind is not None and not kind.compression and (kind.kind.is_lines or kind.kind is Kind.PARQUET)
         if waiting and waiting + weight > PART_BYTES:
             yield 1
             waiting = 0

@@ -206,7 +206,7 @@ class FileMark:
             InputError: the last line was read before it was complete.
         """
         kind = kind_of(path)
-        if not self.size or kind is None or kind.is_gzip or kind.kind is Kind.PARQUET:
+        if not self.size or kind is None or kind.compression or kind.kind is Kind.PARQUET:
             return
         with Place(path).open_input() as stream:
             stream.seek(self.size - 1)

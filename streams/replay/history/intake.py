@@ -20,8 +20,8 @@ from streams.replay.storage.segments import Segments
 
 #: Approximate bytes that one call reads; measured in docs/decisions/0020-files-without-a-shuffle.md.
 PART_BYTES = 32 << 20
-#: Assumed compression ratio of gzip files.
-GZIP_FACTOR = 5
+#: Assumed ratio of compressed files.
+PACKED_FACTOR = 5
 
 #: A generator that yields calls and is sent the reports.
 Calls = Generator[list[IngestWork], list[IngestReport], None]
@@ -144,7 +144,7 @@ def _cut(topic: TopicFiles, part_bytes: int) -> list[_Cut]:
         source = source_of(path)
         kind = input_kind(source)
         parts = list(cut_file(source, kind, size_bytes, part_bytes))
-        weight = size_bytes * (GZIP_FACTOR if kind.is_gzip else 1)
+        weight = size_bytes * (PACKED_FACTOR if kind.compression else 1)
         if len(parts) > 1 or size + weight > part_bytes:
             close()
             size = 0
@@ -205,4 +205,4 @@ def _place(topic: TopicFiles, cuts: Sequence[_Cut], counts: Sequence[tuple[tuple
 def _is_bounded(path: str) -> bool:
     """Return whether readers of a file stop at its initial size even if the file grows."""
     kind = kind_of(path)
-    return kind is not None and not kind.is_gzip and kind.kind is not Kind.PARQUET
+    return kind is not None and not kind.compression and kind.kind is not Kind.PARQUET
