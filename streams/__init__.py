@@ -20,6 +20,7 @@ from streams.core.blocks.records import (
     Windowed,
 )
 from streams.core.clock import Clock, SystemClock, VirtualClock
+from streams.core.dialect import Csv
 from streams.core.drop_notes import DropNote
 from streams.core.errors import (
     BrokerError,
@@ -186,6 +187,7 @@ __all__ = [
     "Consumer",
     "ConsumerRecord",
     "CountWindows",
+    "Csv",
     "DeserializationHandler",
     "EmbeddedBroker",
     "EmitStrategy",

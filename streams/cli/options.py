@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
+_FILES = "file, folder or pattern, also with its format, such as csv:PATH?delimiter=;"
+
+
 def add_debug(parser: argparse.ArgumentParser) -> None:
     """Add the argument ``--debug``."""
     parser.add_argument("--debug", action="store_true", help="show tracebacks and debug messages")
@@ -73,7 +76,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 
 def add_files(parser: argparse.ArgumentParser) -> None:
     """Add the argument ``--input`` of commands that read files as they are, without their history."""
-    add_repeatable(parser, "--input", "TOPIC=PATH", "file, folder or pattern that a source topic is read from, by name")
+    add_repeatable(parser, "--input", "TOPIC=PATH", _FILES + " that a source topic is read from, by name")
 
 
 def add_examples(parser: argparse.ArgumentParser, text: str) -> None:
@@ -106,7 +109,7 @@ def add_execute(parser: argparse.ArgumentParser) -> None:
 
 def add_history(parser: argparse.ArgumentParser, *, executor: str) -> None:
     """Add the arguments of commands that replay history."""
-    add_repeatable(parser, "--input", "TOPIC=PATH", "history of a source topic (may be repeated)")
+    add_repeatable(parser, "--input", "TOPIC=PATH", f"history of a source topic (may be repeated): {_FILES}")
     parser.add_argument(
         "--executor", choices=("spark", "local"), default=executor, help=f"what runs the tasks (default {executor})"
     )

@@ -4,28 +4,29 @@ A format splits a file into rows and turns rows into columns.  Rows that cannot 
 ``reader``.  It imports only ``core``, ``values``, ``kinds`` and ``lines``.
 """
 
-import csv
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import msgspec
-from attrs import define, evolve, field, frozen
+from attrs import evolve, field, frozen
 
 from streams.core.blocks.records import Headers
 from streams.core.errors import InputError
 from streams.core.serdes.serdes import BYTES, WindowedSerde
 from streams.core.topic import Topic
+from streams.files.csv_rows import CsvRows
+from streams.files.folder_columns import Cells, folder_cells, with_arrays, with_columns
 from streams.files.kinds import WHOLE, FileKind, FileSource, Kind, Part, open_binary
 from streams.files.lines import BATCH_ROWS, line_chunks, whole_content
+from streams.files.rows import FileFormat, RowBatch, RowColumns
 from streams.values import (
     BAD_INPUT,
     WINDOW_COLUMNS,
     ArrowRows,
-    Fields,
     Form,
     Hex,
     Row,
@@ -38,83 +39,24 @@ from streams.values import (
 )
 
 
-@frozen
-class RowBatch:
-    """Consecutive raw rows, with the index of the first row in the file and each row's line number, from 1."""
-
-    first_row: int
-    lines: Sequence[int]
-    rows: Sequence[Any]
-
-    def from_row(self, row: int) -> "RowBatch":
-        """Return the rows of this batch from row ``row`` of the file on."""
-        skipped = max(0, row - self.first_row)
-        return RowBatch(self.first_row + skipped, self.lines[skipped:], self.rows[skipped:])
-
-
-@define
-class RowColumns:
-    """The keys, values, timestamps, headers and partitions of some rows, as columns.
-
-    A column or an element is None if the rows do not contain it, in which case the topic determines it.  Keys and
-    values are a list of bytes, or an Arrow array.
-    """
-
-    values: Any
-    keys: Any = None
-    timestamps: list[int | None] | None = None
-    headers: list[Headers] | None = None
-    partitions: list[int | None] | None = None
-    #: The columns of the values if they come from Arrow data; the serde can then read all values.
-    fields: Fields | None = None
-
-
-class FileFormat(Protocol):
-    """Splits one kind of file into rows, and converts rows to columns."""
-
-    @property
-    def unit(self) -> str:
-        """The unit in which positions in the file are counted, such as "line"."""
-        ...
-
-    @property
-    def heading(self) -> bytes:
-        """The content above the first row, such as column names; available after the first batch."""
-        ...
-
-    def batches(self, source: FileSource, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[RowBatch]:
-        """Yield the rows in ``part`` in file order, without the first ``skip_rows`` rows of the file."""
-        ...
-
-    def declared(self) -> "FileFormat":
-        """Return a format that reads only the columns that the topic declares, or itself if it reads all of them."""
-        ...
-
-    def columns(self, rows: Any) -> RowColumns:
-        """Convert rows of a batch to columns; raise one of the exceptions in ``BAD_INPUT`` if a row is bad."""
-        ...
-
-    def raw(self, row: Any) -> bytes:
-        """Return the original bytes of a row, or the nearest equivalent."""
-        ...
-
-
-def format_of(kind: Kind, key: Form, value: Form, records: "RecordReader | None" = None) -> FileFormat:
-    """Return the format for a kind of file, given the ``Form`` of a topic's keys and of its values.
+def format_of(
+    source: FileSource, kind: FileKind, key: Form, value: Form, records: "RecordReader | None" = None
+) -> FileFormat:
+    """Return the format for a file, given the ``Form`` of a topic's keys and of its values.
 
     Rows of Arrow data that are whole records are converted by ``records``, if given.
     """
-    if kind is Kind.CSV:
-        return CsvRows(value)
-    if kind is Kind.PARQUET:
-        return ParquetRows(ValueReader(value), records)
-    if kind is Kind.JSON:
-        return JsonRows(value)
-    if kind is Kind.RECORDS:
+    folder = folder_cells(source.name)
+    if kind.kind is Kind.CSV:
+        return CsvRows(source, kind, value, folder)
+    if kind.kind is Kind.PARQUET:
+        return ParquetRows(ValueReader(value), records, folder=folder)
+    if kind.kind is Kind.RECORDS:
         return LineRows(partial(_record_columns, key, value))
-    if kind.is_text:
+    if kind.kind.is_text:
         return LineRows(partial(_text_columns, value), skips_blank=False)
-    return LineRows(partial(_json_columns, value))
+    convert = partial(_json_columns, value, folder)
+    return JsonRows(convert) if kind.kind is Kind.JSON else LineRows(convert)
 
 
 @frozen
@@ -153,9 +95,12 @@ class LineRows:
         return row
 
 
-def _json_columns(value: Form, rows: Sequence[bytes]) -> RowColumns:
+def _json_columns(value: Form, folder: Cells, rows: Sequence[bytes]) -> RowColumns:
     """Convert lines of JSON to columns that contain only values."""
-    return RowColumns(value.all_from_json(list(map(bytes.strip, rows))))
+    texts = list(map(bytes.strip, rows))
+    if folder:
+        texts = with_columns(texts, folder, value.declared)
+    return RowColumns(value.all_from_json(texts))
 
 
 def _text_columns(value: Form, rows: Sequence[bytes]) -> RowColumns:
@@ -175,7 +120,7 @@ _read_lines = msgspec.json.Decoder(msgspec.Raw).decode_lines
 class JsonRows:
     """JSON files with an array of values, or with one value, or a value on each line; read as a whole."""
 
-    value: Form
+    convert: Callable[[Sequence[bytes]], RowColumns]
     unit: str = "row"
     heading: bytes = b""
 
@@ -202,7 +147,7 @@ class JsonRows:
 
     def columns(self, rows: Sequence[bytes]) -> RowColumns:
         """Convert JSON values to columns."""
-        return _json_columns(self.value, rows)
+        return self.convert(rows)
 
     def raw(self, row: bytes) -> bytes:
         """Return the JSON of the row."""
@@ -291,112 +236,6 @@ def _keys(form: Form, texts: list[bytes]) -> list[bytes | None]:
     return keys
 
 
-@define
-class CsvRows:
-    """CSV files with a header; each row is a dict of strings."""
-
-    value: Form
-    unit: str = "line"
-    _header: list[str] = field(factory=list)
-
-    @property
-    def heading(self) -> bytes:
-        """The header line with the column names."""
-        return ",".join(self._header).encode(errors="surrogateescape") + b"\n"
-
-    def batches(self, source: FileSource, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[RowBatch]:
-        """Yield (cells, text) for each row; blank lines are skipped.
-
-        Raises:
-            InputError: two columns have the same name, or a quote is not closed.
-        """
-        text = _CsvText(line_chunks(source, kind, part, keeps_returns=True), part.first_line - 1)
-        reader = csv.reader(text, strict=True)
-        self._header = []
-        numbers: list[int] = []
-        rows: list[tuple[list[str], str]] = []
-        row = 0
-        while True:
-            text.taken.clear()
-            line = text.line + 1
-            try:
-                cells = next(reader, None)
-            except csv.Error as error:
-                if rows:
-                    yield RowBatch(row - len(rows), numbers, rows)
-                raise InputError(
-                    f"{source}:{line}: the row that begins here is not CSV: {error}; "
-                    "look for a quote that is not closed"
-                ) from error
-            if cells is None:
-                break
-            if not cells:
-                continue
-            if not self._header:
-                self._header = _csv_header(source, line, cells)
-                continue
-            row += 1
-            if row > skip_rows:
-                rows.append((cells, "".join(text.taken)))
-                numbers.append(line)
-            if len(rows) >= BATCH_ROWS:
-                yield RowBatch(row - len(rows), numbers, rows)
-                numbers = []
-                rows = []
-        if rows:
-            yield RowBatch(row - len(rows), numbers, rows)
-
-    def declared(self) -> FileFormat:
-        """Return the format itself."""
-        return self
-
-    def columns(self, rows: Sequence[tuple[list[str], str]]) -> RowColumns:
-        """Return the rows as columns; CSV rows contain only values."""
-        header = self._header
-        convert = self.value.from_object
-        width = len(header)
-        for cells, _ in rows:
-            if len(cells) != width:
-                raise ValueError(f"the row has {len(cells)} cells, the header {width}")
-        return RowColumns([convert(dict(zip(header, cells, strict=True))) for cells, _ in rows])
-
-    def raw(self, row: tuple[list[str], str]) -> bytes:
-        """Return the line or lines that the row occupies."""
-        return row[1].rstrip("\r\n").encode(errors="surrogateescape")
-
-
-@define
-class _CsvText:
-    """An iterator over lines as text; ``taken`` collects the lines of the current row."""
-
-    chunks: Iterator[tuple[int, list[bytes]]]
-    line: int = 0
-    taken: list[str] = field(factory=list)
-    _lines: Iterator[bytes] = field(factory=lambda: iter(()))
-
-    def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        line = next(self._lines, None)
-        while line is None:
-            _, lines = next(self.chunks)
-            self._lines = iter(lines)
-            line = next(self._lines, None)
-        self.line += 1
-        # Malformed UTF-8 makes only its row bad, since the surrogates cannot be encoded.
-        text = line.decode(errors="surrogateescape") + "\n"
-        self.taken.append(text)
-        return text
-
-
-def _csv_header(source: FileSource, line: int, cells: list[str]) -> list[str]:
-    doubles = sorted({name for name in cells if cells.count(name) > 1})
-    if doubles:
-        raise InputError(f"{source}:{line}: column {doubles[0]!r} stands twice in the header; rename one")
-    return cells
-
-
 @frozen
 class ParquetRows:
     """Parquet files; each row is a dict with times in UTC."""
@@ -405,6 +244,8 @@ class ParquetRows:
     records: "RecordReader | None" = None
     #: Whether only columns that the topic declares are read.
     is_selective: bool = False
+    #: The columns of the folders, which are in each row.
+    folder: Cells = field(factory=dict)
     unit: str = "row"
     heading: bytes = b""
 
@@ -423,16 +264,29 @@ class ParquetRows:
                 groups = list(range(file.num_row_groups))[part.start : part.end]
                 while groups and row + file.metadata.row_group(groups[0]).num_rows <= skip_rows:
                     row += file.metadata.row_group(groups.pop(0)).num_rows
+                is_wide = self.folder and not self._are_records(file.schema_arrow.names)
+                widened = self._wide if is_wide else lambda batch: batch
                 if self.records is not None:
-                    check_file_columns(self.records.topic, file.schema_arrow, str(source))
+                    schema = widened(file.schema_arrow.empty_table()).schema
+                    check_file_columns(self.records.topic, schema, str(source))
                 names = self._names(file.schema_arrow.names)
                 for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=names) if groups else ():
                     first = row
                     row = row + batch.num_rows
                     if row > skip_rows:
-                        yield RowBatch(first, range(first + 1, row + 1), ArrowRows(batch)).from_row(skip_rows)
+                        rows = ArrowRows(widened(batch))
+                        yield RowBatch(first, range(first + 1, row + 1), rows).from_row(skip_rows)
         except (pa.ArrowException, OSError, EOFError) as error:
             raise InputError(f"{source}: row {row + 1}: not a whole Parquet file: {error}; make it again") from error
+        except ValueError as error:
+            raise InputError(f"{source}: {error}") from error
+
+    def _wide(self, batch: Any) -> Any:
+        """Return a batch with the columns of the folders."""
+        return with_arrays(batch, self.folder, self.value.form.declared)
+
+    def _are_records(self, names: list[str]) -> bool:
+        return self.records is not None and are_records(self.records.topic, names)
 
     def declared(self) -> FileFormat:
         """Return a format that reads only the columns that the topic declares."""
@@ -443,7 +297,7 @@ class ParquetRows:
         declared = self.value.declared
         if not self.is_selective or declared is None:
             return None
-        if self.records is not None and are_records(self.records.topic, column_names):
+        if self._are_records(column_names):
             return None
         names = [name for name in column_names if name in declared]
         # Arrow parses a dot in a name as a path separator, and returns no rows if no column is selected.

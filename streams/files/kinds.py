@@ -5,16 +5,18 @@ Of the other packages, this module imports only ``core``.
 """
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, TypeAlias
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
-from streams.core.errors import InputError
-from streams.core.nearest import nearest
+from streams.core.dialect import Csv
+from streams.core.errors import ConfigError, InputError
+from streams.core.nearest import meant, nearest
 from streams.files.compression import COMPRESSED, COMPRESSIONS
 
 #: The name of standard output.
@@ -50,12 +52,24 @@ _SUFFIXES = {
 }
 
 
+_PLAIN_CSV = Csv()
+
+
 @frozen
 class FileKind:
-    """The kind of a file, and the suffix of its compression, such as ``.gz``."""
+    """The kind of a file, the suffix of its compression, such as ``.gz``, and the options of CSV."""
 
     kind: Kind
     compression: str = ""
+    csv: Csv = _PLAIN_CSV
+    #: The path of the input, as a folder, that the file is from; empty for the file itself.
+    location: str = ""
+
+    def advice(self, source: "FileSource", **options: Any) -> str:
+        """Return the options of CSV to give for a file, as they are typed."""
+        csv = evolve(self.csv, **options)
+        text = f"?{csv}" if str(csv) else ""
+        return f'give "csv:{self.location or source.name}{text}" as the input, or file_format="csv{text}" in code'
 
 
 @frozen
@@ -73,9 +87,9 @@ class FileSource:
     kind: FileKind | None = None
 
     @classmethod
-    def local(cls, path: str | os.PathLike[str]) -> "FileSource":
+    def local(cls, path: str | os.PathLike[str], kind: FileKind | None = None) -> "FileSource":
         """Return the source for a path of this machine, which is opened when it is read."""
-        return cls(os.fspath(path), lambda: open(path, "rb"))
+        return cls(os.fspath(path), lambda: open(path, "rb"), kind=kind)
 
     def __str__(self) -> str:
         return self.name
@@ -103,16 +117,93 @@ def listed(kinds: tuple[Kind, ...] = tuple(Kind)) -> str:
     return ", ".join(suffix for suffix, kind in _SUFFIXES.items() if kind in kinds)
 
 
+#: The kinds by the names of formats.
+_KINDS = {
+    "jsonl": Kind.JSON_LINES,
+    "json": Kind.JSON,
+    "records": Kind.RECORDS,
+    "csv": Kind.CSV,
+    "text": Kind.TEXT,
+    "parquet": Kind.PARQUET,
+}
+
+#: The format of files: a name, for CSV also with options, as ``csv?delimiter=;``, or these options as an object.
+FormatOption: TypeAlias = str | Csv
+#: What is between the path of a CSV file and its options; the question mark of a pattern has no name behind it.
+_OPTIONS = re.compile(r"[?](?=[A-Za-z_]+(?:=|&|$))")
+
+
+@frozen
+class Location:
+    """The path of files as it is given, which may be a folder or pattern, and their format if suffixes do not say it.
+
+    Raises:
+        ConfigError: there is no such format, or an option is invalid.
+    """
+
+    path: str = ""
+    file_format: FormatOption = ""
+    _kind: Kind | None = field(init=False, eq=False, repr=False)
+    _csv: Csv = field(init=False, eq=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        kind, csv = (Kind.CSV, self.file_format) if isinstance(self.file_format, Csv) else _named(self.file_format)
+        object.__setattr__(self, "_kind", kind)
+        object.__setattr__(self, "_csv", csv)
+
+    @classmethod
+    def parse(cls, text: str) -> "Location":
+        """Return the location in a text: a path, or ``FORMAT:PATH``, for CSV also with options behind the path.
+
+        >>> Location.parse("csv:orders/*.csv?delimiter=;")
+        Location(path='orders/*.csv', file_format='csv?delimiter=;')
+
+        Raises:
+            ConfigError: an option is invalid, or the name of the format is misspelt.
+        """
+        name, colon, rest = text.partition(":")
+        if not colon or rest.startswith("//"):
+            return cls(text)
+        if name in _KINDS:
+            path, *options = _OPTIONS.split(rest, maxsplit=1)
+            return cls(path, "?".join([name, *options]))
+        near = nearest(name, _KINDS) if name.isalpha() and not os.path.exists(text) else None
+        if near is not None:
+            raise ConfigError(f"{text}: there is no format {name!r}; did you mean {near}:{rest}?")
+        return cls(text)
+
+    def kind_of(self, path: str | os.PathLike[str]) -> "FileKind | None":
+        """Return the kind of one of the files, or None if no format is given and its suffix is not known."""
+        name = os.fspath(path).lower()
+        compression = next((suffix for suffix in COMPRESSIONS if name.endswith(suffix)), "")
+        name = name.removesuffix(compression)
+        kind = self._kind or next((kind for suffix, kind in _SUFFIXES.items() if name.endswith(suffix)), None)
+        return None if kind is None else FileKind(kind, compression, self._csv, self.path)
+
+
+def _named(name: str) -> tuple[Kind | None, Csv]:
+    if not name:
+        return None, _PLAIN_CSV
+    name, _, options = name.partition("?")
+    if name not in _KINDS:
+        raise ConfigError(f"there is no file format {name!r}: {meant(name, _KINDS)}")
+    if options and name != "csv":
+        raise ConfigError(f"file format {name} has no options, such as {options}; only csv has")
+    return _KINDS[name], Csv.parse(options)
+
+
+#: Files whose kinds are those of their suffixes.
+BY_SUFFIX = Location()
+
+
 def kind_of(path: str | os.PathLike[str]) -> FileKind | None:
     """Return the kind for a path's suffix, or None if the suffix is not known.
 
-    >>> kind_of("a/access.LOG.gz")
-    FileKind(kind=<Kind.LOG: '.log'>, compression='.gz')
+    >>> kind = kind_of("a/access.LOG.gz")
+    >>> kind.kind, kind.compression
+    (<Kind.LOG: '.log'>, '.gz')
     """
-    name = os.fspath(path).lower()
-    compression = next((suffix for suffix in COMPRESSIONS if name.endswith(suffix)), "")
-    name = name.removesuffix(compression)
-    return next((FileKind(kind, compression) for suffix, kind in _SUFFIXES.items() if name.endswith(suffix)), None)
+    return BY_SUFFIX.kind_of(path)
 
 
 def input_kind(source: FileSource) -> FileKind:
@@ -128,7 +219,8 @@ def input_kind(source: FileSource) -> FileKind:
         if path.is_dir():
             raise InputError(f"{source}: is a folder; give one of its files here (`streams replay` reads folders)")
         raise InputError(
-            f"{source}: its suffix is not of a known kind of file; known are {listed()}, each also with {COMPRESSED}"
+            f"{source}: its suffix is not of a known kind of file; known are {listed()}, each also with {COMPRESSED}; "
+            f"else name the format, as csv:{source}{'?delimiter=tab' if '.tsv' in path.suffixes else ''}"
         )
     if source.lines is not None:
         return evolve(kind, compression="")

@@ -3,12 +3,15 @@
 This module is between open files and the row formats.  It imports only ``core`` and ``kinds``.
 """
 
+import codecs
+import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
+from itertools import chain
 
 from streams.core.errors import InputError
 from streams.files.compression import DAMAGE, is_damage
-from streams.files.kinds import WHOLE, FileKind, FileSource, Part, open_binary
+from streams.files.kinds import WHOLE, FileKind, FileSource, Kind, Part, open_binary
 
 #: Number of bytes read at a time; also the approximate size of a batch of rows.
 CHUNK_BYTES = 1 << 19
@@ -22,6 +25,8 @@ MAX_LINE_BYTES = 64 << 20
 #: Start of a line that may be blank, after the end of another line.
 _BLANK_START = re.compile(rb"\n\s")
 _BOM = b"\xef\xbb\xbf"
+#: The marks at the beginning of files by encoding.
+_MARKS = {_BOM: "utf-8", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 
 
 def line_chunks(
@@ -30,13 +35,12 @@ def line_chunks(
     part: Part = WHOLE,
     *,
     max_line_bytes: int = MAX_LINE_BYTES,
-    keeps_returns: bool = False,
 ) -> Iterator[tuple[int, list[bytes]]]:
     """Yield (number of the first line, lines without line ends) in file order.
 
     The bounds of ``part`` are line bounds.  A last line without a line end counts as a line; an empty remainder after
-    the last line end does not.  With ``keeps_returns``, a line end is a line feed only, for rows that contain line
-    ends; else a carriage return before it belongs to it.
+    the last line end does not.  A mark of UTF-8 at the beginning of a line is left out: files that begin with it may
+    have been joined.
 
     Raises:
         InputError: the file cannot be read to its end, or a line is longer than allowed.
@@ -44,33 +48,64 @@ def line_chunks(
     number = part.first_line
     rest = b""
     for lines in source.lines or ():
-        if not part.start and number == 1 and lines:
-            lines[0] = lines[0].removeprefix(_BOM)
         if lines:
-            yield number, lines if keeps_returns else _without_returns(lines)
+            yield number, _plain(lines)
         number += len(lines)
     if source.lines is not None:
         return
     try:
-        for position, chunk in _chunks(source, kind, part):
-            if not position:
-                chunk = chunk.removeprefix(_BOM)
-            has_returns = not keeps_returns and (b"\r" in chunk or rest.endswith(b"\r"))
-            lines = (rest + chunk).split(b"\n") if b"\n" in chunk else [rest + chunk]
+        for chunk in _chunks(source, kind, part):
+            data = rest + chunk
+            is_plain = b"\r" not in data and _BOM not in data
+            lines = data.split(b"\n")
             rest = lines.pop()
-            if len(rest) > max_line_bytes:
-                raise InputError(
-                    f"{source}:{number + len(lines)}: the line is longer than {max_line_bytes} bytes; "
-                    "is this the right file?"
-                )
+            _check_length(rest, max_line_bytes, f"{source}:{number + len(lines)}")
             for start in range(0, len(lines), BATCH_ROWS):
                 some = lines[start : start + BATCH_ROWS]
-                yield number, _without_returns(some) if has_returns else some
+                yield number, some if is_plain else _plain(some)
                 number += len(some)
     except (OSError, *DAMAGE) as error:
         raise unreadable(f"{source}:{number}", kind, error) from error
     if rest:
-        yield number, [rest] if keeps_returns else _without_returns([rest])
+        yield number, _plain([rest])
+
+
+def text_lines(source: FileSource, kind: FileKind, part: Part = WHOLE) -> Iterator[str]:
+    """Yield the lines of a file in its encoding, with their line ends: a line feed, a carriage return, or both.
+
+    Bytes that are malformed in the encoding become lone surrogates.
+
+    Raises:
+        InputError: the file cannot be read to its end, or a line is longer than allowed.
+    """
+    encoding = kind.csv.encoding
+    if source.lines is not None:
+        for lines in source.lines:
+            for line in lines:
+                yield line.decode(encoding, "surrogateescape") + "\n"
+        return
+    number = part.first_line
+    rest = ""
+    # It keeps a carriage return back until it is known whether a line feed follows.
+    decode = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(encoding)("surrogateescape"), False).decode
+    try:
+        for chunk in chain(_chunks(source, kind, part), (b"",)):
+            texts = io.StringIO(rest + decode(chunk, not chunk), newline="").readlines()
+            rest = texts.pop() if texts and not texts[-1].endswith(("\n", "\r")) else ""
+            _check_length(rest, MAX_LINE_BYTES, f"{source}:{number + len(texts)}")
+            yield from texts
+            number += len(texts)
+    except UnicodeError as error:
+        raise InputError(f"{source}:{number}: is not {encoding}: {error}") from error
+    except (OSError, *DAMAGE) as error:
+        raise unreadable(f"{source}:{number}", kind, error) from error
+    if rest:
+        yield rest
+
+
+def _check_length(line: Sized, most: int, place: str) -> None:
+    if len(line) > most:
+        raise InputError(f"{place}: the line is longer than {most} bytes; is this the right file?")
 
 
 def whole_content(source: FileSource, kind: FileKind, part: Part, most_bytes: int) -> bytes:
@@ -81,7 +116,7 @@ def whole_content(source: FileSource, kind: FileKind, part: Part, most_bytes: in
     """
     content = bytearray()
     try:
-        for _, chunk in _chunks(source, kind, part):
+        for chunk in _chunks(source, kind, part):
             content += chunk
             if len(content) > most_bytes:
                 raise InputError(
@@ -117,8 +152,12 @@ def unreadable(place: str, kind: FileKind, error: Exception) -> InputError:
     return InputError(f"{place}: cannot be read further: {getattr(error, 'strerror', None) or error}")
 
 
-def _chunks(source: FileSource, kind: FileKind, part: Part) -> Iterator[tuple[int, bytes]]:
-    """Yield (position, bytes) for consecutive chunks of the part."""
+def _chunks(source: FileSource, kind: FileKind, part: Part) -> Iterator[bytes]:
+    """Yield consecutive chunks of the part.
+
+    Raises:
+        InputError: the file is in another encoding.
+    """
     position = part.start
     with open_binary(source, kind) as stream:
         if position:
@@ -128,8 +167,26 @@ def _chunks(source: FileSource, kind: FileKind, part: Part) -> Iterator[tuple[in
             chunk = stream.read(size) if size > 0 else b""
             if not chunk:
                 return
-            yield position, chunk
+            if not position:
+                _check_encoding(source, kind, chunk)
+            yield chunk
             position += len(chunk)
+
+
+def _check_encoding(source: FileSource, kind: FileKind, chunk: bytes) -> None:
+    """Check the first bytes of a file for those of UTF-16, and of another encoding than that of the options."""
+    start = chunk[:1024]
+    encoding = next((name for mark, name in _MARKS.items() if start.startswith(mark)), "")
+    excess = start[1::2].count(0) - start[::2].count(0)
+    if not encoding and abs(excess) > len(start) // 3:
+        encoding = "utf-16-le" if excess > 0 else "utf-16-be"
+    if not encoding or codecs.lookup(kind.csv.encoding).name.startswith(encoding[:6]):
+        return
+    if kind.kind is Kind.CSV:
+        remedy = kind.advice(source, encoding=encoding)
+    else:
+        remedy = f"convert it, as with iconv -f {encoding} -t utf-8"
+    raise InputError(f"{source}: is in {encoding.upper()}, not in {kind.csv.encoding.upper()}; {remedy}")
 
 
 def count_lines(source: FileSource, kind: FileKind, part: Part, *, skip_blank: bool) -> tuple[int, int]:
@@ -141,9 +198,7 @@ def count_lines(source: FileSource, kind: FileKind, part: Part, *, skip_blank: b
     rows = lines = 0
     rest = b""
     try:
-        for position, chunk in _chunks(source, kind, part):
-            if not position:
-                chunk = chunk.removeprefix(_BOM)
+        for chunk in _chunks(source, kind, part):
             whole, newline, tail = chunk.rpartition(b"\n")
             if not newline:
                 rest += chunk
@@ -156,17 +211,19 @@ def count_lines(source: FileSource, kind: FileKind, part: Part, *, skip_blank: b
         raise unreadable(str(source), kind, error) from error
     if rest:
         lines += 1
-        rows += 0 if skip_blank and not rest.strip() else 1
+        rows += 0 if skip_blank and not rest.removeprefix(_BOM).strip() else 1
     return rows, lines
 
 
 def _blank_lines(data: bytes) -> int:
     """Return the number of blank lines in ``data``; fast if no line starts with white space."""
+    if _BOM in data:
+        data = data.removeprefix(_BOM).replace(b"\n" + _BOM, b"\n")
     if data and not data[:1].isspace() and not data.endswith(b"\n") and not _BLANK_START.search(data):
         return 0
     return sum(1 for line in data.split(b"\n") if not line.strip())
 
 
-def _without_returns(lines: list[bytes]) -> list[bytes]:
-    """Return the lines without the carriage returns of Windows line ends."""
-    return [line.removesuffix(b"\r") for line in lines]
+def _plain(lines: list[bytes]) -> list[bytes]:
+    """Return the lines without the carriage returns of Windows line ends, and without marks of UTF-8 before them."""
+    return [line.removeprefix(_BOM).removesuffix(b"\r") for line in lines]

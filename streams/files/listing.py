@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from streams.core.errors import InputError
-from streams.files.kinds import nearby
+from streams.files.kinds import FileSource, Location, nearby
 from streams.files.lake import LakeTable, table_around, table_below
 
 
@@ -44,6 +44,17 @@ def local_files(text: str, hint: str = "") -> list[str]:
     return [text]
 
 
+def local_sources(text: str) -> list[FileSource]:
+    """Return the files at a location, which is given as text, in their order.
+
+    Raises:
+        ConfigError: the location has an unknown format or an invalid option.
+        InputError: as ``local_files``.
+    """
+    location = Location.parse(text)
+    return [FileSource.local(path, location.kind_of(path)) for path in local_files(location.path)]
+
+
 def refuse_tables(paths: Iterable[str]) -> None:
     """Check that no local file belongs to a lakehouse table.
 
@@ -59,7 +70,8 @@ def refuse_tables(paths: Iterable[str]) -> None:
 
 def is_hidden(name: str) -> bool:
     """Return whether a file contains metadata of its writer instead of data, for example ``_SUCCESS``."""
-    return any(part.startswith((".", "_")) for part in name.split("/"))
+    # As for Spark, _year=2026 is a folder of a column.
+    return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in name.split("/"))
 
 
-__all__ = ["is_hidden", "local_files", "refuse_tables"]
+__all__ = ["is_hidden", "local_files", "local_sources", "refuse_tables"]

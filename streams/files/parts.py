@@ -87,7 +87,7 @@ def count_rows(source: FileSource, kind: FileKind, part: Part) -> tuple[int, int
         rows = sum(count for count, _ in row_groups(source, kind))
         return rows, rows
     unknown = form_of(None)
-    reader = format_of(kind.kind, unknown, unknown)
+    reader = format_of(source, kind, unknown, unknown)
     rows = sum(len(batch.rows) for batch in reader.batches(source, kind, 0, evolve(part, first_row=0, first_line=1)))
     return rows, rows
 

@@ -23,8 +23,9 @@ from streams.core.dead_letters import ROW_HEADER
 from streams.core.errors import InputError, InvalidTimestampError, SerializationError
 from streams.core.event_time.timestamps import FromValue
 from streams.core.topic import Topic
-from streams.files.formats import FileFormat, RecordReader, RowBatch, RowColumns, TableRows, format_of, is_record
+from streams.files.formats import RecordReader, TableRows, format_of, is_record
 from streams.files.kinds import WHOLE, FileKind, FileSource, Kind, Part, input_kind
+from streams.files.rows import FileFormat, RowBatch, RowColumns
 from streams.values import BAD_INPUT, Form, ValueReader, form_of, json_type, names_read, stand_in_decoder
 
 logger = logging.getLogger(__name__)
@@ -81,7 +82,7 @@ def open_input(
     kind = input_kind(source)
     key = form_of(topic.key_serde)
     value = form_of(topic.value_serde)
-    form = format_of(kind.kind, key, value, RecordReader(topic, key, value))
+    form = format_of(source, kind, key, value, RecordReader(topic, key, value))
     decode = None if kind.kind is Kind.PARQUET else _stand_ins(topic)
     clock = clock or SystemClock()
     return FileInput(

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any, ClassVar, TypeAlias
-from urllib.parse import unquote
 
 from attrs import define, field, frozen
 
 from streams.core.errors import ConfigError, InputError, StreamsError
-from streams.values import NULL_FOLDER, PartitionColumn
+from streams.files import folder_cells
+from streams.values import PartitionColumn
 
 #: Prefixes of text that names a lake table.
 LAKE_PREFIXES = ("delta:", "iceberg:")
@@ -234,9 +234,8 @@ class TableLog(LakeLog):
 
     def partition_of(self, path: str) -> Partition:
         """Return the partition values in the path of a file, such as ``day=2026-01-01/product=a%2Fb/x.parquet``."""
-        folders = dict(folder.split("=", 1) for folder in path.split("/")[:-1])
-        texts = [folders[column.name] for column in self.columns]
-        return tuple(None if text == NULL_FOLDER else unquote(text) for text in texts)
+        cells = folder_cells(path)
+        return tuple(cells[column.name] for column in self.columns)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Look-ups in a Parquet or CSV file, which is kept in memory and reloaded when it changes.
 
-This module imports only ``core`` and pyarrow.
+Of the other packages, this module imports only ``core`` and ``files``.
 """
 
 import logging
@@ -12,9 +12,12 @@ from numbers import Number
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
+import msgspec
+
 from streams.core.clock import Clock, SystemClock
 from streams.core.errors import ConfigError, InputError, StreamsError
 from streams.core.user_code import refuse_unawaited
+from streams.files import FileKind, FileSource, FormatOption, Kind, Location, open_binary
 
 A = TypeVar("A")
 
@@ -25,12 +28,13 @@ _Version: TypeAlias = tuple[int, int, int]
 
 
 class FileLookUp(Generic[A]):
-    """Looks a key up in a table from a Parquet (``.parquet``) or CSV file; the answer is None if no row has the key.
+    """Looks a key up in a table from a Parquet, JSON or CSV file; the answer is None if no row has the key.
 
     ``key`` is the name of the key column.  ``row`` is called with the other columns as keyword arguments, and returns
-    the answer.  The same object is the answer for all records with this key, so do not modify it.  CSV files have a
-    header line.  ``text`` has the names of CSV columns that are read as strings rather than as numbers or dates
-    (default: the key column).
+    the answer.  The same object is the answer for all records with this key, so do not modify it.  ``text`` has the
+    names of CSV columns that are read as strings rather than as numbers or dates (default: the key column).
+    ``file_format`` is "csv", "json", "jsonl" or "parquet", by default that of the suffix, or else CSV; options of CSV
+    are a ``streams.Csv``, or text, as in "csv?delimiter=;".
 
     All rows are in memory, so ``look_up`` neither caches answers nor starts calls.  A look-up checks at most once per
     ``check`` (default: one second) whether the file has changed.  A changed file is loaded when two checks in
@@ -40,7 +44,8 @@ class FileLookUp(Generic[A]):
 
     Raises:
         InputError: the file cannot be read, a column is missing or occurs twice, a key occurs twice, or ``row`` failed.
-        ConfigError: ``check`` is negative, ``text`` is not a tuple, or ``row`` is async.
+        ConfigError: ``check`` is negative, ``text`` is not a tuple, there is no such ``file_format``, or ``row`` is
+            async.
     """
 
     #: Read by ``look_up``, which then uses neither calls nor a cache.
@@ -53,11 +58,13 @@ class FileLookUp(Generic[A]):
         key: str,
         row: Callable[..., A],
         text: tuple[str, ...] | None = None,
+        file_format: FormatOption = "",
         check: timedelta = timedelta(seconds=1),
         clock: Clock | None = None,
     ) -> None:
-        self._arguments = (path, key, row, text, check, clock)
+        self._arguments = (path, key, row, text, file_format, check, clock)
         self._path = Path(path)
+        self._location = Location(str(path), file_format)
         self._key = key
         self._row = row
         self._text = (key,) if text is None else text
@@ -139,15 +146,12 @@ class FileLookUp(Generic[A]):
         """
         # Imported here, because the import takes long.
         import pyarrow
-        from pyarrow import csv, parquet
 
+        kind = self._location.kind_of(self._path) or FileKind(Kind.CSV)
         try:
-            if self._path.suffix == ".parquet":
-                table = parquet.read_table(self._path)
-            else:
-                types = {name: pyarrow.string() for name in self._text}
-                table = csv.read_csv(self._path, convert_options=csv.ConvertOptions(column_types=types))
-        except (pyarrow.ArrowException, OSError) as error:
+            with open_binary(FileSource.local(self._path), kind) as stream:
+                table = _table(stream.read(), kind, self._text)
+        except (pyarrow.ArrowException, msgspec.MsgspecError, UnicodeError, OSError, EOFError) as error:
             raise InputError(f"{self._path} cannot be read: {error}") from error
         if self._key not in table.column_names:
             raise InputError(f"{self._path} has no column {self._key!r}; it has {', '.join(table.column_names)}")
@@ -157,10 +161,13 @@ class FileLookUp(Generic[A]):
                     f"{self._path} has {count - (name in self._text) or 'no'} columns {name!r}; it has "
                     f"{', '.join(table.column_names)}"
                 )
-        if self._path.suffix != ".parquet":
+        if kind.kind is Kind.CSV:
             for name, kind in zip(table.column_names, table.schema.types, strict=True):
                 if pyarrow.types.is_binary(kind):  # As Arrow reads text that is not UTF-8.
-                    raise InputError(f"{self._path}: column {name!r} is not UTF-8; write the file as UTF-8")
+                    raise InputError(
+                        f"{self._path}: column {name!r} is not UTF-8; write the file as UTF-8, or "
+                        "give its encoding, as file_format='csv?encoding=latin-1'"
+                    )
         names = [name for name in table.column_names if name != self._key]
         columns = [table.column(name).to_pylist() for name in names]
         keys = table.column(self._key).to_pylist()
@@ -176,11 +183,32 @@ class FileLookUp(Generic[A]):
         return rows
 
 
+def _table(data: bytes, kind: FileKind, text: tuple[str, ...]) -> Any:
+    """Return the content of a file as an Arrow table, with the ``text`` columns of CSV as strings."""
+    import pyarrow
+    from pyarrow import csv, parquet
+
+    if kind.kind is Kind.PARQUET:
+        return parquet.read_table(pyarrow.BufferReader(data))
+    if kind.kind is Kind.JSON:
+        return pyarrow.Table.from_pylist(msgspec.json.decode(data, type=list[dict[str, Any]]))
+    if kind.kind is Kind.JSON_LINES:
+        return pyarrow.Table.from_pylist(msgspec.json.Decoder(dict[str, Any]).decode_lines(data))
+    options = kind.csv
+    nulls = {} if options.null is None else {"null_values": [options.null], "strings_can_be_null": True}
+    return csv.read_csv(
+        pyarrow.BufferReader(data),
+        csv.ReadOptions(encoding=options.encoding, column_names=list(options.columns or ())),
+        csv.ParseOptions(delimiter=options.delimiter, quote_char=options.quote or False, newlines_in_values=True),
+        csv.ConvertOptions(column_types={name: pyarrow.string() for name in text}, **nulls),
+    )
+
+
 def _types(rows: Mapping[Any, Any]) -> tuple[type, ...]:
     """Return the types of the keys; all numbers count as one type, since equal numbers may have different types."""
     kinds = {type(key) for key in rows if key is not None}
     return tuple({Number if issubclass(kind, Number) else kind for kind in kinds})
 
 
-def _rebuild(path: Any, key: str, row: Any, text: Any, check: Any, clock: Any) -> "FileLookUp[Any]":
-    return FileLookUp(path, key=key, row=row, text=text, check=check, clock=clock)
+def _rebuild(path: Any, key: str, row: Any, text: Any, file_format: Any, check: Any, clock: Any) -> "FileLookUp[Any]":
+    return FileLookUp(path, key=key, row=row, text=text, file_format=file_format, check=check, clock=clock)

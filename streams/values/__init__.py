@@ -17,6 +17,8 @@ from streams.values.arrow_reader import python_objects as python_objects
 from streams.values.arrow_writer import arrow_column as arrow_column
 from streams.values.arrow_writer import arrow_table as arrow_table
 from streams.values.cells import cell_converter as cell_converter
+from streams.values.cells import declared_cells as declared_cells
+from streams.values.cells import null_cells as null_cells
 from streams.values.declared_columns import WINDOW_COLUMNS as WINDOW_COLUMNS
 from streams.values.declared_columns import are_records as are_records
 from streams.values.declared_columns import check_file_columns as check_file_columns

@@ -4,10 +4,10 @@ Numbers and booleans are read from text, as a CSV file has nothing else.  A numb
 unit.  A fraction never becomes an integer.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args, get_type_hints
 
 import msgspec
 from attrs import define, field
@@ -114,3 +114,67 @@ def _number_in_entries(search: _NumberSearch, value: Any) -> tuple[str, Any] | N
 def whole_or_same(value: Decimal) -> int | Decimal:
     """Return a decimal without a fraction as an int, and any other unchanged, which no integer field takes."""
     return int(value) if value == value.to_integral_value() else value
+
+
+_LEFT_OUT: Any = object()
+
+
+def null_cells(form: Any, null: str | None = None) -> Callable[[dict[str, str | None]], dict[str, str | None]]:
+    """Return the function that sets the null cells in rows of text that become a class or type expression.
+
+    A null cell is None where the type allows it, else it is left out if the field has a default.  Null are cells with
+    the text ``null``, and empty cells of other types than text.  Without ``null``, empty cells are also None where the
+    type is text or None.
+    """
+    info = inspect.type_info(form)
+    fields = {
+        part.encode_name: _null_cell(part.type, null, is_required=part.required) for part in getattr(info, "fields", ())
+    }
+    entry = info.value_type if isinstance(info, inspect.DictType) else inspect.AnyType()
+    others = _null_cell(entry, null, is_required=True)
+
+    def convert(row: dict[str, str | None]) -> dict[str, str | None]:
+        result = {}
+        for name, cell in row.items():
+            if cell is None or cell == null or cell == "":
+                empty_as, null_as = fields.get(name, others)
+                cell = null_as if cell is None or cell == null else empty_as
+            if cell is not _LEFT_OUT:
+                result[name] = cell
+        return result
+
+    return convert
+
+
+def declared_cells(form: Any, cells: Mapping[str, str | None]) -> dict[str, Any]:
+    """Return the cells of columns that a class or type expression declares, converted to their types.
+
+    Raises:
+        ValueError: a cell does not fit its type.
+    """
+    info = inspect.type_info(form)
+    if fields := getattr(info, "fields", ()):
+        hints = get_type_hints(getattr(info, "cls", None), include_extras=True)
+        types = {part.encode_name: hints[part.name] for part in fields}
+    elif isinstance(info, (inspect.DictType, inspect.AnyType)):
+        types = dict.fromkeys(cells, get_args(form)[1] if get_args(form) else Any)
+    else:
+        return {}
+    row = null_cells(form)({name: cell for name, cell in cells.items() if name in types})
+    try:
+        return {name: cell if cell is None else cell_converter(types[name])(cell) for name, cell in row.items()}
+    except msgspec.ValidationError as error:
+        raise ValueError(f"the name of its folder: {error}") from error
+
+
+def _null_cell(kind: Any, null: str | None, *, is_required: bool) -> tuple[Any, Any]:
+    """Return what an empty cell becomes, and a null cell."""
+    types = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
+    members = [member.type if isinstance(member, inspect.Metadata) else member for member in types]
+    is_optional = any(isinstance(member, (inspect.NoneType, inspect.AnyType)) for member in members)
+    null_as = None if is_optional or is_required else _LEFT_OUT
+    if any(isinstance(member, inspect.AnyType) for member in members):
+        return "", null_as
+    if any(isinstance(member, inspect.StrType) for member in members):
+        return None if is_optional and null is None else "", null_as
+    return "" if is_required and not is_optional else null_as, null_as

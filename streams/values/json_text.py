@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 from attrs import frozen
-from msgspec import inspect
 
 from streams.core.blocks.records import Window, Windowed
 from streams.core.errors import SerializationError
@@ -114,6 +113,12 @@ class Form:
         if self.is_json and self.serde is not None:
             return [None if text == b"null" else text for text in texts]
         return list(map(self.from_json, texts))
+
+    @property
+    def declared(self) -> Any:
+        """The type of the objects, as ``object_type`` has it; ``Any`` if it is not known."""
+        kind = None if self.serde is None else object_type(self.serde)
+        return Any if kind is None else kind[0]
 
     def check(self, column: Sequence[bytes | None]) -> list[Any]:
         """Deserialize a column, to check that the serde can read it."""
@@ -429,37 +434,12 @@ def _converter(serde: Serde[Any], kind: Any) -> Callable[[Any], bytes | None]:
     is_own = serde_for(kind) is serde
     if serde is JSON:
         return serialize
-    blank_as = _blank_cells(kind)
     read = cell_converter(kind)
 
     def typed(value: Any) -> bytes | None:
         if value is None:
             return None
-        if blank_as and type(value) is dict:
-            value = {
-                name: blank_as.get(name, cell) if cell == "" else cell
-                for name, cell in value.items()
-                if cell != "" or blank_as.get(name, "") is not _LEFT_OUT
-            }
         row = read(value)
         return serialize(row) if is_own else serialize(deserialize(canonical_json(row)))
 
     return typed
-
-
-_LEFT_OUT = object()
-
-
-def _blank_cells(kind: Any) -> dict[str, Any]:
-    """Return how an empty CSV cell is read, by non-text field: as None, or omitted so that the default applies."""
-    info = inspect.type_info(kind)
-    meanings: dict[str, Any] = {}
-    for part in getattr(info, "fields", ()):
-        members = part.type.types if isinstance(part.type, inspect.UnionType) else (part.type,)
-        if any(isinstance(member, (inspect.StrType, inspect.AnyType)) for member in members):
-            continue
-        if not part.required:
-            meanings[part.encode_name] = _LEFT_OUT
-        elif any(isinstance(member, inspect.NoneType) for member in members):
-            meanings[part.encode_name] = None
-    return meanings

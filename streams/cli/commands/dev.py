@@ -179,13 +179,13 @@ class _Development:
         raise KeyboardInterrupt
 
     def _files(self) -> _Files:
-        from streams.files import local_files
+        from streams.files import local_sources
 
         script = self.script.path.resolve()
         paths = {script, *self.modules, *script.parent.glob("*.py"), *script.parent.glob("[!.]*/*.py")}
         for location in self.inputs.values():
             try:
-                paths.update(Path(path).resolve() for path in local_files(location))
+                paths.update(Path(file.name).resolve() for file in local_sources(location))
             except Exception:  # noqa: BLE001 - the run says that there is no such file; it may come.
                 paths.add(Path(location).resolve())
         return _Files.of(paths)

@@ -264,12 +264,14 @@ def _typed_input(topic: "Topic[Any, Any]", path: str, separator: bytes | None) -
         InputError: the kind of the file is not known.
     """
     from streams.core.serdes.serdes import STRING
-    from streams.files import FileSource, open_input
+    from streams.files import FileSource, Location, open_input
 
     if path != "-":
         if separator is not None:
             raise UsageError("--key-separator is for lines of standard input; rows of files get keys from the topic")
-        return open_input(topic, path, advice="fix the row")
+        location = Location.parse(path)
+        source = FileSource.local(location.path, location.kind_of(location.path))
+        return open_input(topic, source, advice="fix the row")
     chunks = _chunks(sys.stdin.buffer)
     kind = ".txt" if topic.value_serde is STRING else ".jsonl"
     if separator is not None:

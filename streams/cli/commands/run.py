@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from streams.core.clock import Clock
     from streams.core.settings.config import StreamsConfig
     from streams.core.settings.settings import Settings
-    from streams.files import Continued, FileInput, FileOutput, Ledger
+    from streams.files import Continued, FileInput, FileOutput, FileSource, Ledger
     from streams.topology import Topology
 
 _EXAMPLES = """\
@@ -465,7 +465,7 @@ def _refuse_history(topic: str, path: str) -> None:
 class NamedFiles:
     """The file arguments by topic; ``next_inputs`` are the topics of inputs that are given by ``--next``."""
 
-    inputs: Mapping[str, Sequence[str]]
+    inputs: "Mapping[str, Sequence[FileSource]]"
     outputs: Mapping[str, str]
     next_inputs: Collection[str] = ()
 
@@ -477,11 +477,11 @@ class NamedFiles:
             UsageError: an input is an archive, a table or a URI.
             InputError: there is no such file.
         """
-        from streams.files import local_files
+        from streams.files import Location, local_sources
 
         for topic, path in inputs.items():
-            _refuse_history(topic, path)
-        return cls({topic: local_files(path) for topic, path in inputs.items()}, {})
+            _refuse_history(topic, Location.parse(path).path)
+        return cls({topic: local_sources(path) for topic, path in inputs.items()}, {})
 
     @classmethod
     def parse(cls, options: argparse.Namespace) -> "NamedFiles":
@@ -497,7 +497,7 @@ class NamedFiles:
             raise UsageError(f"topic {topic!r} has an --input and a --next; give one file in a run, one run for each")
         inputs = cls.of_inputs(input_paths | following).inputs
         outputs = dict(pairs(options.output, "--output", "TOPIC=FILE"))
-        taken = {os.path.realpath(path): f"--input {topic}" for topic, paths in inputs.items() for path in paths}
+        taken = {os.path.realpath(file.name): f"--input {topic}" for topic, files in inputs.items() for file in files}
         for topic, path in outputs.items():
             place = path if path == "-" else os.path.realpath(path)
             if place in taken:
@@ -519,9 +519,9 @@ class NamedFiles:
 
         readers = {
             name: [
-                open_input(declared_source(topology, name), path, on_bad_row=on_bad_row, clock=clock) for path in paths
+                open_input(declared_source(topology, name), file, on_bad_row=on_bad_row, clock=clock) for file in files
             ]
-            for name, paths in self.inputs.items()
+            for name, files in self.inputs.items()
         }
         for name in sorted(source_topics(topology) - readers.keys() - sink_topics(topology)):
             print(f"streams: topic {name!r} has no --input: it gets no records", file=sys.stderr)

@@ -4,8 +4,7 @@ Of the other packages, this module imports only ``core`` and ``files``.
 """
 
 import logging
-from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 from attrs import evolve, frozen
 
@@ -16,9 +15,9 @@ from streams.core.topic import Topic
 from streams.files import (
     WHOLE,
     FileInput,
-    FileKind,
     FileSource,
-    Kind,
+    FormatOption,
+    Location,
     OnBadRow,
     Part,
     Records,
@@ -28,30 +27,21 @@ from streams.files import (
 
 log = logging.getLogger(__name__)
 
-#: Names of the kinds of files; an empty name stands for the kind of the suffix.
-FormatName: TypeAlias = Literal["", "jsonl", "records", "csv", "text", "parquet"]
-
-_KINDS: Final[Mapping[str, Kind]] = {
-    "jsonl": Kind.JSON_LINES,
-    "records": Kind.RECORDS,
-    "csv": Kind.CSV,
-    "text": Kind.TEXT,
-    "parquet": Kind.PARQUET,
-}
 #: Partitions of a topic are the worker's: a row may name any.
 _ANY_PARTITION: Final = (1 << 31) - 1
 _ADVICE: Final = "correct the row, or leave such rows out with bad_rows='continue'"
 
 
-def named_kind(name: FormatName, path: str) -> FileKind | None:
-    """Return the kind of a file that has the format ``name``, or None if the suffix determines it.
+def location_of(source: str, path: str, file_format: FormatOption) -> Location:
+    """Return the location of the files of a source, by their format or else their suffixes.
 
     Raises:
-        ConfigError: there is no such format.
+        ConfigError: there is no such format, or an option is invalid.
     """
-    if name and name not in _KINDS:
-        raise ConfigError(f"file_format is one of {', '.join(_KINDS)}, not {name!r}")
-    return FileKind(_KINDS[name], path.lower().endswith(".gz")) if name else None
+    try:
+        return Location(path, file_format)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
 
 
 def check_settings(source: str, interval_ms: int, **reactions: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from attrs import evolve, frozen
 
 from streams.connect.errors import ConnectError
-from streams.connect.files.file_rows import FileRows, FormatName, check_pause, check_settings, named_kind
+from streams.connect.files.file_rows import FileRows, check_pause, check_settings, location_of
 from streams.connect.protocol import Position, SourceBlock
 from streams.core.clock import SystemClock
 from streams.core.concurrency.threads import SystemThreads
@@ -24,11 +24,11 @@ from streams.core.topic import Topic
 from streams.files import (
     FileSource,
     FileSystemError,
+    FormatOption,
     OnBadRow,
     file_system,
     is_hidden,
     is_local,
-    kind_of,
     listed,
     nearby,
     short_reason,
@@ -55,7 +55,6 @@ class _Version:
 
 def _check(
     name: str,
-    file_format: FormatName,
     bad_rows: OnBadRow,
     changed_files: OnBadRow,
     interval_ms: int,
@@ -64,14 +63,10 @@ def _check(
     """Check the arguments of the source with a name.
 
     Raises:
-        ConfigError: there is no such reaction or file format, or a pause is too short.
+        ConfigError: there is no such reaction, or a pause is too short.
     """
     check_settings(name, interval_ms, bad_rows=bad_rows, changed_files=changed_files)
     check_pause(name, "settle_ms", settle_ms, least_ms=0)
-    try:
-        named_kind(file_format, "")
-    except ConfigError as error:
-        raise ConfigError(f"{name}: {error}") from None
 
 
 def _is_in_loop(root: str, folder: str) -> bool:
@@ -120,7 +115,8 @@ class FolderSource:
     Args:
         folder: a folder, or a URI such as ``s3://bucket/orders``, as pyarrow and fsspec know them.
         pattern: the names of the files to read, such as ``orders-*.csv``; by default all.
-        file_format: "jsonl", "records", "csv", "text" or "parquet", whatever the suffixes are.
+        file_format: "jsonl", "json", "records", "csv", "text" or "parquet", whatever the suffixes are; options of CSV
+            are a ``streams.Csv``, or text, as in "csv?delimiter=;".
         bad_rows: "fail" to end at a row that does not fit the topic, "continue" to log, count and leave it out.
         changed_files: "fail" to end if a file changes after it was read, "continue" to log and count it; what has
             changed is not read.
@@ -137,7 +133,7 @@ class FolderSource:
         folder: str,
         *,
         pattern: str = "",
-        file_format: FormatName = "",
+        file_format: FormatOption = "",
         bad_rows: OnBadRow = "fail",
         changed_files: OnBadRow = "fail",
         settle_ms: int | None = None,
@@ -146,8 +142,8 @@ class FolderSource:
         self._name = f"FolderSource({folder!r})"
         self._folder = folder.rstrip("/") or "/"
         self._pattern = pattern
-        self._format = file_format
-        _check(self._name, file_format, bad_rows, changed_files, interval_ms, settle_ms or 0)
+        self._location = location_of(self._name, folder, file_format)
+        _check(self._name, bad_rows, changed_files, interval_ms, settle_ms or 0)
         self._bad_rows = bad_rows
         self._changed_files = changed_files
         self._interval_ms = interval_ms
@@ -293,7 +289,7 @@ class FolderSource:
                 continue
             if self._pattern and not fnmatchcase(name.rpartition("/")[2], self._pattern):
                 continue
-            if not self._format and kind_of(name) is None:
+            if self._location.kind_of(name) is None:
                 self._leave_out(name)
                 continue
             files[name] = _Version(info.size, info.mtime_ns or 0)
@@ -349,7 +345,7 @@ class FolderSource:
         if self._version(path) != version:
             return  # The next list of the folder shows what it is now.
         rows = 0 if begun is None else begun.rows
-        kind = named_kind(self._format, name)
+        kind = self._location.kind_of(name)
         shown = f"{self._folder.rstrip('/')}/{name}"
         source = FileSource(shown, lambda: self._opened(path), kind=kind)
         try:

@@ -2,7 +2,7 @@
 
 A position names the file by its inode, and says what was read of it: the byte after the last whole line, and a digest
 of the first and the last KiB before it.  So a file that was truncated, replaced or copied is recognized.
-This module imports no other module of the package.
+Of other packages, this module imports only ``core``.
 """
 
 import os
@@ -14,13 +14,15 @@ from typing import Any, BinaryIO, Final
 
 from attrs import define, field
 
+from streams.connect.errors import ConnectError
+from streams.core.dialect import Csv
+
 #: Bytes at the beginning, and before the position, whose digest is in a position.
 _COMPARED: Final = 1024
 #: A longer line means that this is not a file of lines.
 _LONGEST: Final = 64 << 20
 #: What rotation adds to the name of a file: numbers and dates.
 _ROTATED: Final = re.compile(r"[.-][0-9][0-9T._-]*")
-_QUOTE: Final = b'"'
 _BOM: Final = b"\xef\xbb\xbf"
 
 
@@ -32,13 +34,13 @@ class LongLineError(Exception):
 class GrowingFile:
     """An open file, and what was read of it so far; a last line without line end is not read yet.
 
-    With ``is_csv``, a row may have line ends within quotes, and is read when it is whole.
+    With ``csv``, a row may have line ends within quotes, and is read when it is whole.
     """
 
     path: Path
     stream: BinaryIO
     inode: int
-    is_csv: bool
+    csv: Csv | None
     #: The byte after the last whole row that was read, and the number of the line there.
     offset: int = 0
     line: int = 1
@@ -49,18 +51,18 @@ class GrowingFile:
     _size: int = field(default=1 << 20, kw_only=True)
 
     @classmethod
-    def begin(cls, path: Path, *, is_csv: bool) -> "GrowingFile | None":
+    def begin(cls, path: Path, *, csv: Csv | None) -> "GrowingFile | None":
         """Open a file at its beginning; return None if there is none."""
         try:
             stream = open(path, "rb", buffering=0)  # noqa: SIM115 - it is closed by close().
         except FileNotFoundError:
             return None
-        return cls(path, stream, os.fstat(stream.fileno()).st_ino, is_csv)
+        return cls(path, stream, os.fstat(stream.fileno()).st_ino, csv)
 
     @classmethod
-    def resume(cls, path: Path, position: dict[str, Any], *, is_csv: bool) -> "GrowingFile | None":
+    def resume(cls, path: Path, position: dict[str, Any], *, csv: Csv | None) -> "GrowingFile | None":
         """Open a file at a position; return None if it does not have what was read up to there."""
-        file = cls.begin(path, is_csv=is_csv)
+        file = cls.begin(path, csv=csv)
         if file is None:
             return None
         file.offset = position["offset"]
@@ -107,7 +109,9 @@ class GrowingFile:
         size = self._size
         while True:
             data = os.pread(self.stream.fileno(), size, self.offset)
-            end = _end_of_rows(data) if self.is_csv else data.rfind(b"\n") + 1
+            if self.csv is not None and not self.offset:
+                _check_csv(self.path, data)
+            end = data.rfind(b"\n") + 1 if self.csv is None else _end_of_rows(data, self.csv)
             if end or len(data) < size:
                 return data[:end] or (data if is_whole else b"")
             if size >= _LONGEST:
@@ -134,7 +138,8 @@ class GrowingFile:
         for line in data.split(b"\n"):
             if lines or line.strip():
                 lines.append(line)
-                is_quoted = _is_quoted(line, is_quoted)
+                assert self.csv is not None, "other files have no heading"
+                is_quoted = _is_quoted(line, is_quoted, self.csv)
                 if not is_quoted:
                     break
         return lines
@@ -147,38 +152,53 @@ class GrowingFile:
         return blake2b(self._head + self._tail, digest_size=16).hexdigest()
 
 
-def _end_of_rows(data: bytes) -> int:
+def _check_csv(path: Path, data: bytes) -> None:
+    """Check the beginning of a file of CSV.
+
+    Raises:
+        ConnectError: its lines end with carriage returns alone, after which no row is seen to be whole, or it begins
+            with a line that gives the delimiter.
+    """
+    if b"\n" not in data and b"\r" in data[:-1] and b'"' not in data:
+        raise ConnectError(f"{path}: its lines end with carriage returns alone; FolderSource reads such files whole")
+    if data.removeprefix(_BOM).lstrip(b'"').startswith(b"sep="):
+        raise ConnectError(f"{path}: begins with a line sep=, which FolderSource reads; give file_format= instead")
+
+
+def _end_of_rows(data: bytes, csv: Csv) -> int:
     """Return where the last whole row of CSV ends: at a line end outside of quotes."""
     end = at = 0
     is_quoted = False
     for line in data.split(b"\n")[:-1]:
         at += len(line) + 1
-        is_quoted = _is_quoted(line, is_quoted)
+        is_quoted = _is_quoted(line, is_quoted, csv)
         if not is_quoted:
             end = at
     return end
 
 
-def _is_quoted(line: bytes, is_quoted: bool) -> bool:
+def _is_quoted(line: bytes, is_quoted: bool, csv: Csv) -> bool:
     """Whether quotes are open at the end of a line, if they were at its beginning or not.
 
     As for the reader of the rows, only a quote at the beginning of a cell opens them: that of ``5" pipe`` is text.
     """
-    if _QUOTE not in line:
+    quote_mark = csv.quote.encode(csv.encoding)
+    if not quote_mark or quote_mark not in line:
         return is_quoted
+    opening = csv.delimiter.encode(csv.encoding) + quote_mark
     line = line.removeprefix(_BOM)
     at = 0
-    if not is_quoted and line.startswith(_QUOTE):
+    if not is_quoted and line.startswith(quote_mark):
         is_quoted = True
         at = 1
     while True:
-        quote = line.find(_QUOTE if is_quoted else b',"', at)
+        quote = line.find(quote_mark if is_quoted else opening, at)
         if quote < 0:
             return is_quoted
         if not is_quoted:
             is_quoted = True
-            at = quote + 2
-        elif line.startswith(b'""', quote):
+            at = quote + len(opening)
+        elif line.startswith(quote_mark * 2, quote):
             at = quote + 2
         else:
             is_quoted = False

@@ -11,21 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from streams.connect.errors import ConnectError
-from streams.connect.files.file_rows import FileRows, FormatName, check_settings, named_kind
+from streams.connect.files.file_rows import FileRows, check_settings, location_of
 from streams.connect.files.growing_file import GrowingFile, LongLineError, file_of_inode, rotated
 from streams.connect.protocol import Position, SourceBlock
 from streams.core.concurrency.threads import SystemThreads
 from streams.core.errors import ConfigError
 from streams.core.topic import Topic
-from streams.files import (
-    FileInput,
-    FileSource,
-    Kind,
-    OnBadRow,
-    kind_of,
-    listed,
-    nearby,
-)
+from streams.files import FileInput, FileSource, FormatOption, Kind, OnBadRow, listed, nearby
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +32,8 @@ class GrowingFileSource:
 
     Args:
         path: the file, which need not exist yet; its folder must.
-        file_format: "jsonl", "records", "csv" or "text"; by default that of the suffix.
+        file_format: "jsonl", "records", "csv" or "text"; by default that of the suffix.  Options of CSV are a
+            ``streams.Csv``, or text, as in "csv?delimiter=;".
         bad_rows: "fail" to end at a row that does not fit the topic, "continue" to log, count and leave it out.
         lost_lines: "fail" to end if the rest of a file cannot be found, after which lines may be missing; "continue" to
             log and count it, and go on with the file of the name.
@@ -54,28 +47,30 @@ class GrowingFileSource:
         self,
         path: str,
         *,
-        file_format: FormatName = "",
+        file_format: FormatOption = "",
         bad_rows: OnBadRow = "fail",
         lost_lines: OnBadRow = "fail",
         interval_ms: int = 500,
     ) -> None:
         self._name = f"GrowingFileSource({path!r})"
         self._path = Path(path)
-        try:
-            file_kind = named_kind(file_format, path) or kind_of(path)
-        except ConfigError as error:
-            raise ConfigError(f"{self._name}: {error}") from None
+        file_kind = location_of(self._name, path, file_format).kind_of(path)
         if file_kind is None:
             raise ConfigError(f"{self._name}: the suffix names no kind of file: rename it, or give file_format=")
         if file_kind.compression or not (file_kind.kind.is_lines or file_kind.kind is Kind.CSV):
-            kinds = listed(tuple(kind for kind in Kind if kind is not Kind.PARQUET))
+            kinds = listed(tuple(kind for kind in Kind if kind.is_lines or kind is Kind.CSV))
             raise ConfigError(f"{self._name}: only files of lines can grow: {kinds}; FolderSource reads whole files")
+        if "a\n".encode(file_kind.csv.encoding) != b"a\n":
+            raise ConfigError(
+                f"{self._name}: the lines of files in {file_kind.csv.encoding} do not end with a byte of their own; "
+                "FolderSource reads whole files"
+            )
         check_settings(self._name, interval_ms, bad_rows=bad_rows, lost_lines=lost_lines)
         self._kind = file_kind
         self._bad_rows = bad_rows
         self._lost_lines = lost_lines
         self._interval_ms = interval_ms
-        self._is_csv = file_kind.kind is Kind.CSV
+        self._csv = file_kind.csv if file_kind.kind is Kind.CSV else None
         self._rows: FileRows | None = None
         self._reader: FileInput | None = None
         self._file: GrowingFile | None = None
@@ -133,7 +128,7 @@ class GrowingFileSource:
         raise OSError("its lines are given")
 
     def _begun(self) -> GrowingFile | None:
-        return GrowingFile.begin(self._path, is_csv=self._is_csv)
+        return GrowingFile.begin(self._path, csv=self._csv)
 
     def _opened(self) -> list[SourceBlock[Any, Any]]:
         """Open the file at the position, or what rotation has left of it; return a block if it is another file."""
@@ -163,7 +158,7 @@ class GrowingFileSource:
         if position["offset"]:
             # The same beginning in another file is a copy, unless the file itself is still there.
             paths = chain(paths, [self._path], reversed(rotated(self._path)))
-        files = (GrowingFile.resume(path, position, is_csv=self._is_csv) for path in paths)
+        files = (GrowingFile.resume(path, position, csv=self._csv) for path in paths)
         return next((file for file in files if file is not None), None)
 
     def _next(self, file: GrowingFile) -> list[SourceBlock[Any, Any]]:
@@ -187,7 +182,7 @@ class GrowingFileSource:
         assert self._reader is not None
         lines = data.removesuffix(b"\n").split(b"\n")
         line = file.line
-        if self._is_csv and file.offset:
+        if self._csv is not None and self._csv.columns is None and file.offset:
             heading = file.heading()
             lines = [*heading, *lines]
             line = line - len(heading)
@@ -209,7 +204,7 @@ class GrowingFileSource:
         others = [(path, path.stat()) for path in rotated(self._path)]
         later = [path for path, stat in others if stat.st_mtime_ns > file.modified_ns and stat.st_ino not in inodes]
         path = later[0] if later else self._path
-        successor = GrowingFile.begin(path, is_csv=self._is_csv)
+        successor = GrowingFile.begin(path, csv=self._csv)
         if successor is None:  # It was rotated at this moment.
             return []
         log.info("%r: goes on in %s after line %d of the file before it", self, path, file.line - 1)

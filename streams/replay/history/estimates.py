@@ -19,15 +19,16 @@ from streams.core.clock import VirtualClock
 from streams.core.errors import InputError
 from streams.core.topic import Topic
 from streams.files import (
+    BY_SUFFIX,
     WHOLE,
     FileKind,
     FileSource,
     Kind,
+    Location,
     OnBadRow,
     count_rows,
     first_content,
     input_kind,
-    kind_of,
     open_input,
 )
 from streams.replay.errors import ReplayError
@@ -123,7 +124,11 @@ class _CountedRows:
 
 
 def estimate_files(
-    paths: Sequence[str], topic: Topic[Any, Any], partitions: int, on_bad_row: OnBadRow = "fail"
+    paths: Sequence[str],
+    topic: Topic[Any, Any],
+    partitions: int,
+    on_bad_row: OnBadRow = "fail",
+    location: Location = BY_SUFFIX,
 ) -> InputEstimate:
     """Return the size of files: from footers for Parquet files, otherwise from file sizes and a sample of rows.
 
@@ -132,11 +137,11 @@ def estimate_files(
     """
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="streams-estimate") as pool:
         sizes = list(pool.map(_size, paths))
-        of_rows = all((kind := kind_of(path)) is not None and kind.kind is Kind.PARQUET for path in paths)
+        of_rows = all((kind := location.kind_of(path)) is not None and kind.kind is Kind.PARQUET for path in paths)
         indexes = _spread(len(paths), _FOOTERS if of_rows else _SAMPLED_FILES)
-        counted = list(pool.map(lambda index: _count_rows(paths[index], sizes[index]), indexes))
+        counted = list(pool.map(lambda index: _count_rows(source_of(paths[index], location), sizes[index]), indexes))
         sampled = _spread(len(paths), _SAMPLED_FILES)
-        heads = list(pool.map(lambda index: _head(paths[index]), sampled))
+        heads = list(pool.map(lambda index: _head(source_of(paths[index], location)), sampled))
     sample = _Sample()
     clock = VirtualClock(NO_TIMESTAMP)
     for head in heads:
@@ -161,7 +166,7 @@ def estimate_files(
         is_exact,
         sum(sizes),
         len(paths),
-        _calls(paths, sizes),
+        _calls(paths, sizes, location),
         tuple(sample.placed[number] for number in range(partitions)),
         sample.bytes / max(1, sample.rows),
         (min(sample.times), max(sample.times)) if sample.times else None,
@@ -207,13 +212,12 @@ def _spread(count: int, most: int) -> list[int]:
     return sorted({index * (count - 1) // (most - 1) for index in range(most)})
 
 
-def _count_rows(path: str, size_bytes: int) -> _CountedRows:
+def _count_rows(source: FileSource, size_bytes: int) -> _CountedRows:
     """Return the rows of a Parquet file, or of the first part of another file.
 
     Raises:
         InputError: the file cannot be read, or its kind is not known.
     """
-    source = source_of(path)
     kind = input_kind(source)
     if kind.kind in _WHOLE:
         return _CountedRows(count_rows(source, kind, WHOLE)[0], size_bytes)
@@ -240,7 +244,7 @@ def _lines(source: FileSource, kind: FileKind) -> tuple[bytes, int]:
     return lines, round(len(read) * len(lines) / max(1, len(data))) if lines else len(read)
 
 
-def _head(path: str) -> FileSource:
+def _head(source: FileSource) -> FileSource:
     """Return the first rows of a file as a file of the same kind in memory, or the file if it is read as a whole.
 
     Raises:
@@ -248,15 +252,14 @@ def _head(path: str) -> FileSource:
     """
     import pyarrow as pa
 
-    source = source_of(path)
     kind = input_kind(source)
     if kind.kind in _WHOLE and (kind.compression or kind.kind is Kind.JSON):
         return source
     try:
         data = _first_rows(source) if kind.kind is Kind.PARQUET else _lines(source, kind)[0]
     except (OSError, pa.ArrowException) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from error
-    return FileSource(path, lambda: io.BytesIO(data), kind=evolve(kind, compression=""))
+        raise InputError(f"{source}: cannot be read: {error}") from error
+    return FileSource(source.name, lambda: io.BytesIO(data), kind=evolve(kind, compression=""))
 
 
 def _first_rows(source: FileSource) -> bytes:
@@ -272,15 +275,15 @@ def _first_rows(source: FileSource) -> bytes:
     return target.getvalue()
 
 
-def _calls(paths: Sequence[str], sizes: Sequence[int]) -> int:
+def _calls(paths: Sequence[str], sizes: Sequence[int], location: Location) -> int:
     """Return the approximate number of calls that read the files: small files share a call, large ones are divided."""
-    return sum(_weights(paths, sizes))
+    return sum(_weights(paths, sizes, location))
 
 
-def _weights(paths: Sequence[str], sizes: Sequence[int]) -> Iterator[int]:
+def _weights(paths: Sequence[str], sizes: Sequence[int], location: Location) -> Iterator[int]:
     waiting = 0
     for path, size in zip(paths, sizes, strict=True):
-        kind = kind_of(path)
+        kind = location.kind_of(path)
         weight = size * (PACKED_FACTOR if kind is not None and kind.compression else 1)
         can_be_divided = kind is not None and not kind.compression and (kind.kind.is_lines or kind.kind is Kind.PARQUET)
         if waiting and waiting + weight > PART_BYTES:

@@ -24,7 +24,7 @@ from streams.core.blocks.records import NO_TIMESTAMP, TopicPartition
 from streams.core.clock import VirtualClock
 from streams.core.errors import InputError
 from streams.core.topic import Topic
-from streams.files import FileSource, Part, Records, count_rows, input_kind, open_input
+from streams.files import BY_SUFFIX, FileSource, Location, Part, Records, count_rows, input_kind, open_input
 from streams.replay.calls.work import Application, CallMeter, StageReport
 from streams.replay.errors import ReplayError
 from streams.replay.storage.extents import Extents, FileNames, PartitionExtents, by_partition
@@ -67,6 +67,7 @@ class IngestWork:
     size_bytes: int = 0
     #: Folder that paths are relative to: the working folder of the driver, wherever the call runs.
     base: str = field(factory=os.getcwd)
+    location: Location = BY_SUFFIX
     stage: int = -2
 
     @property
@@ -101,13 +102,14 @@ class IngestReport(StageReport):
         return self.written.extents.rows
 
 
-def source_of(path: str, base: str = "") -> FileSource:
+def source_of(path: str, location: Location, base: str = "") -> FileSource:
     """Return a local or remote file as a source for file readers; a local path is relative to ``base``."""
     place = Place(path)
+    kind = location.kind_of(path)
     if not place.is_local:
-        return FileSource(path, place.open_input)
+        return FileSource(path, place.open_input, kind=kind)
     own = os.path.join(base, place.uri)
-    return FileSource(place.uri, lambda: open(own, "rb"))
+    return FileSource(place.uri, lambda: open(own, "rb"), kind=kind)
 
 
 def run_ingest(work: IngestWork, opened: Callable[[str], FileSource] | None = None) -> IngestReport:
@@ -121,7 +123,7 @@ def run_ingest(work: IngestWork, opened: Callable[[str], FileSource] | None = No
     if not isinstance(work, IngestWork):
         raise ReplayError(f"{work.name}: can be read through Spark only; give executor='spark'")
     meter = CallMeter(work)
-    opened = opened or partial(_seen, work.base)
+    opened = opened or partial(_seen, work.location, work.base)
     try:
         if work.counts_only:
             counts = tuple(_count(piece, opened(piece.file)) for piece in work.pieces)
@@ -135,7 +137,7 @@ def run_ingest(work: IngestWork, opened: Callable[[str], FileSource] | None = No
         return meter.report(IngestReport, failure=f"{files}{error}")
 
 
-def _seen(base: str, path: str) -> FileSource:
+def _seen(location: Location, base: str, path: str) -> FileSource:
     """Return a file as a source, after checking that this process can access the file that the driver has listed.
 
     Raises:
@@ -147,7 +149,7 @@ def _seen(base: str, path: str) -> FileSource:
             f"{path}: the driver sees this file, but this process does not: on a cluster inputs must be in a folder "
             "that all executors share, or on a file system such as S3"
         )
-    return source_of(path, base)
+    return source_of(path, location, base)
 
 
 def _count(piece: Piece, source: FileSource) -> tuple[int, int]:

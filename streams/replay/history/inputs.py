@@ -16,8 +16,11 @@ from attrs import field, frozen
 
 from streams.core.errors import ConfigError, InputError
 from streams.files import (
+    FileKind,
+    FormatOption,
     Kind,
     LakeTable,
+    Location,
     is_hidden,
     is_local,
     kind_of,
@@ -46,11 +49,25 @@ class Files:
     With ``through_spark``, Spark lists the files (paths, folders and Spark patterns) and passes their bytes to
     Python.  This is for file systems that Python cannot read.  ``is_folder``: the files were found in a folder, which
     has no order of its own, so that their records are sorted by event time unless another order is given.
+    ``file_format`` is "jsonl", "json", "records", "csv", "text" or "parquet", and by default that of the suffixes;
+    options of CSV are a ``streams.Csv``, or text, as in "csv?delimiter=;".
     """
 
     paths: tuple[str, ...]
     through_spark: bool = False
     is_folder: bool = False
+    file_format: FormatOption = ""
+    #: The path that was given, such as that of the folder, for messages.
+    given_path: str = field(default="", eq=False, repr=False)
+
+    @property
+    def location(self) -> Location:
+        """The path that was given, and the format.
+
+        Raises:
+            ConfigError: there is no such format, or an option is invalid.
+        """
+        return Location(self.given_path, self.file_format)
 
 
 @frozen
@@ -199,13 +216,12 @@ class FileMark:
         """Return the mark of a file that only Spark can read: its size and modification time."""
         return cls(path, size, f"{_MODIFIED}{modified_ms}", "")
 
-    def check_growth(self, path: str) -> None:
+    def check_growth(self, path: str, kind: FileKind | None) -> None:
         """Check that the rows added to a file start on a new line.
 
         Raises:
             InputError: the last line was read before it was complete.
         """
-        kind = kind_of(path)
         if not self.size or kind is None or kind.compression or kind.kind is Kind.PARQUET:
             return
         with Place(path).open_input() as stream:
@@ -229,6 +245,7 @@ def input_of(source: Any) -> Input:
     """Return the input (``Files``, ``Archive``, ``KafkaTopic`` or ``Table``) for a value given by the user.
 
     Raises:
+        ConfigError: the format of files does not exist, or has invalid options.
         InputError: the file does not exist, or a pattern matches no file.
     """
     if isinstance(source, Files) and not source.through_spark:
@@ -254,13 +271,17 @@ def input_of(source: Any) -> Input:
         )
     files: list[str] = []
     is_folder = False
-    for path in paths:
-        text = os.fspath(path)
+    locations = [Location.parse(os.fspath(path)) for path in paths]
+    texts = tuple(location.path for location in locations)
+    file_format = locations[0].file_format if locations else ""
+    if any(location.file_format != file_format for location in locations):
+        raise InputError(f"{', '.join(texts)}: have different formats; give one format, and the same options, for all")
+    for text in texts:
         if _needs_spark(text):
-            texts = tuple(os.fspath(other) for other in paths)
             if not all(map(_URI.match, texts)):
                 raise InputError(f"{text}: can be read through Spark only; give the other paths with their schemes too")
-            return Files(texts, True, any(not glob.has_magic(other) and kind_of(other) is None for other in texts))
+            is_folder = any(not glob.has_magic(other) and kind_of(other) is None for other in texts)
+            return Files(texts, True, is_folder, file_format, texts[0])
         if is_archive(text):
             if len(paths) > 1:
                 raise InputError(f"{text}: is an archive; give it alone")
@@ -270,7 +291,7 @@ def input_of(source: Any) -> Input:
         files += named
     if not files:
         raise InputError("an input needs at least one file")
-    return Files(tuple(files), is_folder=is_folder)
+    return Files(tuple(files), False, is_folder, file_format, texts[0] if len(texts) == 1 else "")
 
 
 def is_frame(source: Any) -> bool:

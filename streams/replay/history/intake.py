@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping, Sequence
 from attrs import define, evolve, field, frozen
 
 from streams.core.errors import InputError
-from streams.files import WHOLE, Kind, cut_file, input_kind, kind_of
+from streams.files import BY_SUFFIX, WHOLE, FileKind, Kind, Location, cut_file, input_kind
 from streams.replay.calls.work import Application
 from streams.replay.history.ingest import IngestReport, IngestWork, Piece, source_of
 from streams.replay.storage.extents import Extents, by_partition
@@ -44,6 +44,7 @@ class TopicFiles:
     starts: Mapping[int, int] = field(factory=dict)
     #: Whether each call sorts its records by event time.
     by_time: bool = False
+    location: Location = BY_SUFFIX
     #: Rows of each file, including those that were read before.
     rows: list[int] = field(factory=list)
     extents: dict[int, Extents] = field(factory=dict)
@@ -63,7 +64,7 @@ class TopicFiles:
             before = self.extents.get(number)
             self.extents[number] = new if before is None else before.followed_by(new)
         for path, size in zip(self.paths, self.sizes, strict=True):
-            if Place(path).size() != size and not _is_bounded(path):
+            if Place(path).size() != size and not _is_bounded(self.location.kind_of(path)):
                 raise InputError(f"{path}: has changed while it was read; read it when it is complete")
 
 
@@ -108,6 +109,7 @@ def read_files(
                 on_bad_row,
                 topic.by_time,
                 size_bytes=sum(cut.sizes),
+                location=topic.location,
             )
             for number, cut in enumerate(cuts_of)
         ]
@@ -141,7 +143,7 @@ def _cut(topic: TopicFiles, part_bytes: int) -> list[_Cut]:
         pieces.clear()
 
     for index, (path, size_bytes) in enumerate(zip(topic.paths, topic.sizes, strict=True)):
-        source = source_of(path)
+        source = source_of(path, topic.location)
         kind = input_kind(source)
         parts = list(cut_file(source, kind, size_bytes, part_bytes))
         weight = size_bytes * (PACKED_FACTOR if kind.compression else 1)
@@ -202,7 +204,6 @@ def _place(topic: TopicFiles, cuts: Sequence[_Cut], counts: Sequence[tuple[tuple
     topic.works = works
 
 
-def _is_bounded(path: str) -> bool:
+def _is_bounded(kind: FileKind | None) -> bool:
     """Return whether readers of a file stop at its initial size even if the file grows."""
-    kind = kind_of(path)
     return kind is not None and not kind.compression and kind.kind is not Kind.PARQUET

@@ -208,7 +208,7 @@ def _estimate(
         fails = session.config.deserialization_handler == "fail"
         history = session.inputs.histories.get(topic)
         paths = source.paths if history is None else history.in_order(source.paths)[len(history.marks) :]
-        return estimate_files(paths, declared, partitions, "fail" if fails else "continue")
+        return estimate_files(paths, declared, partitions, "fail" if fails else "continue", source.location)
     if source.is_lake:
         place = look_at_lake(source)
         what = f"{source.name}, version {place.version}, {_count(len(place.files), 'file')}"

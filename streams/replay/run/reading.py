@@ -149,6 +149,7 @@ class Histories:
                 if unread_files:
                     by_time = history.order == "event_time"
                     files = TopicFiles(topic, (), (), partitions, history.rows, 0, self._next_offsets(topic), by_time)
+                    files.location = source.location
                     work = IngestWork(
                         application,
                         topic,
@@ -160,6 +161,7 @@ class Histories:
                         history.rows,
                         on_bad_row=on_bad_row,
                         by_time=by_time,
+                        location=source.location,
                     )
                     yield from read_found(work, unread_files, files)
                     yield from self._sort([files])
@@ -336,7 +338,7 @@ class Histories:
             if Place(paths[0]).size() > mark.size:
                 if mark is not history.marks[-1]:
                     raise ReplayError(f"topic {topic!r}: {mark.path} has grown, but files after it were read already")
-                mark.check_growth(paths[0])
+                mark.check_growth(paths[0], source.location.kind_of(paths[0]))
                 skip = mark.rows
                 break
             paths.pop(0)
@@ -345,7 +347,9 @@ class Histories:
         sizes = [mark.size for mark in marks]
         starts = self._next_offsets(topic)
         by_time = history.order == "event_time"
-        return TopicFiles(topic, paths, sizes, partitions, history.rows - skip, skip, starts, by_time), marks
+        return TopicFiles(
+            topic, paths, sizes, partitions, history.rows - skip, skip, starts, by_time, source.location
+        ), marks
 
     def _history_of(self, topic: str, source: Files | Table, partitions: int) -> History:
         """Return the history of a topic as it was read before.

@@ -21,7 +21,7 @@ from attrs import evolve
 from streams.core.blocks.records import Block, Headers, TopicPartition
 from streams.core.clock import SystemClock
 from streams.core.errors import InputError
-from streams.files import FORMATS, FileSource, LakeTable, Part, kind_of
+from streams.files import FORMATS, FileKind, FileSource, LakeTable, Location, Part, kind_of
 from streams.replay.calls.failures import packed
 from streams.replay.errors import ReplayError
 from streams.replay.history.ingest import IngestReport, IngestWork, Piece, run_ingest
@@ -130,11 +130,12 @@ def _refuse_table(session: Any, pattern: str, collect: Collect) -> None:
 
 def _read_files(session: Any, call: ReadFiles, collect: Collect) -> Iterator[IngestReport]:
     """Read files; yield one report per block of each file, in order, with the path of the file as its name."""
-    by_lines = [file for file in call.files if _has_lines(file.path)]
-    whole = [file for file in call.files if not _has_lines(file.path)]
+    location = call.work.location
+    by_lines = [file for file in call.files if _has_lines(location.kind_of(file.path))]
+    whole = [file for file in call.files if file not in by_lines]
     counts: dict[Stretch, tuple[int, int]] = {}
     if by_lines:
-        counts |= _line_counts(session, by_lines, collect)
+        counts |= _line_counts(session, by_lines, location, collect)
     if whole:
         counting = {(file.uri, 0): _work(call.work, file, Part(), counts_only=True) for file in whole}
         for stretch, report in _whole_files(session, whole, counting, collect).items():
@@ -176,9 +177,9 @@ def _work(template: IngestWork, file: FoundFile, part: Part, *, counts_only: boo
     return evolve(template, pieces=(Piece(file.path, part),), counts_only=counts_only)
 
 
-def _has_lines(path: str) -> bool:
-    kind = kind_of(path)
-    return kind is not None and kind.kind.is_lines
+def _has_lines(kind: FileKind | None) -> bool:
+    # Spark decompresses files with the suffix of gzip for certain.
+    return kind is not None and kind.kind.is_lines and kind.compression in ("", ".gz")
 
 
 def _line_frame(session: Any, files: Sequence[FoundFile]) -> Any:
@@ -187,12 +188,16 @@ def _line_frame(session: Any, files: Sequence[FoundFile]) -> Any:
     return lines.selectExpr("value", "_metadata.file_path", "_metadata.file_block_start")
 
 
-def _line_counts(session: Any, files: Sequence[FoundFile], collect: Collect) -> dict[Stretch, tuple[int, int]]:
-    texts = {file.uri for file in files if (kind := kind_of(file.path)) is not None and kind.kind.is_text}
+def _line_counts(
+    session: Any, files: Sequence[FoundFile], location: Location, collect: Collect
+) -> dict[Stretch, tuple[int, int]]:
+    texts = {file.uri for file in files if (kind := location.kind_of(file.path)) is not None and kind.kind.is_text}
 
     def frame() -> Any:
         lines = _line_frame(session, files)
-        marked = lines.selectExpr("file_path", "file_block_start", r"int(NOT value RLIKE r'^\s*$') AS row", "1 AS line")
+        marked = lines.selectExpr(
+            "file_path", "file_block_start", r"int(NOT value RLIKE r'^\x{FEFF}?\s*$') AS row", "1 AS line"
+        )
         counted = marked.groupBy("file_path", "file_block_start").agg({"row": "sum", "line": "sum"})
         return counted.selectExpr("file_path", "file_block_start", "`sum(row)`", "`sum(line)`")
 
@@ -322,7 +327,9 @@ def read_stretches(works: Mapping[Stretch, IngestWork], batches: Iterator[Any]) 
     for stretch, group in groupby(_runs(batches), itemgetter(0)):
         work = works.get(stretch)
         if work is not None:
-            source = FileSource(work.pieces[0].file, _not_by_bytes, (lines for _, lines in group))
+            name = work.pieces[0].file
+            kind = work.location.kind_of(name)
+            source = FileSource(name, _not_by_bytes, (lines for _, lines in group), kind)
             yield _answer(stretch, work, source)
 
 
@@ -346,7 +353,9 @@ def read_contents(works: Mapping[Stretch, IngestWork], batches: Iterator[Any]) -
         for content, uri in zip(batch.column(0), batch.column(1).to_pylist(), strict=True):
             work = works.get((uri, 0))
             if work is not None:
-                yield _answer((uri, 0), work, FileSource(work.pieces[0].file, partial(io.BytesIO, content.as_buffer())))
+                name = work.pieces[0].file
+                source = FileSource(name, partial(io.BytesIO, content.as_buffer()), kind=work.location.kind_of(name))
+                yield _answer((uri, 0), work, source)
 
 
 def _answer(stretch: Stretch, work: IngestWork, source: FileSource) -> Any:

@@ -1,0 +1,193 @@
+"""The rows of CSV files, with the options that say how the files are written.
+
+This module imports only ``core``, ``values``, ``kinds``, ``lines``, ``rows`` and ``folder_columns``.
+"""
+
+import csv
+import re
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+
+from attrs import define, field
+
+from streams.core.dialect import Csv
+from streams.core.errors import InputError
+from streams.files.folder_columns import Cells, unequal
+from streams.files.kinds import WHOLE, FileKind, FileSource, Part
+from streams.files.lines import BATCH_ROWS, MAX_LINE_BYTES, text_lines
+from streams.files.rows import FileFormat, RowBatch, RowColumns
+from streams.values import BAD_INPUT, Form, null_cells
+
+
+@define
+class CsvRows:
+    """CSV files; each row is a dict of text, with None for null cells."""
+
+    source: FileSource
+    kind: FileKind
+    value: Form
+    #: The columns of the folders, which are in each row.
+    folder: Cells
+    unit: str = "line"
+    _header: list[str] = field(factory=list)
+    _nulls: Callable[[dict[str, str | None]], dict[str, str | None]] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._nulls = null_cells(self.value.declared, self.kind.csv.null)
+
+    @property
+    def heading(self) -> bytes:
+        """The header line with the column names."""
+        return ",".join(self._header).encode(errors="surrogateescape") + b"\n"
+
+    def batches(self, source: FileSource, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[RowBatch]:
+        """Yield (cells, text) for each row; blank lines are skipped.
+
+        Raises:
+            InputError: two columns have the same name, a quote is not closed, or the options do not fit the file.
+        """
+        text = _CsvText(text_lines(source, kind, part), part.first_line - 1)
+        reader = self._reader(text)
+        self._header = []
+        numbers: list[int] = []
+        rows: list[tuple[list[str], str]] = []
+        row = 0
+        while True:
+            text.taken.clear()
+            line = text.line + 1
+            try:
+                cells = next(reader, None)
+            except csv.Error as error:
+                if rows:
+                    yield RowBatch(row - len(rows), numbers, rows)
+                raise InputError(
+                    f"{source}:{line}: the row that begins here is not CSV: {error}; "
+                    "look for a quote that is not closed"
+                ) from error
+            if cells is None:
+                break
+            if not cells or (text.is_start and self._is_header(text, line, cells)):
+                continue
+            row += 1
+            if row > skip_rows:
+                rows.append((cells, "".join(text.taken)))
+                numbers.append(line)
+            if len(rows) >= BATCH_ROWS:
+                yield RowBatch(row - len(rows), numbers, rows)
+                numbers = []
+                rows = []
+        if rows:
+            yield RowBatch(row - len(rows), numbers, rows)
+
+    def _reader(self, text: "_CsvText") -> Iterator[list[str]]:
+        """Return the reader of the rows; a first line ``sep=;``, as Excel reads it, gives the delimiter."""
+        options = self.kind.csv
+        delimiter = options.delimiter
+        first = next(text, "")
+        separator = re.fullmatch('"?sep=(.)"?[\r\n]*', first)
+        if separator is None:
+            text.lines = chain([first] if first else [], text.lines)
+            text.line -= len(text.taken)
+        elif delimiter in (separator[1], _PLAIN_DELIMITER):
+            delimiter = separator[1]
+        else:
+            raise InputError(f"{self.source}:1: says {separator[0].strip()}, but the delimiter is {delimiter!r}")
+        # The limit is of the process, and is never lowered here.
+        csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
+        if options.quote:
+            return csv.reader(text, strict=True, delimiter=delimiter, quotechar=options.quote)
+        return csv.reader(text, strict=True, delimiter=delimiter, quoting=csv.QUOTE_NONE)
+
+    def _is_header(self, text: "_CsvText", line: int, cells: list[str]) -> bool:
+        """Return whether the first row is the header, also that of a file that was joined to another one."""
+        text.is_start = False
+        if self._header:
+            return cells == self._header and self.kind.csv.columns is None
+        _check_dialect(self.source, self.kind, line, cells)
+        names = self.kind.csv.columns
+        self._header = list(names or cells)
+        doubles = sorted({name for name in self._header if self._header.count(name) > 1})
+        if doubles:
+            raise InputError(f"{self.source}:{line}: column {doubles[0]!r} stands twice in the header; rename one")
+        if names and [cell.casefold() for cell in cells] == [name.casefold() for name in names]:
+            raise InputError(f"{self.source}:{line}: is a header with these names; leave the option columns out")
+        return names is None
+
+    def declared(self) -> FileFormat:
+        """Return the format itself."""
+        return self
+
+    def columns(self, rows: Sequence[tuple[list[str], str]]) -> RowColumns:
+        """Return the rows as columns; CSV rows contain only values."""
+        try:
+            return RowColumns([self.value.from_object(self._row(cells)) for cells, _ in rows])
+        except BAD_INPUT as error:
+            for _, text in rows:
+                malformed = _MALFORMED.search(text)
+                if malformed:
+                    encoding = self.kind.csv.encoding
+                    byte = ord(malformed[0]) - 0xDC00
+                    raise ValueError(
+                        f"byte 0x{byte:02x} is not {encoding.upper()}; if the file is in another encoding, "
+                        f"{self.kind.advice(self.source, encoding='latin-1' if encoding == 'utf-8' else 'utf-8')}"
+                    ) from error
+            raise
+
+    def _row(self, cells: list[str]) -> dict[str, str | None]:
+        header = self._header
+        if len(cells) != len(header):
+            raise ValueError(f"the row has {len(cells)} cells, the header {len(header)}")
+        row: dict[str, str | None] = dict(zip(header, cells, strict=True))
+        null = self.kind.csv.null
+        for name, cell in self.folder.items():
+            if name in row and row[name] != cell and not (cell is None and row[name] in ("", null)):
+                raise ValueError(unequal(name, row[name], cell))
+            row[name] = cell
+        return self._nulls(row) if self.folder or "" in cells or null in cells else row
+
+    def raw(self, row: tuple[list[str], str]) -> bytes:
+        """Return the line or lines that the row occupies."""
+        return row[1].rstrip("\r\n").encode(errors="surrogateescape")
+
+
+_PLAIN_DELIMITER = Csv().delimiter
+#: A byte that is malformed in the encoding of a file.
+_MALFORMED = re.compile("[\udc80-\udcff]")
+
+
+@define
+class _CsvText:
+    """An iterator over lines as text; ``taken`` collects the lines of the current row."""
+
+    lines: Iterator[str]
+    line: int = 0
+    taken: list[str] = field(factory=list)
+    #: Whether the next row is the first one, also of a file that was joined to another one.
+    is_start: bool = True
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        text = next(self.lines)
+        self.line += 1
+        if not self.taken and text.startswith("\ufeff"):
+            text = text[1:]
+            self.is_start = True
+        self.taken.append(text)
+        return text
+
+
+def _check_dialect(source: FileSource, kind: FileKind, line: int, cells: list[str]) -> None:
+    """Check that the first row does not look like that of a file with other options.
+
+    Raises:
+        InputError: it has one column with delimiters in it, or is in another encoding.
+    """
+    if any(map(_MALFORMED.search, cells)):
+        remedy = kind.advice(source, encoding="latin-1")
+        raise InputError(f"{source}:{line}: the header is not {kind.csv.encoding.upper()}; if it is Latin-1, {remedy}")
+    other = next((delimiter for delimiter in ";\t|," if len(cells) == 1 and delimiter in cells[0]), None)
+    if other is not None:
+        remedy = kind.advice(source, delimiter=other)
+        raise InputError(f"{source}:{line}: has one column, {cells[0]!r:.80}; if {other!r} is its delimiter, {remedy}")
