@@ -28,7 +28,7 @@ from streams.lakes.lake_log import (
     explained,
     needs_library,
 )
-from streams.values import PartitionColumn, wide_schema, wide_table
+from streams.values import PartitionColumn, is_serialized, wide_schema, wide_table
 
 #: Maximum number of operations that are read from the table history.
 _OPERATIONS = 1_000
@@ -43,7 +43,7 @@ def delta_state(name: LakeName) -> LakeState:
 
     Raises:
         ConfigError: ``deltalake`` is not installed.
-        InputError: there is no such table or version.
+        InputError: there is no such table or version, or it has a feature that ``deltalake`` does not read.
     """
     with explained(f"{name}: cannot be read as a Delta table", DeltaLog.errors().all):
         from deltalake import DeltaTable
@@ -52,6 +52,7 @@ def delta_state(name: LakeName) -> LakeState:
         at = name.version if name.version is not None else name.time
         if at is not None:
             table.load_as_version(at)
+        _check_features(str(name), table)
     with explained(f"{name}: its log cannot be read", DeltaLog.errors().all):
         operations = [
             (str(entry.get("version", "")), str(entry.get("operation", ""))) for entry in table.history(_OPERATIONS)
@@ -67,9 +68,10 @@ def delta_rows(name: LakeName, state: LakeState, files: Sequence[str]) -> Any:
     """Return the rows of some files of a table version as a ``pyarrow`` dataset, in the order of ``files``.
 
     Raises:
-        InputError: the table has a feature that ``deltalake`` cannot read, such as deletion vectors.
+        InputError: there is no such version, or a value of a partition column cannot be read.
     """
-    with explained(f"{name}: cannot be read as a Delta table", DeltaLog.errors().all):
+    # Values of partition columns that Arrow cannot read are no errors of deltalake.
+    with explained(f"{name}: cannot be read as a Delta table", (*DeltaLog.errors().all, ValueError)):
         from deltalake import DeltaTable
         from pyarrow.dataset import FileSystemDataset, ParquetReadOptions
 
@@ -77,9 +79,43 @@ def delta_rows(name: LakeName, state: LakeState, files: Sequence[str]) -> Any:
         options = ParquetReadOptions(coerce_int96_timestamp_unit="us")
         table = DeltaTable(_uri(name), version=int(state.version))
         whole = table.to_pyarrow_dataset(parquet_read_options=options)
-        fragments = {unquote(part.path).lstrip("/"): part for part in whole.get_fragments()}
+        # The log has the paths of files encoded, as parts of a URI, the dataset has them as they are.
+        fragments = {part.path.lstrip("/"): part for part in whole.get_fragments()}
         chosen = [fragments[file.lstrip("/")] for file in files]
-        return FileSystemDataset(chosen, whole.schema, whole.format, whole.filesystem)
+        return FileSystemDataset(chosen, _schema(table), whole.format, whole.filesystem)
+
+
+def _schema(table: Any) -> Any:
+    """Return the Arrow schema of a table, in which columns that ``deltalake`` does not decode are opaque."""
+    import pyarrow as pa
+
+    schema = pa.schema(table.schema().to_arrow())
+    in_folders = table.metadata().partition_columns
+    for index, part in enumerate(table.schema().fields):
+        kind = schema.field(index).type
+        undecoded = "binary" if part.name in in_folders and is_serialized(kind) else None
+        if undecoded or (undecoded := "variant") in part.type.to_json():
+            schema = schema.set(index, pa.field(part.name, pa.opaque(pa.null(), undecoded, "Delta Lake")))
+    return schema
+
+
+def _check_features(what: str, table: Any) -> None:
+    """Check that the files of a table are its rows, by the names of its columns; ``what`` names the table.
+
+    Raises:
+        InputError: it has a feature of which ``deltalake`` cannot tell Arrow.
+    """
+    from deltalake.table import SUPPORTED_READER_FEATURES
+
+    features = {*(table.protocol().reader_features or ())} - SUPPORTED_READER_FEATURES
+    # Before version 3 of the protocol a table has no list of features, and Arrow finds no columns, so nulls.
+    if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
+        features.add("columnMapping")
+    if features:
+        raise InputError(
+            f"{what}: has {', '.join(sorted(features))}, which the package deltalake does not support here; remove it "
+            "(ALTER TABLE ... DROP FEATURE), or let Spark read the table: sql:SELECT * FROM delta.`FOLDER`"
+        )
 
 
 @define(eq=False)
@@ -112,7 +148,9 @@ class DeltaLog(TableLog):
             table = DeltaTable(uri)
             existing = pa.schema(table.schema().to_arrow())
             check_table(what, existing, wide, table.metadata().partition_columns, names)
-        return cls(uri, columns, False, table, f"streams/{writer.name}/{writer.topic}")
+            if not writer.is_connector:  # A replay adds and removes files, whose columns and rows the log may change.
+                _check_features(what, table)
+        return cls(uri, columns, table, f"streams/{writer.name}/{writer.topic}")
 
     def __str__(self) -> str:
         return f"delta:{self.folder}"

@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import date, timedelta
 from typing import Any, ClassVar, Self
 
-from attrs import define
+from attrs import define, evolve
 
 from streams.core.errors import InputError
 from streams.lakes.lake_log import (
@@ -221,7 +221,8 @@ class IcebergLog(TableLog):
         location = table.properties.get("write.data.path") or f"{table.location().rstrip('/')}/data"
         key = f"{writer.name}.{writer.topic}" if writer.is_connector else f"streams/{writer.name}/{writer.topic}"
         prefix = "streams.offsets" if writer.is_connector else "streams.slices"
-        return cls(location, columns, True, name, catalog, within, table, f"{prefix}.{key}", writer.is_connector)
+        columns = [evolve(column, is_in_files=True) for column in columns]
+        return cls(location, columns, name, catalog, within, table, f"{prefix}.{key}", writer.is_connector)
 
     def __str__(self) -> str:
         return str(self._name)
@@ -309,7 +310,7 @@ class IcebergLog(TableLog):
         # Such as that of a lock.
         databases = sys.modules.get("sqlalchemy.exc")
         passing = (*conflicts, *servers, OSError, *([databases.OperationalError] if databases else []))
-        return LogErrors((*every, ValueError, OSError), conflicts, passing)
+        return LogErrors((*every, ValueError, NotImplementedError, OSError), conflicts, passing)
 
     def _uri(self, path: str) -> str:
         return f"{self.folder if '://' in self.folder else f'file://{self.folder}'}/{path}"

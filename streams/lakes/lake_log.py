@@ -223,8 +223,6 @@ class TableLog(LakeLog):
     folder: str
     #: What partitions the table.
     columns: Sequence[PartitionColumn]
-    #: Whether data files contain the partition columns too.
-    has_partition_columns: bool
     #: Whether a commit is seen as a whole, or not at all.
     is_atomic: ClassVar[bool] = True
 

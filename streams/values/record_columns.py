@@ -113,6 +113,8 @@ class PartitionColumn:
     name: str
     #: Names of the column and its nested fields, empty for the day.
     path: tuple[str, ...] = ()
+    #: Whether the files have the column too, as in Iceberg; otherwise only the names of their folders say the values.
+    is_in_files: bool = False
 
     @classmethod
     def of(cls, column: str, schema: Any) -> "PartitionColumn":
@@ -149,7 +151,12 @@ class PartitionColumn:
         return kind if self.path else pa.date32()
 
     def array(self, batch: Any) -> Any:
-        """Return the values of a batch, as an Arrow array."""
+        """Return the values of a batch, as an Arrow array.
+
+        Raises:
+            InputError: a text would be read as null.
+        """
+        import pyarrow as pa
         import pyarrow.compute as pc
 
         if not self.path:
@@ -157,6 +164,15 @@ class PartitionColumn:
         column = batch.column(self.path[0])
         for name in self.path[1:]:
             column = pc.struct_field(column, name)
+        if pa.types.is_string(column.type):
+            nulls = pa.array([NULL_FOLDER] if self.is_in_files else [NULL_FOLDER, ""])
+            row = pc.index(pc.is_in(column, nulls), True).as_py()
+            if row >= 0:
+                raise InputError(
+                    f"partition {batch['partition'][row]}, offset {batch['offset'][row]}: "
+                    f"{'.'.join(self.path)} is {column[row].as_py()!r}, which a table partitioned by it does not keep "
+                    "apart from null; give it another text, or partition by another column"
+                )
         return column
 
     def texts(self, batch: Any) -> list[str]:
@@ -174,14 +190,14 @@ def _fields(kind: Any) -> list[Any]:
 
 
 def _escaped(text: str) -> str:
-    return _ESCAPED.sub(lambda character: f"%{ord(character[0]):02X}", text) or NULL_FOLDER
+    return _ESCAPED.sub(lambda character: f"%{ord(character[0]):02X}", text)
 
 
 def file_schema(schema: Any, partition_by: Sequence[PartitionColumn]) -> Any:
-    """Return the Arrow schema of the files in a partitioned folder, which lack the partition columns."""
+    """Return the Arrow schema of the files in a partitioned folder, without columns that only its name has."""
     import pyarrow as pa
 
-    in_names = {column.name for column in partition_by}
+    in_names = {column.name for column in partition_by if not column.is_in_files}
     return pa.schema([part for part in schema if part.name not in in_names])
 
 
@@ -205,13 +221,14 @@ def partition_columns(schema: Any, names: str | Sequence[str]) -> tuple[Partitio
     """Return the columns by which an output with an Arrow schema is partitioned; an empty name means none.
 
     Raises:
-        InputError: there is no such column, its type is not supported, or two have the same name.
+        InputError: there is no such column, its type is not supported, or it has the name of another one.
     """
     listed = [names] if isinstance(names, str) else names
     columns = tuple(PartitionColumn.of(name, schema) for name in listed if name)
     column_names = [column.name for column in columns]
-    if len(set(column_names)) < len(column_names):
-        raise InputError(f"partition_by {', '.join(column_names)}: two columns have the same name")
+    others = [column.name for column in columns if len(column.path) > 1 and column.name in schema.names]
+    if others or len(set(column_names)) < len(column_names):
+        raise InputError(f"partition_by {', '.join(listed)}: two columns of the table would have the same name")
     return columns
 
 

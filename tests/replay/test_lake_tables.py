@@ -1,21 +1,24 @@
 """Delta Lake and Iceberg tables as inputs and outputs, without Spark; witnesses are the readers of the formats."""
 
 import contextlib
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from pyiceberg.utils.config import Config
 
+from streams import StreamsBuilder, Topic
 from streams.core.errors import InputError
 from streams.replay import Plan, ReplayError, explain, replay
 from streams.replay.run.local import LocalExecutor
 from tests.replay import table_cases
 from tests.replay import test_daily as daily_job
-from tests.replay.test_tables import START, copies, days, replayed, rows_of, write_sales
+from tests.replay.test_tables import START, Sale, copies, days, replayed, rows_of, write_sales
 
 #: Where a write is killed.
 PHASES = ("first call", "last call", "before the commit", "after the commit")
@@ -341,7 +344,129 @@ def test_columns_of_other_types_are_refused(lake: Lake, history: Path) -> None:
         assert lake.read("copies").num_rows == before
 
 
+#: Texts that folders, URIs or the log of a table encode.
+TEXTS = ("St. Gallen", "a / b", "a=b", "100%", "a%2Fb", "a:b", "a+b", "Köln", "東京", "it's", '"', "#?&\\\n", "..", " ")
+copied = Topic("copied", key=str, value=Sale)
+
+
+def _sold(products: Sequence[str], first: int = 0) -> Any:
+    rows = [
+        {"product": product, "price": "1.5", "at": START + timedelta(hours=number)}
+        for number, product in enumerate(products, first)
+    ]
+    return pa.Table.from_pylist(rows).append_column("counts", pa.array([[]] * len(rows), pa.map_("string", "int64")))
+
+
+def _products_of(name: str, since: datetime | None = None, **given: Any) -> list[str]:
+    """Return the products of a table of records, as an input of a replay."""
+
+    def again(builder: StreamsBuilder) -> None:
+        builder.stream(copies).to(copied)
+
+    plan = Plan(since=since, executor="local")
+    with replay(again, {copies: name}, plan, application_id="again", partitions=2, **given) as result:
+        return [row.value.product for row in sorted(result.rows(copied), key=lambda row: row.value.at)]
+
+
+@pytest.mark.case
+def test_partitions_of_any_text_are_read_at_a_version_since_a_time_and_resumed(lake: Lake, tmp_path: Path) -> None:
+    name = lake.name("copies")
+    with replayed(_sold(TEXTS[:9])) as result:
+        assert result.write(copies, name, partition_by="value.product") == 9
+    first = f"{name}@{lake.versions('copies')[-1]}"
+    resumed: dict[str, Any] = {"directory": tmp_path / "work", "slices": 2}
+    assert _products_of(first, **resumed) == list(TEXTS[:9])
+    with replayed(_sold(TEXTS[9:], 9)) as result:
+        result.write(copies, name, partition_by="value.product")
+
+    assert _products_of(name, **resumed, resume=True) == list(TEXTS)
+    assert _products_of(first) == list(TEXTS[:9])
+    assert _products_of(name) == list(TEXTS)
+    assert _products_of(name, since=START + timedelta(hours=7)) == list(TEXTS[7:])
+    assert sorted(row["product"] for row in lake.read("copies")["value"].to_pylist()) == sorted(TEXTS)
+
+
+@pytest.mark.case
+def test_an_empty_partition_value_is_kept_apart_from_null_or_refused(lake: Lake, tmp_path: Path) -> None:
+    """Delta reads an empty text as null; a folder of Parquet files has no folder for it that Spark reads."""
+    empty = "which a table partitioned by it does not keep apart from null"
+    with replayed(_sold(["a", ""])) as result:
+        with pytest.raises(InputError, match=f"partition ., offset .: value.product is '', {empty}"):
+            result.write(copies, str(tmp_path / "folder"), partition_by="value.product")
+        if lake.kind == "delta":
+            with pytest.raises(InputError, match=empty):
+                result.write(copies, lake.name("copies"), partition_by="value.product")
+        else:
+            result.write(copies, lake.name("copies"), partition_by="value.product")
+            assert lake._iceberg("copies").scan("value.product = ''").count() == 1
+    with replayed(_sold(["__HIVE_DEFAULT_PARTITION__"])) as result, pytest.raises(InputError, match=empty):
+        result.write(copies, lake.name("other"), partition_by="value.product")
+
+
 # --- inputs ---------------------------------------------------------------------------------
+
+
+def _values_of(folder: Path) -> list[dict[str, Any]]:
+    rows = Topic("rows", value=dict, timestamp=lambda row: datetime.fromisoformat(row["at"]))
+
+    def copy(builder: StreamsBuilder) -> None:
+        builder.stream(rows).to(Topic("out", value=dict))
+
+    with replay(copy, {rows: f"delta:{folder}"}, executor="local", application_id="a", partitions=1) as result:
+        return [row.value for row in result.rows("out")]
+
+
+@pytest.mark.case
+def test_partition_values_of_each_type_are_those_of_deltalake(tmp_path: Path) -> None:
+    from deltalake import DeltaTable, write_deltalake
+
+    at = [START + timedelta(hours=number, microseconds=1) for number in range(len(TEXTS))]
+    numbers = range(len(TEXTS))
+    columns = {
+        "at": pa.array(at, pa.timestamp("us", "UTC")),
+        "text": pa.array(TEXTS),
+        "naive": pa.array([time.replace(tzinfo=None) for time in at], pa.timestamp("us")),
+        "day": pa.array([time.date() for time in at]),
+        "price": pa.array([Decimal(number).scaleb(-2) for number in numbers], pa.decimal128(9, 2)),
+        "share": pa.array([number / 7 for number in numbers]),
+        "is_odd": pa.array([number % 2 == 1 for number in numbers]),
+        "count": pa.array([None, *numbers[1:]], pa.int16()),
+    }
+    write_deltalake(tmp_path, pa.table({**columns, "n": numbers}), partition_by=list(columns))
+    expected = DeltaTable(tmp_path).to_pyarrow_table().sort_by("n").to_pylist()
+
+    found = _values_of(tmp_path)
+
+    assert [row["text"] for row in found] == list(TEXTS)
+    assert found == msgspec.json.decode(msgspec.json.encode(expected))
+
+
+@pytest.mark.case
+def test_features_that_arrow_does_not_see_are_refused_by_name(tmp_path: Path) -> None:
+    """Without the check, columns are null, and deleted rows are there."""
+    from deltalake import DeltaTable, Field, Schema, write_deltalake
+    from deltalake.schema import PrimitiveType, VariantType
+
+    row = pa.table({"at": pa.array([START]), "n": [1]})
+    mapping, vectors = {"delta.columnMapping.mode": "name"}, {"delta.enableDeletionVectors": "true"}
+    for name, settings in (("columnMapping", mapping), ("deletionVectors", vectors)):
+        write_deltalake(tmp_path / name, row, configuration=settings)
+        with pytest.raises(InputError, match=rf"has {name}, .*DROP FEATURE.* or let Spark read the table"):
+            _values_of(tmp_path / name)
+    with replayed(_sold(["a"])) as result:
+        DeltaTable.create(tmp_path / "out", result.table(copies).to_arrow().schema, configuration=mapping)
+        with pytest.raises(InputError, match="has columnMapping"):
+            result.write(copies, f"delta:{tmp_path / 'out'}")
+
+    DeltaTable.create(tmp_path / "v", Schema([Field("at", PrimitiveType("timestamp")), Field("v", VariantType())]))
+    parts = pa.struct([pa.field("metadata", pa.binary(), False), pa.field("value", pa.binary(), False)])
+    variant = pa.array([{"metadata": b"\1\0\0", "value": b"\x0c\1"}], parts)
+    write_deltalake(tmp_path / "v", pa.table({"at": pa.array([START]), "v": variant}), mode="append")
+    with pytest.raises(InputError, match=r"column 'v' is variant, .*to_json\(v\)"):
+        _values_of(tmp_path / "v")
+    write_deltalake(tmp_path / "b", row.append_column("b", pa.array([b"x"])), partition_by=["b"])
+    with pytest.raises(InputError, match="column 'b' is binary"):
+        _values_of(tmp_path / "b")
 
 
 @pytest.mark.slow

@@ -167,8 +167,9 @@ def write_rows(table: Table, topic: Topic[Any, Any], file: Place) -> TablePlace:
 
     source = table.source
     try:
-        reader = pa.RecordBatchReader.from_stream(source.scanner().to_reader() if _is_dataset(source) else source)
-        columns = list(table_columns(topic, reader.schema, table.name))
+        stream = None if _is_dataset(source) else pa.RecordBatchReader.from_stream(source)
+        columns = list(table_columns(topic, (stream or source).schema, table.name))
+        reader = stream or source.scanner(columns=columns).to_reader()
         schema = pa.schema([part.with_type(plain_type(part.type)) for part in map(reader.schema.field, columns)])
         # The file is read once and deleted: dictionaries and statistics would be a third of the time.
         plain = {"use_dictionary": False, "write_statistics": False}

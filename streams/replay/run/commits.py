@@ -193,7 +193,6 @@ class SliceWriter:
             Place(self._log.folder),
             self._file_prefix(output.name),
             tuple(self._log.columns),
-            keeps_columns=self._log.has_partition_columns,
         )
 
     def _file(self, path: str, rows: int) -> DataFile:

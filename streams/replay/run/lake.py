@@ -91,7 +91,7 @@ class FolderLog(TableLog):
             ReplayError: the folder is within a table, or cannot be read.
         """
         place.check_target()
-        log = cls(place.uri, columns, False, place, session, topic)
+        log = cls(place.uri, columns, place, session, topic)
         log._check_others(columns_too=mode == "append" and is_own)
         if mode == "append":
             log._check_foreign(is_own=is_own)

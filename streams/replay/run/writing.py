@@ -35,8 +35,6 @@ class WriteWork:
     #: The beginning of the names of the files: replay, topic and slice.
     prefix: str
     partition_by: tuple[PartitionColumn, ...] = ()
-    #: Whether the files contain the partition columns too.
-    keeps_columns: bool = False
     folder: str = "writes"
     stage: int = -3
 
@@ -72,7 +70,7 @@ def run_write(work: WriteWork) -> WriteReport:
     columns = ArrowRecords(work.application.output_topic(work.topic), as_table=True)
     with CallMeter(work) as meter:
         name = f"{work.prefix}-p{work.part.partition:05d}"
-        schema = columns.schema if work.keeps_columns else file_schema(columns.schema, work.partition_by)
+        schema = file_schema(columns.schema, work.partition_by)
         with FolderWriter(work.target, name, schema, work.partition_by) as writer:
             for block in work.segments.merged(work.part.lanes, work.part.first):
                 writer.write(columns.batch(work.part.partition, block))
