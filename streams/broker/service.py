@@ -22,7 +22,7 @@ from streams.broker.fetch_sessions import FetchSessions
 from streams.broker.fetches import Answer, Fetches, WaitingFetch
 from streams.broker.group_desk import GroupDesk
 from streams.broker.logs.config import INTERNAL_CONFIG, BrokerConfig
-from streams.broker.logs.log import PartitionLog
+from streams.broker.logs.log import PartitionLog, RefusedRecordsError
 from streams.broker.maintenance import PAUSE_MS, Maintenance
 from streams.broker.reads import listed_offsets
 from streams.broker.refusals import error_of, refusal
@@ -309,7 +309,10 @@ class Broker:
                 code, message = error_of(error)
                 refused = self.topics.logs.get(partition)
                 start_offset = -1 if refused is None else refused.start_offset
-                results[partition] = Produced(code, log_start_offset=start_offset, message=message)
+                reasons = error.reasons if isinstance(error, RefusedRecordsError) else {}
+                results[partition] = Produced(
+                    code, log_start_offset=start_offset, record_errors=reasons, message=message
+                )
         answer(ProduceResponse(results))
         self._fetches.wake(
             [partition for partition, result in results.items() if result.error is ErrorCode.NONE], now_ms

@@ -144,7 +144,16 @@ class OffsetAndMetadata:
     leader_epoch: Annotated[Int32, wire("committed_leader_epoch", since=6, is_ignorable=True, before="metadata")] = -1
 
 
-@api(8, (2, 9), flexible=8, throttled=3)
+@api(
+    8,
+    (2, 9),
+    flexible=8,
+    throttled=3,
+    later_errors={
+        ErrorCode.GROUP_ID_NOT_FOUND: (9, ErrorCode.ILLEGAL_GENERATION),
+        ErrorCode.STALE_MEMBER_EPOCH: (9, ErrorCode.UNSUPPORTED_VERSION),
+    },
+)
 @frozen
 class OffsetCommit(RequestFor["OffsetCommitResponse"]):
     """Commit offsets of a group.

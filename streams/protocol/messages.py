@@ -39,9 +39,6 @@ from streams.protocol.schema import (
 REQUEST_TIMEOUT_MS = 30_000
 #: Fields and types that no message here has.
 LEADER: Final = (Field("leader_id", INT32, default=-1), Field("leader_epoch", INT32, default=-1))
-_RECORD_ERRORS: Final = Array(
-    Struct((Field("batch_index", INT32), Field("batch_index_error_message", STRING, nullable=8, default=None)))
-)
 NODE: Final = (Field("node_id", INT32), Field("host", STRING), Field("port", INT32))
 _NODES: Final = Array(Struct((*NODE, Field("rack", STRING, nullable=10, default=None))))
 _ASSIGNMENTS: Final = array("assignments", array("broker_ids", INT32), nullable=0, default=None)
@@ -193,7 +190,15 @@ class MetadataResponse(Response):
 # --- records --------------------------------------------------------------------------
 
 
-@api(0, (3, 12), flexible=9, throttled=None)
+def _storage_error_since(since: int) -> Mapping[ErrorCode, tuple[int, ErrorCode]]:
+    return {ErrorCode.STORAGE_ERROR: (since, ErrorCode.NOT_LEADER_OR_FOLLOWER)}
+
+
+def _fenced_since(since: int) -> Mapping[ErrorCode, tuple[int, ErrorCode]]:
+    return {ErrorCode.PRODUCER_FENCED: (since, ErrorCode.INVALID_PRODUCER_EPOCH)}
+
+
+@api(0, (3, 12), flexible=9, throttled=None, later_errors=_storage_error_since(4))
 @frozen
 class Produce(RequestFor["ProduceResponse"]):
     """Append blocks of records to partitions; the broker assigns the offsets.
@@ -214,14 +219,18 @@ class Produce(RequestFor["ProduceResponse"]):
 class Produced:
     """The result of a produce request for one partition; an offset or timestamp of -1 is unknown.
 
-    ``log_append_time_ms`` is set for topics with ``message.timestamp.type=LogAppendTime``.
+    ``log_append_time_ms`` is set for topics with ``message.timestamp.type=LogAppendTime``.  If records are refused,
+    ``record_errors`` has a reason by their position in the batch (KIP-467).
     """
 
     error: ErrorCode
     base_offset: Int64 = -1
     log_append_time_ms: Int64 = -1
     log_start_offset: Annotated[Int64, wire(since=5, is_ignorable=True)] = -1
-    record_errors: ClassVar[Annotated[Sequence[Any], _RECORD_ERRORS, wire(since=8, is_ignorable=True)]] = ()
+    record_errors: Annotated[
+        Mapping[Int32, Annotated[str, wire(nullable=8, default=None)]],
+        wire(since=8, is_ignorable=True, key="batch_index", value="batch_index_error_message"),
+    ] = field(factory=dict)
     message: Annotated[ErrorText, wire(since=8, nullable=8, is_ignorable=True)] = ""
     current_leader: ClassVar[Annotated[None, Struct(LEADER), wire(since=10, tag=0, is_ignorable=True)]] = None
 
@@ -259,7 +268,7 @@ _FETCHED: Final = wire(
 )
 
 
-@api(1, (4, 12), flexible=12, served=(4, 11))
+@api(1, (4, 12), flexible=12, served=(4, 11), later_errors=_storage_error_since(6))
 @frozen
 class Fetch(RequestFor["FetchResponse"]):
     """Read records; ``positions`` maps each partition to the offset to read from.
@@ -403,7 +412,7 @@ class FindCoordinatorResponse(Response):
 # --- transactions (KIP-98, KIP-447) ---------------------------------------------------
 
 
-@api(22, (0, 4), flexible=2)
+@api(22, (0, 4), flexible=2, later_errors=_fenced_since(4))
 @frozen
 class InitProducerId(RequestFor["InitProducerIdResponse"]):
     """Request a producer ID and epoch.
@@ -426,7 +435,7 @@ class InitProducerIdResponse(Response):
     producer_epoch: Int16 = -1
 
 
-@api(24, (0, 2), flexible=3)
+@api(24, (0, 2), flexible=3, later_errors=_fenced_since(2))
 @frozen
 class AddPartitionsToTxn(RequestFor["AddPartitionsToTxnResponse"]):
     """Add partitions to the transaction of a producer, before the producer sends records to them."""
@@ -447,7 +456,7 @@ class AddPartitionsToTxnResponse(Response):
     ]
 
 
-@api(25, (0, 2), flexible=3)
+@api(25, (0, 2), flexible=3, later_errors=_fenced_since(2))
 @frozen
 class AddOffsetsToTxn(RequestFor["AddOffsetsToTxnResponse"]):
     """Add a consumer group to a transaction, before the transaction commits offsets of the group."""
@@ -491,7 +500,7 @@ class TxnOffsetCommitResponse(Response):
     errors: Annotated[Mapping[TopicPartition, ErrorCode], wire("topics")]
 
 
-@api(26, (0, 5), flexible=3)
+@api(26, (0, 5), flexible=3, later_errors=_fenced_since(2))
 @frozen
 class EndTxn(RequestFor["EndTxnResponse"]):
     """Commit or abort a transaction, so that markers are written to all its partitions.

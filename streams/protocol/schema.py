@@ -443,6 +443,8 @@ class Api:
     - ``name``: Kafka's name; the default is the name of ``request_type``.
     - ``throttled``: the first version whose response begins with a throttle time; None for those that do not.
     - ``by_hand``: the fields of request and response, if they are not derived from the message classes.
+    - ``later_errors``: error codes that clients do not know before a version, with that version and the code that they
+      get instead.
     """
 
     key: int
@@ -453,6 +455,7 @@ class Api:
     name: str = field(default=Factory(lambda self: self.request_type.__name__, takes_self=True))
     throttled: int | None = 0
     by_hand: tuple[Sequence[Field], Sequence[Field]] | None = None
+    later_errors: Mapping[ErrorCode, tuple[int, ErrorCode]] = field(factory=dict)
 
     def with_fields(self, request: Sequence[Field], response: Sequence[Field]) -> "Api":
         """Return the API with fields of its request and its response that are not those of the classes."""

@@ -5,7 +5,7 @@ no timers.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from attrs import define, evolve, field
@@ -51,6 +51,14 @@ _COMPACTION_READ_RECORDS = STEP_RECORDS
 _ENCODED_READ_RECORDS = 4096
 #: Producer state expires after this time without a record (Kafka's ``producer.id.expiration.ms``).
 _PRODUCER_EXPIRATION_MS = 86_400_000
+
+
+class RefusedRecordsError(BrokerError):
+    """Some records of a batch are refused, so that none is appended; ``reasons`` are by position in the batch."""
+
+    def __init__(self, code: ErrorCode, reasons: Mapping[int, str]) -> None:
+        super().__init__(next(iter(reasons.values())), code=code)
+        self.reasons = reasons
 
 
 @define(eq=False)
@@ -302,7 +310,7 @@ class PartitionLog:
                 f"record batch for {self.partition}: {error}; nothing of it was appended"
             ) from error
         if config.is_compacted and None in block.keys:
-            raise self._keyless_error()
+            raise self._keyless_error(block.keys)
         if config.record_ttl_ms is not None and block.headers is not None:
             expiry.check_ttl(block, self.partition)
 
@@ -312,21 +320,23 @@ class PartitionLog:
             return
         before_ms = self.config.timestamp_before_max_ms
         after_ms = self.config.timestamp_after_max_ms
-        for timestamp_ms in block.timestamps:
+        reasons: dict[int, str] = {}
+        for index, timestamp_ms in enumerate(block.timestamps):
             age_ms = now_ms - timestamp_ms
             if timestamp_ms != NO_TIMESTAMP and not -after_ms <= age_ms <= before_ms:
                 side, most_ms = ("before", before_ms) if age_ms > 0 else ("after", after_ms)
-                raise BrokerError(
+                reasons[index] = (
                     f"record for {self.partition}: its timestamp {timestamp_ms} is {abs(age_ms)} ms {side} the "
                     f"broker's time; its topic takes up to {most_ms} (message.timestamp.{side}.max.ms); nothing of the "
-                    "block was appended",
-                    code=ErrorCode.INVALID_TIMESTAMP,
+                    "block was appended"
                 )
+        if reasons:
+            raise RefusedRecordsError(ErrorCode.INVALID_TIMESTAMP, reasons)
 
-    def _keyless_error(self) -> BrokerError:
-        return BrokerError(
-            f"record without a key for {self.partition}: its topic is compacted (cleanup.policy) and needs keys",
-            code=ErrorCode.INVALID_RECORD,
+    def _keyless_error(self, keys: Sequence[bytes | None]) -> RefusedRecordsError:
+        message = f"record without a key for {self.partition}: its topic is compacted (cleanup.policy) and needs keys"
+        return RefusedRecordsError(
+            ErrorCode.INVALID_RECORD, {index: message for index, key in enumerate(keys) if key is None}
         )
 
     def _check(self, block: Block) -> None:
@@ -342,7 +352,7 @@ class PartitionLog:
                 code=ErrorCode.INVALID_RECORD,
             )
         if self.config.is_compacted and None in keys:
-            raise self._keyless_error()
+            raise self._keyless_error(keys)
         if headers is not None and self.config.record_ttl_ms is not None:
             expiry.check_ttl(block, self.partition)
         limit = self.config.max_message_bytes

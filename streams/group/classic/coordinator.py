@@ -530,9 +530,12 @@ class Coordinator:
             return ErrorCode.INVALID_GROUP_ID
         if group is not None and group.epoch_group is not None:
             return self._epoch_groups.check_commit(group.epoch_group, request)
-        is_without_member = request.generation_id < 0 and not request.member_id and not request.group_instance_id
-        # Only a group without members accepts a commit without a member; transactions are fenced by producer epoch.
-        if is_without_member and (group is None or not group.members or isinstance(request, TxnOffsetCommit)):
+        # A consumer that assigns its partitions itself, or an operator, commits without a generation, under any member ID.
+        # Members of a group commit in its generation, and transactions are fenced by producer epoch.
+        is_without_member = not request.member_id and not request.group_instance_id
+        if request.generation_id < 0 and (
+            group is None or not group.members or (is_without_member and isinstance(request, TxnOffsetCommit))
+        ):
             return ErrorCode.NONE
         error = self._validate(group, request.member_id, request.group_instance_id)
         if group is None or error:

@@ -5,10 +5,11 @@ Most translations are ``derived`` from the message classes of an API.  Those who
 client are in ``by_hand``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
+from streams.protocol.error_codes import ErrorCode
 from streams.protocol.request import UNKNOWN_CLIENT, ClientInformation, Request, Response
 from streams.protocol.schema import Api, Fields
 from streams.protocol.wire.apis import APIS, api_of
@@ -111,4 +112,20 @@ def build_response(incoming: AnyIncoming, responses: Sequence[Response], serving
     """
     assert len(responses) == len(incoming.requests)
     message: Fields = translation_of(incoming.api_key).build_response(incoming, responses, serving)
+    later_errors = APIS[incoming.api_key].later_errors
+    earlier = {code: other for code, (since, other) in later_errors.items() if incoming.version < since}
+    if earlier:
+        _replace_errors(message, earlier)
     return message
+
+
+def _replace_errors(value: Any, earlier: Mapping[ErrorCode, ErrorCode]) -> None:
+    """Replace error codes in a message and everything within it."""
+    if isinstance(value, dict):
+        for name, part in value.items():
+            if name.endswith("error_code"):
+                value[name] = earlier.get(part, part)
+            _replace_errors(part, earlier)
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            _replace_errors(part, earlier)

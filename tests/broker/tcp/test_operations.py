@@ -7,7 +7,8 @@ from streams.protocol import batch
 from streams.protocol.error_codes import ErrorCode
 from tests.broker.tcp.by_hand import Client, values_in
 
-LIST_OFFSETS, JOIN_GROUP, DESCRIBE_GROUPS, LIST_GROUPS, INIT_PRODUCER_ID, ADD_PARTITIONS = 2, 11, 15, 16, 22, 24
+LIST_OFFSETS, OFFSET_COMMIT, JOIN_GROUP, LEAVE_GROUP, DESCRIBE_GROUPS, LIST_GROUPS = 2, 8, 11, 13, 15, 16
+INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS = 22, 24, 25
 END_TXN, WRITE_MARKERS, DESCRIBE_ACLS, CREATE_ACLS, DELETE_ACLS, DESCRIBE_CONFIGS = 26, 27, 29, 30, 31, 32
 DESCRIBE_LOG_DIRS, ELECT_LEADERS, ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS, QUOTAS = 35, 43, 45, 46, 48
 DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS, LIST_RESOURCES = 61, 65, 66, 74
@@ -330,3 +331,52 @@ def test_there_is_no_access_control_and_there_are_no_quotas(client):
 
     assert {found["error_code"] for found in (created, deleted, shown)} == {ErrorCode.SECURITY_DISABLED}
     assert client.call(QUOTAS, 1, components=[], strict=False)["entries"] == []
+
+
+# --- what older clients know --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("version", "code"), [(0, ErrorCode.INVALID_PRODUCER_EPOCH), (2, ErrorCode.PRODUCER_FENCED)])
+def test_a_fenced_producer_gets_a_code_that_its_version_knows(client, version, code):
+    """The code PRODUCER_FENCED is known from version 2 on, and from version 4 on in InitProducerId (KIP-588)."""
+    owner = begun(client, "payments", b"a")
+    for _ in range(2):  # The first one aborts the transaction.
+        client.call(INIT_PRODUCER_ID, 4, transactional_id="payments", transaction_timeout_ms=60_000)
+    initialized = client.call(INIT_PRODUCER_ID, 3 if version == 0 else 4, **owner, transaction_timeout_ms=60_000)
+
+    added = client.call(ADD_PARTITIONS, version, **owner, topics=[{"name": "words", "partitions": [0]}])
+    group_added = client.call(ADD_OFFSETS, version, **owner, group_id="readers")
+    ended = client.call(END_TXN, version, **owner, committed=True)
+
+    assert added["results"][0]["results_by_partition"][0]["partition_error_code"] == code
+    assert [group_added["error_code"], ended["error_code"], initialized["error_code"]] == [code, code, code]
+
+
+def test_refused_records_of_a_batch_are_named(client, broker):
+    """KIP-467: a producer may send the others again."""
+    broker.create_topic("latest", config={"cleanup.policy": "compact"})
+    keys = [None, b"b", b"c", None]
+    data = batch.encode(Block(keys, [b"v"] * 4, [1] * 4), 0)
+    rows = [{"name": "latest", "partition_data": [{"index": 0, "records": data}]}]
+
+    answer = client.call(0, 8, transactional_id=None, acks=-1, timeout_ms=1000, topic_data=rows)
+
+    (result,) = answer["responses"][0]["partition_responses"]
+    assert result["error_code"] == ErrorCode.INVALID_RECORD
+    assert [row["batch_index"] for row in result["record_errors"]] == [0, 3]
+    assert all("without a key" in row["batch_index_error_message"] for row in result["record_errors"])
+
+
+@pytest.mark.parametrize("is_of_group", [False, True], ids=["no group", "empty group"])
+def test_a_consumer_that_assigns_its_partitions_commits_under_any_member_id(client, is_of_group):
+    if is_of_group:
+        join(client)
+        (group,) = client.call(DESCRIBE_GROUPS, 0, groups=["readers"])["groups"]
+        client.call(LEAVE_GROUP, 0, group_id="readers", member_id=group["members"][0]["member_id"])
+    partition = {"partition_index": 0, "committed_offset": 3, "committed_leader_epoch": -1, "committed_metadata": ""}
+    rows = [{"name": "words", "partitions": [partition]}]
+    owner = {"group_id": "readers", "generation_id_or_member_epoch": -1, "member_id": "its-own"}
+
+    answer = client.call(OFFSET_COMMIT, 9, **owner, group_instance_id=None, topics=rows)
+
+    assert answer["topics"][0]["partitions"][0]["error_code"] == 0
