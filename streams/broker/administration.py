@@ -81,12 +81,10 @@ def _describe_cluster(machine: Broker, request: DescribeCluster, now_ms: int) ->
 def _describe_configs(machine: Broker, request: DescribeConfigs, now_ms: int) -> DescribeConfigsResponse:
     # Each resource once, even if the request repeats it: a response row is a thousand times as long as its request.
     distinct = {(asked.resource_type, asked.resource_name): asked for asked in request.resources}.values()
-    return DescribeConfigsResponse(
-        tuple(_described(machine, asked, includes_synonyms=request.include_synonyms) for asked in distinct)
-    )
+    return DescribeConfigsResponse(tuple(_described(machine, asked, request) for asked in distinct))
 
 
-def _described(machine: Broker, asked: ConfigResource, *, includes_synonyms: bool) -> DescribedResource:
+def _described(machine: Broker, asked: ConfigResource, request: DescribeConfigs) -> DescribedResource:
     kind = asked.resource_type
     name = asked.resource_name
     try:
@@ -102,8 +100,9 @@ def _described(machine: Broker, asked: ConfigResource, *, includes_synonyms: boo
         source = ConfigSource.BROKER if is_brokers else ConfigSource.DEFAULT
         source = _SOURCES.get(kind, ConfigSource.BROKER) if setting in own else source
         is_fixed = kind == ResourceType.BROKER or table[setting].is_fixed
-        synonyms = (ConfigSynonym(setting, value, source),) if includes_synonyms else ()
-        configs.append(DescribedConfig(setting, value, is_fixed, source, _type_of(table[setting]), synonyms))
+        synonyms = (ConfigSynonym(setting, value, source),) if request.include_synonyms else ()
+        text = table[setting].doc if request.include_documentation else None
+        configs.append(DescribedConfig(setting, value, is_fixed, source, _type_of(table[setting]), synonyms, text))
     return DescribedResource(ErrorCode.NONE, kind, name, tuple(configs))
 
 

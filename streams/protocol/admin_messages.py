@@ -198,7 +198,7 @@ class DescribeConfigs(RequestFor["DescribeConfigsResponse"]):
 
     resources: Sequence[ConfigResource]
     include_synonyms: bool = False
-    include_documentation: ClassVar[Annotated[bool, wire(since=3)]] = False
+    include_documentation: Annotated[bool, wire(since=3)] = False
 
 
 @frozen
@@ -221,7 +221,7 @@ class DescribedConfig:
     is_sensitive: ClassVar[bool] = False
     config_type: Annotated[Int8, wire(since=3, is_ignorable=True)] = 0
     synonyms: Annotated[Sequence[ConfigSynonym], wire(before="config_type")] = ()
-    documentation: ClassVar[Annotated[str | None, wire(since=3, is_ignorable=True)]] = None
+    documentation: Annotated[str | None, wire(since=3, is_ignorable=True)] = None
 
 
 @frozen

@@ -56,6 +56,16 @@ def test_settings_say_where_they_come_from(client, broker):
     assert rows["streams.storage"]["read_only"]
 
 
+@pytest.mark.parametrize("is_asked_for", [False, True])
+def test_settings_say_what_they_do_if_asked(client, is_asked_for):
+    resource = {"resource_type": TOPIC, "resource_name": "words", "configuration_keys": ["retention.ms"]}
+
+    answer = client.call(DESCRIBE_CONFIGS, 3, resources=[resource], include_documentation=is_asked_for)
+
+    ((row,),) = (result["configs"] for result in answer["results"])
+    assert row["documentation"] == ("How long records are kept; -1 = forever." if is_asked_for else None)
+
+
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_single_settings_can_be_asked_for(client, version):
     rows = described(client, keys=["cleanup.policy"], version=version)["configs"]
