@@ -45,6 +45,8 @@ from streams.protocol.group_messages import OffsetCommit, OffsetCommitResponse
 from streams.protocol.group_requests import GroupRequest
 from streams.protocol.markers import marker
 from streams.protocol.messages import (
+    COORDINATOR_GROUP,
+    COORDINATOR_TRANSACTION,
     AddOffsetsToTxn,
     AddPartitionsToTxn,
     AddPartitionsToTxnResponse,
@@ -535,7 +537,10 @@ class Broker:
     # --- groups -------------------------------------------------------------------------------
 
     def _find_coordinator(self, request: FindCoordinator, now_ms: int, answer: Answer) -> None:
-        answer(FindCoordinatorResponse(ErrorCode.NONE, self.config.node_id))
+        if request.key_type in (COORDINATOR_GROUP, COORDINATOR_TRANSACTION):
+            answer(FindCoordinatorResponse(ErrorCode.NONE, self.config.node_id))
+        else:  # Of share groups (KIP-932), which this broker does not have.
+            answer(FindCoordinatorResponse(ErrorCode.INVALID_REQUEST, -1))
 
     def _commit_known(
         self, request: OffsetCommit | TxnOffsetCommit, unknown: Sequence[TopicPartition], now_ms: int, answer: Answer

@@ -18,7 +18,7 @@ ClientId: TypeAlias = Annotated[str, Unsent("client.client_id")]
 ClientHost: TypeAlias = Annotated[str, Unsent("client.host")]
 
 
-@api(11, (2, 5), flexible=6)
+@api(11, (2, 9), flexible=6)
 @frozen
 class JoinGroup(RequestFor["JoinGroupResponse"]):
     """Join or rejoin a group; ``protocols`` has (name, metadata) pairs in order of preference.
@@ -39,6 +39,7 @@ class JoinGroup(RequestFor["JoinGroupResponse"]):
     client_id: ClientId = ""
     takes_member_id: Annotated[bool, Unsent("version >= 4")] = False
     client_host: ClientHost = ""
+    reason: ClassVar[Annotated[str | None, wire(since=8, is_ignorable=True)]] = None
 
 
 @frozen
@@ -54,20 +55,24 @@ class JoinGroupMember:
 class JoinGroupResponse(Response):
     """The response to a join; ``members`` is sent only to the group leader.
 
-    ``session_timeout_ms`` is set if the group has its own session timeout (see ``CreateGroup``).
+    ``session_timeout_ms`` is set if the group has its own session timeout (see ``CreateGroup``).  With
+    ``skip_assignment``, the leader gets the members and must not assign partitions (KIP-814).
     """
 
     error: ErrorCode
     generation_id: Int32 = -1
-    protocol_name: str = ""
+    protocol_name: Annotated[str, wire(nullable=7)] = ""
     leader: str = ""
     member_id: str = ""
     members: Sequence[JoinGroupMember] = ()
-    protocol_type: Annotated[str, Unsent("request.protocol_type")] = ""
+    protocol_type: Annotated[
+        str, wire(since=7, nullable=7, default=None, is_ignorable=True, before="protocol_name")
+    ] = ""
     session_timeout_ms: Local[int | None] = None
+    skip_assignment: Annotated[bool, wire(since=9, is_ignorable=True, before="member_id")] = False
 
 
-@api(14, (0, 3), flexible=4, throttled=1)
+@api(14, (0, 5), flexible=4, throttled=1)
 @frozen
 class SyncGroup(RequestFor["SyncGroupResponse"]):
     """Request the assignment of this member; the request of the group leader has the assignments of all members.
@@ -82,8 +87,8 @@ class SyncGroup(RequestFor["SyncGroupResponse"]):
     member_id: str
     group_instance_id: Annotated[str | None, wire(since=3)] = None
     assignments: Annotated[Mapping[str, bytes], wire(key="member_id", value="assignment")] = field(factory=dict)
-    protocol_type: Local[str | None] = None
-    protocol_name: Local[str | None] = None
+    protocol_type: Annotated[str | None, wire(since=5, is_ignorable=True, before="assignments")] = None
+    protocol_name: Annotated[str | None, wire(since=5, is_ignorable=True, before="assignments")] = None
     rebalance_timeout_ms: Local[int] = 300_000
 
 
@@ -93,8 +98,8 @@ class SyncGroupResponse(Response):
 
     error: ErrorCode
     assignment: bytes = b""
-    protocol_type: Annotated[str, Unsent("request.protocol_type or ''")] = ""
-    protocol_name: Annotated[str, Unsent("request.protocol_name or ''")] = ""
+    protocol_type: Annotated[str, wire(since=5, nullable=5, default=None, is_ignorable=True, before="assignment")] = ""
+    protocol_name: Annotated[str, wire(since=5, nullable=5, default=None, is_ignorable=True, before="assignment")] = ""
 
 
 @api(12, (0, 3), flexible=4, throttled=1)

@@ -392,7 +392,7 @@ COORDINATOR_GROUP = 0
 COORDINATOR_TRANSACTION = 1
 
 
-@api(10, (0, 4), flexible=3, served=(0, 2), throttled=1)
+@api(10, (0, 6), flexible=3, throttled=1)
 @frozen
 class FindCoordinator(RequestFor["FindCoordinatorResponse"]):
     """Request the broker that coordinates a group or a transactional ID."""

@@ -530,7 +530,7 @@ class Coordinator:
             return ErrorCode.INVALID_GROUP_ID
         if group is not None and group.epoch_group is not None:
             return self._epoch_groups.check_commit(group.epoch_group, request)
-        # A consumer that assigns its partitions itself, or an operator, commits without a generation, under any member ID.
+        # A consumer that assigns its partitions itself, or an operator, commits without a generation, as any member.
         # Members of a group commit in its generation, and transactions are fenced by producer epoch.
         is_without_member = not request.member_id and not request.group_instance_id
         if request.generation_id < 0 and (

@@ -353,7 +353,7 @@ class Member:
             self.leader = response.leader
             self._protocol_name = response.protocol_name
             self._session_timeout_ms = response.session_timeout_ms or self.config.session_timeout_ms
-            if self.is_leader:
+            if self.is_leader and not response.skip_assignment:
                 self._become(MemberState.ASSIGNING)
                 self._todo.append(PerformAssignment(response.generation_id, response.protocol_name, response.members))
             else:

@@ -319,7 +319,8 @@ EXCHANGES = [
         ),
     ),
     (0, InitProducerId(), InitProducerIdResponse(ErrorCode.NONE, 7, 0)),
-    (3, InitProducerId("t", 1000, 7, 2), InitProducerIdResponse(ErrorCode.PRODUCER_FENCED)),
+    (3, InitProducerId("t", 1000, 7, 2), InitProducerIdResponse(ErrorCode.INVALID_PRODUCER_EPOCH)),
+    (4, InitProducerId("t", 1000, 7, 2), InitProducerIdResponse(ErrorCode.PRODUCER_FENCED)),
     (
         0,
         AddPartitionsToTxn("t", 7, 2, (A0, A1, B0)),
@@ -371,6 +372,8 @@ def test_what_is_said_is_what_is_heard(version, request_, response):
     if isinstance(response, MetadataResponse) and version >= 1:
         # The controller is the broker's, not the response's.
         response = evolve(response, controller_id=SERVING.controller_id)
+    if isinstance(response, JoinGroupResponse) and version < 7:
+        response = evolve(response, protocol_type="")
     assert told(request_, incoming, [response]) == response
     assert incoming.is_answered
 
