@@ -268,7 +268,7 @@ _FETCHED: Final = wire(
 )
 
 
-@api(1, (4, 12), flexible=12, served=(4, 11), later_errors=_storage_error_since(6))
+@api(1, (4, 12), flexible=12, later_errors=_storage_error_since(6))
 @frozen
 class Fetch(RequestFor["FetchResponse"]):
     """Read records; ``positions`` maps each partition to the offset to read from.

@@ -437,9 +437,8 @@ class Api:
     """A Kafka API: its key, its versions, and the schemas of its request and response.
 
     - ``request_type``: the message class, which names its response class.
-    - ``versions``: lowest and highest version that can be encoded and decoded.
+    - ``versions``: lowest and highest version, of clients as of the embedded broker.
     - ``flexible``: first flexible version (KIP-482).
-    - ``served``: lowest and highest version that the embedded broker serves; the default is ``versions``.
     - ``name``: Kafka's name; the default is the name of ``request_type``.
     - ``throttled``: the first version whose response begins with a throttle time; None for those that do not.
     - ``by_hand``: the fields of request and response, if they are not derived from the message classes.
@@ -451,7 +450,6 @@ class Api:
     request_type: type[RequestFor[Any]]
     versions: tuple[int, int]
     flexible: int
-    served: tuple[int, int] = field(default=Factory(lambda self: self.versions, takes_self=True))
     name: str = field(default=Factory(lambda self: self.request_type.__name__, takes_self=True))
     throttled: int | None = 0
     by_hand: tuple[Sequence[Field], Sequence[Field]] | None = None

@@ -20,7 +20,7 @@ API_VERSIONS: Final[int] = admin_messages.ApiVersions.api.key
 
 def served_versions() -> dict[int, tuple[int, int]]:
     """Return the lowest and highest version of every API that the embedded broker serves, by API key."""
-    return {key: api.served for key, api in APIS.items()}
+    return {key: api.versions for key, api in APIS.items()}
 
 
 def api_of(key: int, version: int) -> Api:

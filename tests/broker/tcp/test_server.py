@@ -289,7 +289,7 @@ def test_api_versions_lists_what_is_served(client):
     ranges = {row["api_key"]: (row["min_version"], row["max_version"]) for row in client.call(18, 3)["api_keys"]}
 
     assert ranges[0] == (0, 12), "librdkafka before 2.11 compresses only if it sees version 0 (KAFKA-18659)"
-    assert ranges[1] == (4, 11)
+    assert ranges[1] == (4, 12)
     assert ranges[68] == (0, 1)
     # The raft of controllers and share groups, which the embedded broker does not have.
     assert not {55, 76, 77, 78, 79, 90, 91, 92} & ranges.keys()

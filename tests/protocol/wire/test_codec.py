@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streams.protocol.schema import INT8, INT32, RECORDS, STRING, UNKNOWN_TAGS, Field, Message, array, struct
 from streams.protocol.wire import APIS, EncodingError, MalformedError, UnsupportedVersionError
-from streams.protocol.wire.apis import api_of, served_versions
+from streams.protocol.wire.apis import api_of
 from streams.protocol.wire.codec import coder, request_coder, response_coder
 from tests.protocol.wire import messages
 
@@ -57,12 +57,6 @@ def test_records_may_be_given_in_chunks_that_are_not_copied():
     assert b"".join(written) == b"\x00\x00\x00\x05abcde"
     assert [part for part in written if part in chunks] == list(chunks)
     assert coder(message, 1).to_bytes({"records": None}) == b"\x00\x00"
-
-
-def test_served_versions_are_among_those_that_can_be_decoded():
-    for key, (low, high) in served_versions().items():
-        assert APIS[key].versions[0] == low <= high <= APIS[key].versions[1]
-    assert served_versions()[68] == APIS[68].versions == (0, 1)
 
 
 @pytest.mark.parametrize(("key", "version"), [(1, 3), (1, 14), (999, 0), (-1, 0)])
