@@ -117,7 +117,7 @@ class Admin:
         for spec in specs:
             if not isinstance(spec, TopicSpec):
                 raise ConfigError(f"create_topics() needs TopicSpec(name, partitions), got {spec!r}")
-        response = self._requests.ask_controller(CreateTopics(specs))
+        response = self._requests.ask_controller(CreateTopics(specs), when_lost=exist_ok)
         for name, (code, detail) in response.errors.items():
             if code is ErrorCode.TOPIC_ALREADY_EXISTS and exist_ok:
                 continue

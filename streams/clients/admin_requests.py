@@ -68,8 +68,11 @@ class AdminRequests:
             raise error_for(error, what)
         return response
 
-    def ask_controller(self, request: RequestFor[R]) -> R:
-        """Send a request to the controller, which is the only broker that can perform it."""
+    def ask_controller(self, request: RequestFor[R], *, when_lost: bool = False) -> R:
+        """Send a request to the controller, which is the only broker that can perform it.
+
+        With ``when_lost``, it is sent again after a lost connection: it may have been performed already.
+        """
 
         def attempt() -> R:
             response = self.ask(request)
@@ -77,7 +80,7 @@ class AdminRequests:
                 raise error_for(ErrorCode.NOT_CONTROLLER, type(request).__name__)
             return response
 
-        return self.repeated(attempt, when_lost=False)
+        return self.repeated(attempt, when_lost=when_lost)
 
     def repeated(self, attempt: Callable[[], A], *, when_lost: bool = True) -> A:
         """Repeat an attempt until it succeeds, fails with a non-retriable error, or the timeout expires."""

@@ -28,6 +28,8 @@ Json = Mapping[str, Any] | bool
 
 
 _NOTHING = object()
+#: The schema of documents about which nothing is said.
+_ANYTHING: Mapping[str, Any] = {}
 
 
 def _at(value: Any, pointer: str) -> Any:
@@ -108,7 +110,9 @@ def _problem(kind: str, path: str) -> str:
 class _Comparison:
     _reader: _Document
     _writer: _Document
-    _seen: set[tuple[int, int]] = field(factory=set)
+    #: Pairs of parts that fit, or are assumed to while they are compared; in order, so that assumptions can be undone.
+    _seen: dict[tuple[int, int], None] = field(factory=dict)
+    _unfit: set[tuple[int, int]] = field(factory=set)
 
     def compared(self, reader: Json, writer: Json, path: str) -> Iterator[str]:
         """Yield the reasons why documents of a part of the writer's schema may be invalid for the reader's."""
@@ -117,12 +121,12 @@ class _Comparison:
         pair = (id(new), id(old))
         if pair in self._seen or new is True or old is False or _constraints(new) == {}:
             return
-        self._seen.add(pair)
+        self._seen[pair] = None
         if new is False:
             yield _problem("SCHEMA_REMOVED", path)
             return
         assert isinstance(new, Mapping)
-        held = old if isinstance(old, Mapping) else {}
+        held = old if isinstance(old, Mapping) else _ANYTHING
         if any(part in new or part in held for part in _COMBINED):
             yield from self._combined(new, held, path)
             return
@@ -133,8 +137,17 @@ class _Comparison:
             yield from self._properties(new, held, path)
 
     def _fits(self, reader: Json, writer: Json, path: str) -> bool:
-        other = _Comparison(self._reader, self._writer, set(self._seen))
-        return not list(other.compared(reader, writer, path))
+        """Return whether a part fits another one; each pair is compared once, as schemas may share parts."""
+        pair = (id(self._reader.resolved(reader)), id(self._writer.resolved(writer)))
+        if pair in self._unfit:
+            return False
+        before = len(self._seen)
+        if next(self.compared(reader, writer, path), None) is None:
+            return True
+        while len(self._seen) > before:
+            self._seen.popitem()
+        self._unfit.add(pair)
+        return False
 
     def _combined(self, new: Mapping[str, Any], old: Mapping[str, Any], path: str) -> Iterator[str]:
         """Compare combinations: each alternative of the writer must match one of the reader; all of ``allOf`` apply."""

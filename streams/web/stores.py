@@ -79,7 +79,8 @@ class StoresEndpoint:
 
     _instance: Instance
     _desk: Desk
-    _followers: set[Follower] = field(factory=set)
+    #: One object for each client that follows a store, or is about to.
+    _followers: set[object] = field(factory=set)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Respond to a request for ``/stores`` or ``/query``."""
@@ -226,12 +227,17 @@ class StoresEndpoint:
         if len(self._followers) >= MAX_FOLLOWERS:
             raise no_room()
         spec = spec_of(self._instance, name)
-        await self._desk.learn_types(self._request(name, CountQuery(), arguments))
-        key = arguments.key("key", spec.key_serde)
-        changes = await run_in_threadpool(StoreChanges.of, self._instance, name)
-        follower = Follower(self._instance, asyncio.get_running_loop(), changes, key)
-        self._followers.add(follower)
-        follower.start()
+        place = object()
+        self._followers.add(place)  # Before the first await, during which others ask.
+        try:
+            await self._desk.learn_types(self._request(name, CountQuery(), arguments))
+            key = arguments.key("key", spec.key_serde)
+            changes = await run_in_threadpool(StoreChanges.of, self._instance, name)
+            follower = Follower(self._instance, asyncio.get_running_loop(), changes, key)
+            follower.start()
+        except BaseException:
+            self._followers.discard(place)
+            raise
 
         async def events() -> AsyncIterator[bytes]:
             try:
@@ -241,7 +247,7 @@ class StoresEndpoint:
                 if follower.is_slow:
                     yield DROPPED
             finally:
-                self._followers.discard(follower)
+                self._followers.discard(place)
 
         return event_stream(events())
 

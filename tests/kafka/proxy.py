@@ -17,11 +17,13 @@ _PIECE = 1 << 16
 class Proxy:
     """Passes on what comes to ``port`` to the port of the same machine that ``target`` names, and back.
 
-    ``after_bytes`` lets each connection pass so many bytes to the server before it is cut; None = no limit.
+    ``after_bytes`` lets each connection pass so many bytes to the server before it is cut; None = no limit.  After
+    ``most_cuts`` there is no limit either.
     """
 
     target: int
     after_bytes: int | None = None
+    most_cuts: int | None = None
     port: int = field(init=False)
     #: How many connections were cut.
     cuts: int = field(default=0, init=False)
@@ -105,7 +107,7 @@ class Proxy:
             self._drop(sock)
         elif sock in self._passed and self.after_bytes is not None:
             self._passed[sock] += len(data)
-            if self._passed[sock] > self.after_bytes:
+            if self._passed[sock] > self.after_bytes and (self.most_cuts is None or self.cuts < self.most_cuts):
                 self._drop(sock)
 
     def _drop(self, sock: socket.socket) -> None:

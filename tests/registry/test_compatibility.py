@@ -130,3 +130,17 @@ def test_rule(kind, name, old, new, backward, forward):
 
 def test_another_type_of_schema_is_incompatible():
     assert differences("BACKWARD", (Schema(JSON, "{}"), {}), (Schema(AVRO, '"int"'), {})) != []
+
+
+@pytest.mark.parametrize("is_compatible", [True, False])
+def test_parts_that_are_referenced_twice_are_compared_once(is_compatible):
+    """Each level doubles the ways to the last one; 60 levels end at once or never."""
+
+    def levels(last, title):
+        parts = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(60)}
+        document = {"$ref": "#/$defs/d0", "title": title, "$defs": {**parts, "d60": last}}
+        return Schema(JSON, json.dumps(document)), {}
+
+    later = levels({"type": ["integer", "string"] if is_compatible else "string"}, "later")
+
+    assert (differences("BACKWARD", later, levels(INT, "earlier")) == []) is is_compatible

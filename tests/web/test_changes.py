@@ -1,16 +1,22 @@
 """Changes of a store, pushed: over HTTP as events, in Python as an iterator."""
 
 import asyncio
+import contextlib
 import json
 import threading
+from collections import Counter
 
+import httpx
 import pytest
 
 from streams import UnknownStateStoreError
 from streams.runtime import StoreChanges
 from streams.web import changes as changes_module
-from streams.web.changes import Follower
+from streams.web.changes import MAX_FOLLOWERS, Follower
+from tests.waiting import WATCHDOG_S
 from tests.web.conftest import processed, running, send, until, words
+
+LIMITS = httpx.Limits(max_connections=None)
 
 
 def events(lines):
@@ -38,6 +44,22 @@ def test_changes_are_sent_as_they_are_committed_and_can_be_of_one_key(broker, cl
             send(broker, words, [("bob", "x"), ("ann", "y")])
             assert next(events(lines))[1]["value"] == 2
         until(lambda: not [one for one in threading.enumerate() if one.name.endswith("-changes")])
+
+
+def test_clients_that_ask_at_once_do_not_exceed_the_limit(broker):
+    """A limit that is checked before an await holds only if the place is taken there too."""
+
+    async def statuses(url):
+        async with contextlib.AsyncExitStack() as stack, httpx.AsyncClient(timeout=WATCHDOG_S, limits=LIMITS) as client:
+            asked = (stack.enter_async_context(client.stream("GET", url)) for _ in range(3 * MAX_FOLLOWERS))
+            return Counter(response.status_code for response in await asyncio.gather(*asked))
+
+    with running(broker) as streams, streams.serve() as server:
+        url = f"{server.url}/stores/kept/changes"
+        assert asyncio.run(statuses(url)) == {200: MAX_FOLLOWERS, 503: 2 * MAX_FOLLOWERS}
+        # Places are free again when the clients have gone, also of one that was refused for another reason.
+        until(lambda: httpx.get(f"{url}?key=1&key=2").status_code == 400)
+        until(lambda: asyncio.run(statuses(url)) == {200: MAX_FOLLOWERS, 503: 2 * MAX_FOLLOWERS})
 
 
 def test_changes_are_iterated_until_the_application_closes(broker):

@@ -19,7 +19,7 @@ from streams.core.blocks.records import Block, TopicPartition
 from streams.core.errors import BrokerError, ConfigError, UnreadableBatchError
 from streams.protocol import batch
 from streams.protocol.error_codes import ErrorCode
-from streams.protocol.messages import TopicMetadata
+from streams.protocol.messages import TopicMetadata, TopicSpec
 from streams.protocol.wire import APIS, EncodedBlock
 from tests.kafka.proxy import Proxy
 from tests.ports import free_ports
@@ -34,10 +34,15 @@ def broker() -> Iterator[EmbeddedBroker]:
 
 
 @contextmanager
-def behind_proxy(broker: EmbeddedBroker, after_bytes: int | None = None) -> Iterator[Proxy]:
+def behind_proxy(
+    broker: EmbeddedBroker, after_bytes: int | None = None, most_cuts: int | None = None
+) -> Iterator[Proxy]:
     """Serve a broker whose clients know it by its proxy alone."""
     (port,) = free_ports(1)
-    with Proxy(port, after_bytes) as proxy, broker.serve(f"127.0.0.1:{port}", advertise=proxy.bootstrap_servers):
+    with (
+        Proxy(port, after_bytes, most_cuts) as proxy,
+        broker.serve(f"127.0.0.1:{port}", advertise=proxy.bootstrap_servers),
+    ):
         yield proxy
 
 
@@ -118,6 +123,23 @@ def test_transactions_over_cuts_count_once(broker: EmbeddedBroker):
         found: list[bytes] = []
         until(lambda: len(found) >= 60, lambda: found.extend(record.value for record in consumer.poll(100)))
     assert found == [b"%d" % number for number in range(60)]
+
+
+@pytest.mark.parametrize("exist_ok", [True, False])
+def test_creation_of_topics_is_repeated_after_a_cut_if_it_may_have_been_done(broker: EmbeddedBroker, exist_ok: bool):
+    """An application creates its internal topics so: one lost connection must not end it."""
+    topics = [TopicSpec(f"topic-{number:0100}") for number in range(50)]
+    with (
+        behind_proxy(broker, after_bytes=2_000, most_cuts=1) as proxy,
+        Admin(TcpCluster(proxy.bootstrap_servers)) as admin,
+    ):
+        if exist_ok:
+            admin.create_topics(topics, exist_ok=True)
+            assert {topic.name for topic in topics} <= broker.topics().keys()
+        else:
+            with pytest.raises(DisconnectedError):
+                admin.create_topics(topics)
+        assert proxy.cuts == 1
 
 
 @pytest.mark.slow
