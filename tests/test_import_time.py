@@ -32,7 +32,7 @@ def test_an_import_loads_nothing_that_only_some_applications_need(loaded: set[st
 def test_the_schema_registry_is_loaded_with_its_server_only():
     program = """if True:
         import sys, streams, streams.formats
-        server = {"streams.broker.registry", "http.server"}
+        server = {"streams.broker.registry", "uvicorn"}
         with streams.EmbeddedBroker() as broker:
             before = server & sys.modules.keys()
             broker.serve_registry("127.0.0.1:0")

@@ -7,6 +7,7 @@ partition as lines of JSON, and the source code of the script.  Keys and values 
 import base64
 import json
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from streams.runtime import Frame
 
 _VERSION = 1
 _MANIFEST = "manifest.json"
+#: What a damaged file raises; RuntimeError and NotImplementedError are zipfile's for encrypted and unknown members.
+_DAMAGED = (OSError, EOFError, zipfile.BadZipFile, zlib.error, ValueError, LookupError, TypeError, RuntimeError)
 
 #: Key, value, timestamp_ms and headers of a record.
 Row = tuple[bytes | None, bytes | None, int, Headers]
@@ -130,7 +133,7 @@ class Capsule:
                         f"{path}: a capsule of format {manifest['capsule']}; this release reads {_VERSION}"
                     )
                 return cls._of(archive, manifest)
-        except (OSError, zipfile.BadZipFile, ValueError, LookupError, TypeError) as error:
+        except _DAMAGED as error:
             raise InputError(f"{path}: not a capsule that `streams capture` has written: {error}") from error
 
     @classmethod

@@ -14,9 +14,10 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from streams.core.errors import ConfigError
+from streams.core.http.http_checks import HttpRefusal
 from streams.core.metrics import Metrics
 from streams.runtime import Instance
-from streams.web.answers import Refused, answer
+from streams.web.answers import Refused, answer, error_response
 from streams.web.arguments import Arguments
 from streams.web.desk import QUERY_PATH, Desk
 from streams.web.guard import Guard
@@ -72,7 +73,7 @@ def app(
         Route(REDRIVE_PATH, letters.redrive, methods=["POST"]),
         Route(f"{LETTERS_PATH}/{{place}}", letters.show),
     ]
-    inner = Starlette(routes=routes, exception_handlers={Refused: _refused, 404: _no_such_path, 405: _wrong_method})
+    inner = Starlette(routes=routes, exception_handlers={HttpRefusal: _refused, 404: _no_such_path, 405: _wrong_method})
     inner.router.redirect_slashes = False
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
@@ -139,13 +140,13 @@ def _number(request: Request, name: str) -> int:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Refused)
-    return error.response()
+    assert isinstance(error, HttpRefusal)
+    return error_response(error)
 
 
 async def _no_such_path(request: Request, error: Exception) -> Response:
-    return Refused(404, "NO_SUCH_PATH", _PATHS).response()
+    return error_response(Refused(404, "NO_SUCH_PATH", _PATHS))
 
 
 async def _wrong_method(request: Request, error: Exception) -> Response:
-    return Refused(405, "METHOD_NOT_ALLOWED", f"this path does not take {request.method}").response()
+    return error_response(Refused(405, "METHOD_NOT_ALLOWED", f"this path does not take {request.method}"))

@@ -1,10 +1,6 @@
-"""Checks of a request before it reaches a handler: host, origin, token, and the size of the body.
+"""Checks of a request before it reaches a handler: those of all servers (``http_checks``), the path, and the token.
 
-- On a loopback address, the Host header must name a loopback host.  This prevents DNS rebinding, where another site
-  resolves its own name to 127.0.0.1.
-- A request that a browser marks as cross-site is refused.
-- Requests that change something need the token; on addresses other than loopback, all requests need it.
-
+Requests that change something need the token; on addresses other than loopback, all requests need it.
 Of its own package, this module imports only ``answers``.
 """
 
@@ -15,8 +11,8 @@ from collections.abc import Collection
 from attrs import frozen
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from streams.core.http.address import is_loopback
-from streams.web.answers import Refused
+from streams.core.http.http_checks import HttpRefusal, bounded, checked_headers
+from streams.web.answers import Refused, error_response
 
 log = logging.getLogger(__name__)
 
@@ -41,18 +37,6 @@ _HEADERS = (
 #: Headers of everything but data: only a page has links and scripts.
 _PAGE_HEADERS = (*_HEADERS, (b"referrer-policy", b"no-referrer"), (b"content-security-policy", _POLICY))
 _DATA_TYPES = ((b"content-type", b"application/json"), (b"content-type", b"application/msgpack"))
-
-
-def _is_local(host: str) -> bool:
-    """Return whether a host is loopback, or a name below ``localhost``, which browsers resolve to it (RFC 6761)."""
-    return is_loopback(host) or host.endswith(".localhost")
-
-
-def host_of(authority: str) -> str:
-    """Return the host of ``host:port``, in lower case; an IPv6 address without its brackets."""
-    if authority.startswith("["):
-        return authority[1:].partition("]")[0].lower()
-    return authority.partition(":")[0].lower()
 
 
 @frozen(eq=False)
@@ -86,44 +70,27 @@ class Guard:
             await send(message)
 
         try:
-            headers = _headers(scope)
-            self._check(scope, headers)
-            await self._inner(scope, _bounded(receive), send_safely)
-        except Refused as refusal:
-            await refusal(scope, receive, send_safely)
+            self._check(scope)
+            await self._inner(scope, bounded(receive, MAX_BODY_BYTES), send_safely)
+        except HttpRefusal as refusal:
+            await error_response(refusal)(scope, receive, send_safely)
         except Exception:
             # The reason is logged but not sent: it may contain keys, values and paths.
             log.exception("%s %s failed", scope["method"], scope["path"][:200])
             if is_started:
                 raise
             failure = Refused(500, "INTERNAL", "the request failed; the log of the application says why")
-            await failure(scope, receive, send_safely)
+            await error_response(failure)(scope, receive, send_safely)
 
-    def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+    def _check(self, scope: Scope) -> None:
         """Check a request before its body is read.
 
         Raises:
-            Refused: the request is not allowed.
+            HttpRefusal: the request is not allowed.
         """
         if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > MAX_PATH_BYTES:
             raise Refused(414, "TOO_LONG", f"the path and query have more than {MAX_PATH_BYTES} bytes")
-        length = headers.get(b"content-length", b"0")
-        if not length.isdigit() or int(length) > MAX_BODY_BYTES:
-            raise _too_large()
-        authority = headers.get(b"host", b"").decode("latin-1")
-        self._check_host(scope, host_of(authority))
-        _check_origin(scope, headers, authority)
-        self._check_token(scope, headers)
-
-    def _check_host(self, scope: Scope, host: str) -> None:
-        server = scope.get("server")
-        if server is None or not _is_local(server[0]) or _is_local(host) or host in self._hosts:
-            return
-        raise Refused(
-            421,
-            "WRONG_HOST",
-            f"this server listens on a loopback address, and answers to localhost and 127.0.0.1, not to {host[:80]!r}",
-        )
+        self._check_token(scope, checked_headers(scope, MAX_BODY_BYTES, self._hosts))
 
     def _check_token(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
@@ -141,51 +108,3 @@ class Guard:
         kind, _, token = headers.get(b"authorization", b"").partition(b" ")
         if kind.lower() != b"bearer" or not hmac.compare_digest(token.strip(), self._token.encode()):
             raise Refused(401, "UNAUTHORIZED", "give the token of this server: Authorization: Bearer TOKEN")
-
-
-def _check_origin(scope: Scope, headers: dict[bytes, bytes], authority: str) -> None:
-    """Check that a request does not come from the page of another site.
-
-    Raises:
-        Refused: the request comes from another site.
-    """
-    origin = headers.get(b"origin")
-    site = headers.get(b"sec-fetch-site", b"none")
-    is_own = origin is None or origin.decode("latin-1") == f"{scope['scheme']}://{authority}"
-    # Links from other sites may be followed; scripts of these sites cannot read the response.
-    is_navigation = headers.get(b"sec-fetch-mode") == b"navigate" and scope["method"] == "GET"
-    if not is_own or (site not in (b"none", b"same-origin") and not is_navigation):
-        raise Refused(403, "OTHER_ORIGIN", "requests from pages of other sites are refused")
-
-
-def _headers(scope: Scope) -> dict[bytes, bytes]:
-    """Return the headers of a request by name.
-
-    Raises:
-        Refused: a header that access depends on is given twice.
-    """
-    headers: dict[bytes, bytes] = {}
-    for name, value in scope["headers"]:
-        if name in headers and name in (b"host", b"origin", b"authorization", b"content-length"):
-            raise Refused(400, "BAD_REQUEST", f"the header {name.decode('latin-1')} is given twice")
-        headers[name] = value
-    return headers
-
-
-def _bounded(receive: Receive) -> Receive:
-    """Return a ``receive`` that refuses a body without a declared length once it is too large."""
-    size = 0
-
-    async def bounded() -> Message:
-        nonlocal size
-        message = await receive()
-        size += len(message.get("body", b""))
-        if size > MAX_BODY_BYTES:
-            raise _too_large()
-        return message
-
-    return bounded
-
-
-def _too_large() -> Refused:
-    return Refused(413, "TOO_LARGE", f"the body has more than {MAX_BODY_BYTES} bytes")

@@ -43,9 +43,11 @@ class Health:
         return is_live, self._summary() | {"limit_ms": limit_ms, "threads": threads}
 
     def ready(self) -> Finding:
-        """Return whether the instance is RUNNING: all tasks assigned, open and restored."""
+        """Return whether the instance is RUNNING, with all tasks assigned, open and restored, and has a thread."""
         waiting = [str(task.task_id) for task in self._tasks() if not task.is_initialized]
-        return self._instance.state is State.RUNNING, self._summary() | {"restoring": sorted(waiting)}
+        threads = len(self._instance.stream_threads)
+        is_ready = self._instance.state is State.RUNNING and threads > 0
+        return is_ready, self._summary() | {"restoring": sorted(waiting), "threads": threads}
 
     def progress(self, limit_ms: int = PROGRESS_MS) -> Finding:
         """Return whether each task with unread records has advanced within ``limit_ms``.

@@ -1,60 +1,24 @@
-"""The HTTP server: uvicorn in a separate thread, with limits on connections, header size and idle time."""
+"""The HTTP server of an application."""
 
 import asyncio
-import logging
 import socket
 from collections.abc import Collection
-from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-import uvicorn
 from attrs import define
 
-from streams.core.concurrency.threads import Signal, SystemThreads, Worker
 from streams.core.errors import ClientClosedError, ConfigError
-from streams.core.http.address import WILDCARDS, Address, is_loopback, parse_address
-from streams.core.http.http_connections import LimitedConnection
-from streams.core.http.http_servers import BACKLOG, IDLE_S, MAX_CONNECTIONS, server_config
+from streams.core.http.address import WILDCARDS, is_loopback, parse_address
+from streams.core.http.http_checks import host_of
+from streams.core.http.http_server import HttpServer
 from streams.runtime import Instance, KeyPartitioner, StateQueryResult, StoreRequest
 from streams.web.application import Served, app
 from streams.web.desk import Desk
-from streams.web.guard import host_of
 from streams.web.peers import Peers
-from streams.web.samples import SAMPLE_MS, Samples
+from streams.web.samples import SAMPLE_MS
 from streams.web.status import Status
 from streams.web.switching import QUICK_SWITCHING
-
-log = logging.getLogger(__name__)
-
-
-class _Uvicorn(uvicorn.Server):
-    """A uvicorn server that sets a signal once it accepts requests, and takes samples while it runs."""
-
-    def __init__(self, config: uvicorn.Config, desk: Desk, samples: Samples, is_up: Signal) -> None:
-        super().__init__(config)
-        self._desk = desk
-        self._samples = samples
-        self._is_up = is_up
-        #: The event loop, once it runs.
-        self.loop: asyncio.AbstractEventLoop | None = None
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        self.loop = asyncio.get_running_loop()
-        await super().startup(sockets)
-        self._sample()
-        self._is_up.set()
-
-    def _sample(self) -> None:
-        """Take a sample of the metrics if one is due, and schedule the next one, until the server stops."""
-        assert self.loop is not None
-        if not self.should_exit:
-            self.loop.call_later(SAMPLE_MS / 1000, self._sample)
-            self._samples.take_if_due()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().shutdown(sockets)
-        await self._desk.close()
 
 
 @define(eq=False)
@@ -65,8 +29,7 @@ class WebServer:
     url: str
     _instance: Instance
     _desk: Desk
-    _uvicorn: _Uvicorn
-    _worker: Worker
+    _server: HttpServer
 
     def ask(
         self, request: StoreRequest, partitions: Collection[int] | None, partitioner: KeyPartitioner | None
@@ -77,15 +40,15 @@ class WebServer:
             InvalidStateStoreError: there is no assignment yet, or the store has no such partition.
             ClientClosedError: the server is closed.
         """
-        loop = self._uvicorn.loop
-        if loop is None or not self.is_open:
+        if not self.is_open:
             raise ClientClosedError(f"the server at {self.url} is closed")
-        return asyncio.run_coroutine_threadsafe(self._desk.ask(request, partitions, partitioner), loop).result()
+        asked = self._desk.ask(request, partitions, partitioner)
+        return asyncio.run_coroutine_threadsafe(asked, self._server.loop).result()
 
     @property
     def is_open(self) -> bool:
         """Whether the server has not been closed."""
-        return not self._uvicorn.should_exit
+        return self._server.is_open
 
     def close(self) -> None:
         """Stop listening, and wait up to two seconds for open requests to complete.  A second call has no effect."""
@@ -94,9 +57,8 @@ class WebServer:
         self._stop()
 
     def _stop(self) -> None:
-        self._uvicorn.should_exit = True
-        self._worker.join()
-        QUICK_SWITCHING.end(self._uvicorn)
+        self._server.close()
+        QUICK_SWITCHING.end(self._server)
 
     def __enter__(self) -> Self:
         return self
@@ -119,55 +81,32 @@ def serve(streams: Served, address: str, *, token: str | None = None) -> WebServ
     Raises:
         ConfigError: the address is invalid or taken, or is not loopback and there is no token.
     """
-    listening = _listening(address)
-    host, port = listening.getsockname()[:2]
-    is_local = is_loopback(host)
-    if not is_local and not token:
-        listening.close()
-        raise ConfigError(f"{address} can be reached from other machines: give a token, or listen on 127.0.0.1")
+    place = parse_address(address)
     instance = streams.instance
     endpoint = instance.config.application_server
     hosts = [host_of(endpoint)] if endpoint else []
+    is_local = is_loopback(place.host)
+    if not is_local and not token:
+        raise ConfigError(f"{address} can be reached from other machines: give a token, or listen on 127.0.0.1")
     desk = Desk(instance, Peers(token))
     status = Status(instance, desk.peers)
     application = app(streams, token=token, reads_need_token=not is_local, hosts=hosts, desk=desk, status=status)
-    threads = SystemThreads()
-    is_up = threads.signal()
-    connection = partial(LimitedConnection, max_connections=MAX_CONNECTIONS, idle_s=IDLE_S)
-    server = _Uvicorn(server_config(application, connection), desk, status.samples, is_up)
-    worker = threads.start(f"{instance.client_name}-http", lambda: server.run([listening]))
-    is_up.wait()
+    server: HttpServer
+
+    def sample() -> None:
+        """Take a sample of the metrics if one is due, and schedule the next one, until the server stops."""
+        if server.is_open:
+            server.loop.call_later(SAMPLE_MS / 1000, sample)
+            status.samples.take_if_due()
+
+    server = HttpServer(application, place, f"{instance.client_name}-http", on_stop=desk.close)
+    server.loop.call_soon_threadsafe(sample)
     QUICK_SWITCHING.begin(server)
-    place = str(Address(host, port))
-    web_server = WebServer(f"http://{place}", instance, desk, server, worker)
-    is_any = host in WILDCARDS
+    web_server = WebServer(f"http://{server.address}", instance, desk, server)
+    own = f"{socket.gethostname()}:{server.address.port}" if place.host in WILDCARDS else str(server.address)
     try:
-        instance.publish(endpoint or (f"{socket.gethostname()}:{port}" if is_any else place))
+        instance.publish(endpoint or own)
     except BaseException:
         web_server._stop()
         raise
     return web_server
-
-
-def _listening(address: str) -> socket.socket:
-    """Return a socket that listens at ``host:port``.
-
-    Raises:
-        ConfigError: the address is invalid or taken.
-    """
-    host, port = parse_address(address)
-    try:
-        family, kind, protocol, _, place = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listening = socket.socket(family, kind, protocol)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind(place)
-            listening.listen(BACKLOG)
-        except OSError:
-            listening.close()
-            raise
-    except OSError as error:
-        raise ConfigError(f"cannot listen at {address}: {error.strerror or error}") from None
-    return listening

@@ -1,5 +1,6 @@
 """A task is stepped forward and back; what a step shows does not depend on how it was reached."""
 
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -22,6 +23,7 @@ from streams.capsule import Capsule, Reproduction, Stepper, capture
 from streams.capsule.stepper import entries
 from streams.clients import Admin
 from streams.core.blocks.records import TaskId
+from streams.core.errors import InputError
 from streams.dsl import build_topology
 from streams.testing import TopologyTestDriver
 from tests.waiting import until
@@ -145,3 +147,14 @@ def test_all_kinds_of_stores_are_shown(capsule):
     assert steps("p prices a")[0] == "'a': 40 from 4000 ms to now"
     assert steps("p prices a")[1] == "'a': 30 from 3000 ms to 4000 ms"
     assert steps("p sessions nobody") == ["no such key: nobody"]
+
+
+def test_a_damaged_capsule_is_a_mistake_of_who_gives_it(capsule, tmp_path):
+    """`streams reproduce` ends with status 2 then, as 1 means that the topology differs."""
+    path = tmp_path / "capsule"
+    capsule.write(path)
+    data = path.read_bytes()
+    for place in range(0, len(data), len(data) // 100):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 0x10]) + data[place + 1 :])
+        with suppress(InputError):
+            Capsule.read(path)

@@ -18,11 +18,10 @@ from attrs import frozen
 from streams.broker import EmbeddedBroker
 from streams.clients import Consumer
 from streams.connect import SourceWorker, WebhookSource
-from streams.connect.http import webhook_server
 from streams.connect.http.recent_ids import RecentIds
 from streams.core.blocks.records import TopicPartition
 from streams.core.errors import ConfigError
-from streams.core.http import http_servers
+from streams.core.http import http_server
 from streams.core.http.address import Address
 from streams.core.topic import Topic
 from tests.connect.dying_sources import TOPIC, template, worker
@@ -260,7 +259,7 @@ def test_bodies_and_requests_that_wait_are_bounded(broker):
 @pytest.mark.slow
 @pytest.mark.parametrize("sent", [b"", b"POST / HTTP/1.1\r\nHost: a\r\nX-Sl"], ids=["nothing", "half of the headers"])
 def test_a_connection_without_a_request_is_closed(broker, monkeypatch, sent):
-    monkeypatch.setattr(webhook_server, "IDLE_S", 0.05)
+    monkeypatch.setattr(http_server, "IDLE_S", 0.05)
     with Running(broker) as running, connected(running) as silent:
         silent.sendall(sent)
         assert silent.recv(100) == b""
@@ -269,7 +268,7 @@ def test_a_connection_without_a_request_is_closed(broker, monkeypatch, sent):
 @pytest.mark.slow
 def test_the_body_of_an_answer_does_not_wait_for_the_acknowledgement_of_its_headers():
     """Headers and body are two packets; Nagle's algorithm would hold the second one back for 40 ms."""
-    with webhook_server._listening(Address("127.0.0.1", 0)) as listening:
+    with http_server._listening(Address("127.0.0.1", 0)) as listening:
         with socket.create_connection(listening.getsockname()), listening.accept()[0] as accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
@@ -277,10 +276,9 @@ def test_the_body_of_an_answer_does_not_wait_for_the_acknowledgement_of_its_head
 @pytest.mark.slow
 def test_connections_beyond_the_limit_are_refused_and_the_others_go_on(broker, monkeypatch):
     """As many as may wait to be written, and some without a request."""
-    monkeypatch.setattr(webhook_server, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(http_server, "MAX_CONNECTIONS", 2)
     # Neither side closes a connection, however long the others take.
-    for module in (webhook_server, http_servers):
-        monkeypatch.setattr(module, "IDLE_S", 3_600)
+    monkeypatch.setattr(http_server, "IDLE_S", 3_600)
     with Running(broker, max_waiting=3) as running, ExitStack() as stack:
         assert running.post({"id": 1, "customer": "ann"}).status_code == 200
         held = [stack.enter_context(connected(running)) for _ in range(8)]

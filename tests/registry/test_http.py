@@ -1,8 +1,12 @@
 """The registry's HTTP API: what Confluent's client does with it, error codes, references, and what is kept."""
 
 import json
+import socket
+import threading
 import urllib.error
 import urllib.request
+from contextlib import ExitStack
+from urllib.parse import urlsplit
 
 import pytest
 from confluent_kafka.schema_registry import (
@@ -15,6 +19,7 @@ from confluent_kafka.schema_registry import (
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from streams import ConfigError, EmbeddedBroker
+from streams.broker.registry import http_server
 from streams.core.blocks.records import TopicPartition
 
 
@@ -275,12 +280,19 @@ def test_a_taken_address_is_refused(broker, url):
         broker.serve_registry(url.removeprefix("http://"))
 
 
-@pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "http://evil.example"}])
-def test_pages_of_other_sites_are_refused(headers, url):
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "evil.example"}, 421),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+    ],
+)
+def test_pages_of_other_sites_are_refused(headers, status, url):
     with pytest.raises(urllib.error.HTTPError) as caught:
         urllib.request.urlopen(urllib.request.Request(f"{url}/subjects", headers=headers))
 
-    assert caught.value.code == 403
+    assert caught.value.code == status
     caught.value.close()
 
 
@@ -309,3 +321,29 @@ def test_odd_requests_have_an_answer(method, path, body, status, url):
     with caught.value as answer:
         assert answer.code == status
         assert json.load(answer).keys() == {"error_code", "message"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema"),
+    [
+        ("PROTOBUF", 'syntax = "proto3"; ' + "message A {" * 2_000 + "}" * 2_000),
+        ("JSON", '{"not": ' * 5_000 + "{}" + "}" * 5_000),
+    ],
+)
+def test_a_schema_that_is_nested_too_deeply_is_refused(kind, schema, client):
+    assert refusal(lambda: client.register_schema("s", Schema(schema, kind))) == (422, 42201)
+    assert client.register_schema("s", ONE) == 1
+
+
+def test_half_requests_take_no_threads_and_end(url, broker, monkeypatch):
+    """A body that does not come ends with 408; meanwhile others are answered."""
+    monkeypatch.setattr(http_server, "IDLE_S", 0.05)
+    parts = urlsplit(url)
+    with ExitStack() as stack:
+        half = [stack.enter_context(socket.create_connection((parts.hostname, parts.port))) for _ in range(100)]
+        threads = threading.active_count()
+        for raw in half:
+            raw.sendall(b"POST /subjects/s/versions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")
+        assert urllib.request.urlopen(f"{url}/subjects").read() == b"[]"
+        assert threading.active_count() == threads
+        assert {raw.recv(100)[:12] for raw in half} == {b"HTTP/1.1 408"}

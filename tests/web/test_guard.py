@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams import EmbeddedBroker, InvalidStateStoreError, Topic
-from streams.core.http import http_servers
-from streams.web import server as server_module
+from streams.core.http import http_server
 from tests.waiting import WATCHDOG_S
 from tests.web.conftest import processed, running, send, until, words
 
@@ -284,12 +283,11 @@ def test_ten_thousand_connections_are_refused_beyond_the_limit_and_the_applicati
     """As many as the limit of open files allows, with the server in this process; each is refused or served."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))
-    wanted = min(10_000, files[1] - 2 * server_module.MAX_CONNECTIONS - 500)
-    if wanted < 2 * server_module.MAX_CONNECTIONS:
+    wanted = min(10_000, files[1] - 2 * http_server.MAX_CONNECTIONS - 500)
+    if wanted < 2 * http_server.MAX_CONNECTIONS:
         pytest.skip(f"the limit of open files is {files[1]}")
     # Neither side closes the client's connection, however long the others take.
-    for module in (server_module, http_servers):
-        monkeypatch.setattr(module, "IDLE_S", 3_600)
+    monkeypatch.setattr(http_server, "IDLE_S", 3_600)
     with running(broker) as streams, streams.serve("127.0.0.1:0") as server, ExitStack() as stack:
         client = stack.enter_context(httpx.Client(timeout=WATCHDOG_S, limits=httpx.Limits(keepalive_expiry=None)))
         assert client.get(f"{server.url}/live").status_code == 200
@@ -297,11 +295,11 @@ def test_ten_thousand_connections_are_refused_beyond_the_limit_and_the_applicati
         before = resident_mib()
         held = [stack.enter_context(socket.create_connection((parts.hostname, parts.port))) for _ in range(wanted)]
         refused = 0
-        for raw in held[server_module.MAX_CONNECTIONS :]:
+        for raw in held[http_server.MAX_CONNECTIONS :]:
             with suppress(ConnectionError):
                 assert raw.recv(100)[:12] in (b"HTTP/1.1 503", b"")
             refused += 1
-        assert refused == wanted - server_module.MAX_CONNECTIONS
+        assert refused == wanted - http_server.MAX_CONNECTIONS
         assert resident_mib() < before + 256
         # A connection that was open before is answered, and the application processes records.
         assert client.get(f"{server.url}/live").status_code == 200
@@ -312,7 +310,7 @@ def test_ten_thousand_connections_are_refused_beyond_the_limit_and_the_applicati
 
 
 def test_connections_beyond_the_limit_are_closed_and_the_others_go_on(streams, client, monkeypatch):
-    monkeypatch.setattr(server_module, "MAX_CONNECTIONS", 20)
+    monkeypatch.setattr(http_server, "MAX_CONNECTIONS", 20)
     server = streams.serve("127.0.0.1:0")
     parts = urlsplit(server.url)
     assert client.get(f"{server.url}/live").status_code == 200

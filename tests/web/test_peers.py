@@ -96,6 +96,8 @@ def test_any_status_is_an_answer_and_a_redirect_is_not_followed(listener_of):
 def test_a_connection_is_kept(listener_of):
     listener = listener_of((OK, OK, OK))
     assert asked(listener.endpoint, times=3) == (200, b"ok")
+    # The other end may see the end of the connection later.
+    listener.thread.join()
     assert [bool(request) for request in listener.requests] == [True, True, True, False]
 
 

@@ -401,8 +401,7 @@ def test_a_standby_copy_answers_only_if_it_may_be_that_old(broker, client):
             path = f"{server.url}/stores/counts/keys/{theirs}"
             until(lambda: one.query("counts", KeyQuery(theirs), stale_ms=60_000).value == 1)
             # The other instance is gone for its peers, and the group does not know yet.
-            two._servers[0]._uvicorn.should_exit = True
-            two._servers[0]._worker.join()
+            two._servers[0]._server.close()
 
             assert client.get(path).json()["error"] == "NOT_PRESENT"
             until(lambda: client.get(path, params={"stale_ms": 60_000}).status_code == 200)

@@ -44,6 +44,18 @@ def test_a_server_made_before_the_start_tells_the_state_from_then_to_the_end(bro
         client.get(f"{server.url}/live")
 
 
+def test_an_instance_without_threads_is_not_ready(broker, client):
+    """It is RUNNING, and processes nothing."""
+    with running(broker) as streams, streams.serve() as server:
+        assert client.get(f"{server.url}/ready").json()["threads"] == 1
+        assert streams.remove_thread() is not None
+        until(lambda: not streams.instance.stream_threads)
+
+        answer = client.get(f"{server.url}/ready")
+
+        assert (answer.status_code, answer.json()["threads"]) == (503, 0)
+
+
 def test_a_server_ends_on_its_own_and_the_application_goes_on(broker, client):
     with running(broker) as streams:
         with streams.serve("127.0.0.1:0") as server:

@@ -1,35 +1,25 @@
-"""The HTTP server of the registry, based on the standard library; the registry processes one request at a time.
+"""The HTTP server of the registry, which processes one request at a time, on its event loop."""
 
-It needs no extra. On a loopback address, the Host header must name a loopback host, so that no web page can
-reach the registry by DNS rebinding, and requests of web pages of other sites are refused.
-"""
-
-import http.server
 import json
 import logging
-import socket
-import threading
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import MutableMapping
 from types import TracebackType
-from typing import Any, Self
-from urllib.parse import parse_qsl, urlsplit
+from typing import Any, Final, Self
+from urllib.parse import parse_qsl
 
 from streams.broker.registry.routes import SchemaText, answer
 from streams.broker.registry.subjects import SchemaLog, SchemaRegistry
-from streams.core.errors import ConfigError, StreamsError
+from streams.core.errors import StreamsError
 from streams.core.http.address import WILDCARDS, Address, is_loopback, parse_address
+from streams.core.http.http_checks import HttpRefusal, checked_headers, whole_body
+from streams.core.http.http_server import IDLE_S, HttpServer
 from streams.registry import RegistryError, invalid_schema
 
 log = logging.getLogger(__name__)
 
-_CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
-_MAX_BODY_BYTES = 16 << 20
-#: How often the server looks whether it shall close.
-_POLL_S = 0.05
-_FORBIDDEN = 403
-_TOO_LARGE = 413
-_FAILED = 50001
+_CONTENT_TYPE: Final = b"application/vnd.schemaregistry.v1+json"
+_MAX_BODY_BYTES: Final = 16 << 20
+_FAILED: Final = 50001
 
 
 class RegistryServer:
@@ -42,59 +32,50 @@ class RegistryServer:
     """
 
     def __init__(self, schemas: SchemaLog, listen: str) -> None:
-        place = parse_address(listen, needs_host=False)
         self._registry = SchemaRegistry(schemas)
-        self._lock = threading.Lock()
-        try:
-            self._server = _Server((place.host, place.port), self)
-        except OSError as error:
-            raise ConfigError(f"cannot listen at {listen}: {error.strerror or error}") from None
-        host, port = self._server.server_address[:2]
-        self.is_loopback = is_loopback(str(host))
-        self.url = f"http://{Address('127.0.0.1' if host in WILDCARDS else str(host), int(port))}"
-        serve = partial(self._server.serve_forever, _POLL_S)
-        self._thread = threading.Thread(target=serve, name="registry", daemon=True)
-        self._thread.start()
+        self._server = HttpServer(self._serve, parse_address(listen, needs_host=False), "registry")
+        host, port = self._server.address
+        self.is_loopback = is_loopback(host)
+        self.url = f"http://{Address('127.0.0.1' if host in WILDCARDS else host, port)}"
 
-    def answer(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> tuple[int, str, bytes]:
-        """Return the status, content type and body of the response to a request."""
+    async def _serve(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+        """Answer a request: an ASGI application."""
+        status, content = await self._answered(scope, receive)
+        headers = [(b"content-type", _CONTENT_TYPE), (b"content-length", b"%d" % len(content))]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": content})
+
+    async def _answered(self, scope: MutableMapping[str, Any], receive: Any) -> tuple[int, bytes]:
+        """Return the status and the body of the response to a request."""
+        method, path = scope["method"], scope["path"]
         try:
-            self._check(headers)
-            parts = urlsplit(target)
-            result = self._asked(method, parts.path, dict(parse_qsl(parts.query)), body)
+            checked_headers(scope, _MAX_BODY_BYTES)
+            body = await whole_body(receive, _MAX_BODY_BYTES, IDLE_S)
+            result = self._asked(method, scope["raw_path"].decode("latin-1"), scope["query_string"], body)
+        except HttpRefusal as refusal:
+            return refusal.status, _json({"error_code": refusal.status, "message": str(refusal)})
         except RegistryError as error:
-            return error.status, _CONTENT_TYPE, _json({"error_code": error.code, "message": str(error)})
+            return error.status, _json({"error_code": error.code, "message": str(error)})
         except StreamsError as error:
-            log.error("%s %s failed: %s", method, target[:200], error)
-            return _FAILED // 100, _CONTENT_TYPE, _json({"error_code": _FAILED, "message": str(error)})
-        if isinstance(result, SchemaText):
-            return 200, _CONTENT_TYPE, result.text.encode()
-        return 200, _CONTENT_TYPE, _json(result)
+            log.error("%s %s failed: %s", method, path[:200], error)
+            return _FAILED // 100, _json({"error_code": _FAILED, "message": str(error)})
+        return 200, result.text.encode() if isinstance(result, SchemaText) else _json(result)
 
-    def _asked(self, method: str, path: str, arguments: Mapping[str, str], body: bytes) -> Any:
+    def _asked(self, method: str, path: str, query: bytes, body: bytes) -> Any:
         try:
             document = json.loads(body) if body else {}
         except (ValueError, RecursionError) as error:
             raise RegistryError(400, f"the body is no JSON: {error}") from error
         if document is not None and not isinstance(document, dict):
             raise invalid_schema("the body is no JSON object")
-        with self._lock:
-            return answer(self._registry, method, path, arguments, document or {})
-
-    def _check(self, headers: Mapping[str, str]) -> None:
-        """Reject requests from web pages of other sites."""
-        host = urlsplit(f"//{headers.get('Host', '')}").hostname or ""
-        if self.is_loopback and not is_loopback(host):
-            raise RegistryError(_FORBIDDEN, f"this registry answers to localhost and 127.0.0.1, not to {host[:80]!r}")
-        origin = headers.get("Origin")
-        if origin is not None and urlsplit(origin).netloc != headers.get("Host"):
-            raise RegistryError(_FORBIDDEN, "requests from pages of other sites are refused")
+        try:
+            return answer(self._registry, method, path, dict(parse_qsl(query.decode("latin-1"))), document or {})
+        except RecursionError as error:
+            raise invalid_schema("it is nested too deeply") from error
 
     def close(self) -> None:
         """Stop listening, and end open connections. A second call has no effect."""
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        self._server.close()
 
     def __enter__(self) -> Self:
         return self
@@ -107,46 +88,3 @@ class RegistryServer:
 
 def _json(document: Any) -> bytes:
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-class _Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, place: tuple[str, int], owner: RegistryServer) -> None:
-        self.owner = owner
-        self.address_family = _family(place[0])
-        super().__init__(place, _Handler)
-
-
-def _family(host: str) -> Any:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    #: Seconds until an idle connection is closed.
-    timeout = 60
-    server: _Server
-
-    def _respond(self) -> None:
-        length = self.headers.get("Content-Length", "0")
-        if not length.isdigit() or int(length) > _MAX_BODY_BYTES or "Transfer-Encoding" in self.headers:
-            self.close_connection = True
-            self.send_error(_TOO_LARGE, f"a body needs a Content-Length of at most {_MAX_BODY_BYTES} bytes")
-            return
-        body = self.rfile.read(int(length))
-        status, kind, content = self.server.owner.answer(self.command, self.path, dict(self.headers), body)
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    do_GET = do_POST = do_PUT = do_DELETE = _respond  # noqa: N815 - names of http.server.
-
-    def _note(self, format: str, *args: object) -> None:  # noqa: A002 - the names of http.server.
-        log.debug(format, *args)
-
-    # By default http.server writes every request to the standard error.
-    log_message = _note

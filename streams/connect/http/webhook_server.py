@@ -4,22 +4,16 @@ What the requests share is only touched on the event loop.  Of the other package
 """
 
 import asyncio
-import socket
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from streams.connect.http.webhook_requests import Post, RequestReader, RequestRefusal, WebhookLimits
-from streams.core.concurrency.threads import Signal, SystemThreads
-from streams.core.errors import ConfigError
 from streams.core.http.address import Address
-from streams.core.http.http_connections import LimitedConnection
-from streams.core.http.http_servers import BACKLOG, IDLE_S, MAX_CONNECTIONS, server_config
+from streams.core.http.http_server import HttpServer
 
 #: After how many seconds a sender may try again.
 _RETRY_S = 1
@@ -42,16 +36,9 @@ class WebhookServer:
         ids: Iterable[str],
     ) -> None:
         self._waiting = _Waiting(reader, limits, accepted, set(ids))
-        listening = _listening(address)
-        self.address = Address(*listening.getsockname()[:2])
         application = Starlette(routes=[Route(path, self._waiting.answer, methods=["POST"])])
-        threads = SystemThreads()
-        is_up = threads.signal()
-        # Connections with a request that waits, and as many others as a server of this library has.
-        connection = partial(LimitedConnection, max_connections=limits.max_waiting + MAX_CONNECTIONS, idle_s=IDLE_S)
-        self._uvicorn = _Uvicorn(server_config(application, connection), is_up)
-        self._worker = threads.start("streams-webhook", lambda: self._uvicorn.run([listening]))
-        is_up.wait()
+        self._server = HttpServer(application, address, "streams-webhook", waiting_connections=limits.max_waiting)
+        self.address = self._server.address
 
     def written(self, posts: Sequence[Post], forgotten: Iterable[str]) -> None:
         """Answer requests that are in the topic, and forget ids."""
@@ -60,12 +47,10 @@ class WebhookServer:
     def close(self) -> None:
         """Answer all requests that wait with 503, and stop listening."""
         self._later(self._waiting.close)
-        self._uvicorn.should_exit = True
-        self._worker.join()
+        self._server.close()
 
     def _later(self, work: Callable[[], None]) -> None:
-        assert self._uvicorn.loop is not None, "the server is up"
-        self._uvicorn.loop.call_soon_threadsafe(work)
+        self._server.loop.call_soon_threadsafe(work)
 
 
 class _Waiting:
@@ -186,36 +171,3 @@ class _Waiting:
         if post.id is not None:
             del self._by_id[post.id]
         future.set_result(is_written)
-
-
-class _Uvicorn(uvicorn.Server):
-    """A server that sets a signal once it accepts requests."""
-
-    def __init__(self, config: uvicorn.Config, is_up: Signal) -> None:
-        super().__init__(config)
-        self._is_up = is_up
-        #: The event loop, once it runs.
-        self.loop: asyncio.AbstractEventLoop | None = None
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and say so."""
-        self.loop = asyncio.get_running_loop()
-        await super().startup(sockets)
-        self._is_up.set()
-
-
-def _listening(address: Address) -> socket.socket:
-    """Return a socket that listens.
-
-    Raises:
-        ConfigError: the address is taken, or is not one of this machine.
-    """
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    try:
-        listening = socket.create_server((address.host, address.port), family=family, backlog=BACKLOG)
-    except OSError as error:
-        raise ConfigError(f"cannot listen at {address}: {error.strerror or error}") from None
-    # Connections inherit it.  asyncio does not set it on those of a socket without a protocol number, and the body of
-    # an answer, which follows its headers, would wait 40 ms for the client's acknowledgement of them.
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listening
