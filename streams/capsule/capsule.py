@@ -108,6 +108,9 @@ class Capsule:
             "sources": list(self.sources),
             "notes": self.notes,
         }
+        # Keys and values are in clear: for this user alone.
+        path.unlink(missing_ok=True)
+        path.touch(mode=0o600)
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr(_MANIFEST, json.dumps(manifest, indent=1))
             for span in self.spans.values():

@@ -135,11 +135,13 @@ def _folder(plan: Plan, stack: ExitStack) -> Place:
     if plan.directory is not None:
         root = Place(os.fspath(plan.directory)).absolute()
         root.check_target()
+        root.create_private()
         return root
     if plan.snapshot is not None:
-        root = Place(os.fspath(plan.snapshot)).absolute().child("work")
-        root.check_target()
-        return root
+        snapshot = Place(os.fspath(plan.snapshot)).absolute()
+        snapshot.check_target()
+        snapshot.create_private()
+        return snapshot.child("work")
     folder = tempfile.TemporaryDirectory(prefix="streams-replay-")
     stack.callback(folder.cleanup)
     return Place(folder.name)

@@ -153,6 +153,7 @@ def test_a_damaged_capsule_is_a_mistake_of_who_gives_it(capsule, tmp_path):
     """`streams reproduce` ends with status 2 then, as 1 means that the topology differs."""
     path = tmp_path / "capsule"
     capsule.write(path)
+    assert path.stat().st_mode & 0o777 == 0o600, "keys and values are in it in clear"
     data = path.read_bytes()
     for place in range(0, len(data), len(data) // 100):
         path.write_bytes(data[:place] + bytes([data[place] ^ 0x10]) + data[place + 1 :])

@@ -67,6 +67,15 @@ def test_archive_keeps_partitions_offsets_times_and_headers(broker: EmbeddedBrok
     assert rows_of(read_archive(Place(str(tmp_path)), "numbers")) == rows_of(archived)
 
 
+def test_an_archive_is_for_its_user_alone(broker: EmbeddedBroker, tmp_path: Path):
+    """As the folder of a broker: keys and values are in it in clear."""
+    broker.append(at(0), block(0, 3))
+
+    archive_topic(broker, "numbers", tmp_path / "archive")
+
+    assert (tmp_path / "archive").stat().st_mode & 0o777 == 0o700
+
+
 def test_second_time_it_adds_what_is_new(broker: EmbeddedBroker, tmp_path: Path):
     broker.append(at(0), block(0, 3))
     archive_topic(broker, "numbers", tmp_path)

@@ -1,6 +1,7 @@
 """Two snapshots and what differs between them, as a person reads it."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +44,7 @@ def snapshots(tmp_path, monkeypatch):
 def test_keys_and_values_are_shown_as_what_they_stand_for(snapshots, capsys):
     snapshots("old", ("ann", 1_000), ("bob", 1_200))
     snapshots("new", ("ann", 1_000), ("ann", 1_500))
+    assert Path("old").stat().st_mode & 0o777 == 0o700, "what it shows is for its user alone"
     capsys.readouterr()
 
     status = main(["snapshot", "diff", "old", "new"])

@@ -283,6 +283,7 @@ class Snapshot:
         manifest = read_manifest(folder)
         if manifest is not None and manifest.get("kind") not in ("snapshot", None):
             raise SnapshotError(f"{folder}: holds a {manifest['kind']} already; choose another folder")
+        folder.create_private()
         outputs = self.outputs if with_outputs else {}
         named = self.state.files() | {extent.file for extents in outputs.values() for extent in extents}
         moved: dict[str, str] = {}

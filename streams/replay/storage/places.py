@@ -232,9 +232,21 @@ class Place:
         if table is not None:
             raise ReplayError(f"{self}: cannot be written to: {table}; choose a folder outside of it")
 
+    def create_private(self) -> None:
+        """Create a local folder for this user alone, if it does not exist: records are in it in clear.
+
+        Raises:
+            ReplayError: the folder cannot be created.
+        """
+        if self.is_local:
+            try:
+                self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            except OSError as error:
+                raise ReplayError(f"{self}: is no folder to write to: {short_reason(error)}; choose another") from error
+
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Create a local folder if needed, and lock it for this process; remote folders are not locked.
+        """Create a local folder if needed, for this user alone, and lock it for this process; remote ones are not.
 
         Raises:
             ReplayError: the folder cannot be created, or another process holds the lock.
@@ -242,8 +254,8 @@ class Place:
         if not self.is_local:
             yield
             return
+        self.create_private()
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise ReplayError(f"{self}: is no folder to write to: {short_reason(error)}; choose another") from error
