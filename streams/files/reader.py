@@ -101,7 +101,7 @@ def open_input(
     )
 
 
-def _stand_ins(topic: Topic[Any, Any]) -> Callable[[bytes], Any] | None:
+def _stand_ins(topic: Topic[Any, Any]) -> Callable[[Sequence[bytes | None]], list[Any]] | None:
     """Return a decoder of JSON to partial objects for the topic's functions, or None if they need whole objects."""
     kind = json_type(topic.value_serde)
     info = None if kind is None else inspect.type_info(kind[0])
@@ -169,8 +169,8 @@ class FileInput:
     rows_before: int = 0
     part: Part = WHOLE
     has_row_numbers: bool = True
-    #: Decodes JSON values to partial objects (``stand_ins``); None if complete values are needed.
-    decode: Callable[[bytes], Any] | None = None
+    #: Decodes a column of JSON to partial objects (``stand_ins``); None if complete values are needed.
+    decode: Callable[[Sequence[bytes | None]], list[Any]] | None = None
     #: The end of the message of a bad row.
     advice: str = ADVICE
     #: Has an item once a row has named its partition.
@@ -328,7 +328,7 @@ class FileInput:
             return None
         if self.decode is not None:
             try:
-                return [None if data is None else self.decode(data) for data in values]
+                return self.decode(values)
             except (msgspec.MsgspecError, *BAD_INPUT):
                 pass  # The serde raises the error.
         return self.value.check(values)

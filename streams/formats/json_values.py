@@ -31,13 +31,11 @@ def json_form(form: Any) -> JsonForm:
         TopologyError: there is no JSON for the form.
     """
     try:
-        decode = codec_of(form).decode
+        decode = codec_of(form).decoder.one
     except FORM_ERRORS as error:
         raise TopologyError(f"no JSON form, as files and HTTP need it, for {form!r}: {error}") from error
 
-    def from_plain(plain: Any) -> Any:
-        return msgspec.convert(plain, form, dec_hook=_validated)
-
+    from_plain = cell_converter(form, _validated, strict=True)
     return JsonForm(decode, cell_converter(form, _validated), from_plain, _ENCODE, is_immutable_form(form))
 
 

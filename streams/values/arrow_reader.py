@@ -6,7 +6,7 @@ batch, or a row may be bad, the batch is converted row by row, with the same res
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from types import FunctionType
 from typing import Any, overload
@@ -26,7 +26,7 @@ from streams.values.json_columns import (
 )
 from streams.values.json_text import BAD_INPUT, Form, json_type
 from streams.values.rule import is_optional, plain_member, plain_type, rule_of
-from streams.values.stand_ins import names_read, stand_in_decoder
+from streams.values.stand_ins import DecodeAll, names_read, stand_in_decoder
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_NAIVE = _EPOCH.replace(tzinfo=None)
@@ -84,7 +84,7 @@ def python_objects(array: Any) -> list[Any]:
 def plain_batch(batch: Any) -> Any:
     """Convert columns to their plain types, with times in microseconds, as in Python, and UTC; return the batch.
 
-    Nanoseconds are cut off.
+    Nanoseconds are cut off, as in texts.
 
     Raises:
         ValueError: a time is beyond the range of microseconds.
@@ -101,8 +101,29 @@ def plain_batch(batch: Any) -> Any:
             column = column.cast(plain_type(part.type, with_nanoseconds=True))
         except pa.ArrowInvalid as error:
             raise ValueError(f"column {part.name!r}: {error}; a time is from the year 1 to 9999") from None
-        batch = batch.set_column(index, part.name, column.cast(kind, safe=False))
+        batch = batch.set_column(index, part.name, _cut(column).cast(kind, safe=False))
     return batch
+
+
+def _cut(array: Any) -> Any:
+    """Return nanoseconds cut to whole microseconds, by floor: a cast would cut them toward 1970."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = array.type
+    if kind == plain_type(kind):
+        return array
+    if pa.types.is_timestamp(kind):
+        is_before = (pc.min(array.cast(pa.int64())).as_py() or 0) < 0
+        return pc.floor_temporal(array, unit="microsecond") if is_before else array
+    is_null = array.is_null()
+    if pa.types.is_struct(kind):
+        parts = [_cut(array.field(at)) for at in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=is_null)
+    offsets = pa.array(array.offsets.to_numpy())
+    if pa.types.is_map(kind):
+        return pa.MapArray.from_arrays(offsets, _cut(array.keys), _cut(array.items), kind, mask=is_null)
+    return pa.ListArray.from_arrays(offsets, _cut(array.values), kind, mask=is_null)
 
 
 def _times_as_text(batch: Any) -> Any:
@@ -138,7 +159,7 @@ class ValueReader:
     #: Serializes batches column by column; None if values can only be converted row by row.
     _writer: StructWriter | None = field(init=False, default=None)
     #: Decoders of objects that have only some fields of the type, by the names of these fields.
-    _decoders: dict[frozenset[str], Callable[[Any], Any]] = field(init=False, factory=dict)
+    _decoders: dict[frozenset[str], DecodeAll] = field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
         kind = None if self.form.serde is None else json_type(self.form.serde)
@@ -182,7 +203,7 @@ class Fields:
     texts: dict[str, Any]
     data: Any
     form: Form
-    decoders: dict[frozenset[str], Callable[[Any], Any]]
+    decoders: dict[frozenset[str], DecodeAll]
 
     def times(self, function: Any) -> list[int] | None:
         """Return the event times in epoch milliseconds if ``function`` returns a time column, otherwise None."""
@@ -227,7 +248,7 @@ class Fields:
                 return self.form.check(self.data.to_pylist())
             self.decoders[names] = decode
         texts = {part.encode_name: self.texts[part.encode_name] for part in self.info.fields if part.name in names}
-        return list(map(decode, joined_fields(texts, len(self.data)).to_pylist()))
+        return decode(joined_fields(texts, len(self.data)).cast(self.data.type).to_pylist())
 
     def _key_column(self, function: Any) -> tuple[Any, Any]:
         """Return the column and type of the field that ``function`` returns, with nulls only where it returns None."""

@@ -81,13 +81,16 @@ def check_file_columns(topic: Topic[Any, Any], schema: Any, name: str) -> None:
 def _value_misfits(topic: Topic[Any, Any], schema: Any) -> Iterator[str]:
     """Yield a message for each column of values that occurs twice, and if none does, for each that does not fit."""
     kind = json_type(topic.value_serde)
-    fields = None if kind is None else getattr(inspect.type_info(kind[0]), "fields", None)
+    info = None if kind is None else inspect.type_info(kind[0])
+    fields = getattr(info, "fields", None)
     doubles = list(_doubles(schema.names, None if fields is None else {part.encode_name for part in fields}))
     yield from doubles
     if fields is None:
         for part in schema:
             if arrow_family(part.type) == "opaque":
                 yield _opaque_column(part.type, part.name, "which is not read")
+            elif info is not None:
+                yield from _misfit(getattr(info, "value_type", info), part.type, part.name)
     elif not doubles:
         yield from _misfits(fields, {part.name: part.type for part in schema}, "")
 
@@ -162,15 +165,29 @@ def _misfits(fields: Any, columns: dict[str, Any], prefix: str) -> Iterator[str]
             yield from _misfit(part.type, kind, column)
 
 
+#: The families of columns that are read where no type is declared, and the types of those with others within them.
+_UNTYPED = {"text", "integer", "float", "boolean"}
+_UNTYPED_PARTS: dict[str, inspect.Type] = {
+    "list": inspect.ListType(inspect.AnyType()),
+    **dict.fromkeys(("struct", "map"), inspect.DictType(inspect.StrType(), inspect.AnyType())),
+}
+
+
 def _misfit(info: Any, kind: Any, column: str) -> Iterator[str]:
     """Yield a message if a column, of Arrow type ``kind``, cannot be read as a declared type."""
-    info = plain_member(info)
     family = arrow_family(kind)
+    info = plain_member(info)
+    if isinstance(info, inspect.AnyType):
+        info = _UNTYPED_PARTS.get(family, info)
     rule = rule_of(info) or NESTED.get(type(info))
     if family == "opaque":
         yield _opaque_column(kind, column, f"but is declared as {type_name(info)}")
-    elif family == "null" or isinstance(info, (inspect.AnyType, inspect.UnionType, inspect.CustomType)):
+    elif family == "null" or isinstance(info, (inspect.UnionType, inspect.CustomType)):
         return
+    elif isinstance(info, inspect.AnyType):
+        hint = f"declare a class with this field, or cast it, such as string({column}) AS {column}"
+        if family not in _UNTYPED:
+            yield f"column {column!r} is {kind}, which JSON has not, and its type is not declared; {hint}"
     elif rule is None or family not in rule.columns:
         cast = None if rule is None else rule.cast(family)
         hint = f"cast it, such as {cast.format(column)} AS {column}" if cast else "change the one or the other"
@@ -181,6 +198,7 @@ def _misfit(info: Any, kind: Any, column: str) -> Iterator[str]:
         for part in kind:
             yield from _misfit(info.value_type, part.type, f"{column}.{part.name}")
     elif family == "map":
+        yield from _misfit(info.key_type, kind.key_type, f"{column} (keys)")
         yield from _misfit(info.value_type, kind.item_type, f"{column}[]")
     elif family == "list":
         for item in getattr(info, "item_types", None) or (info.item_type,):

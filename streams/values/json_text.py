@@ -14,9 +14,11 @@ from typing import Any
 
 import msgspec
 from attrs import frozen
+from msgspec import inspect
 
 from streams.core.blocks.records import Window, Windowed
 from streams.core.errors import SerializationError
+from streams.core.serdes.serde_json import is_untyped
 from streams.core.serdes.serde_models import shape_of
 from streams.core.serdes.serdes import (
     BOOLEAN,
@@ -24,7 +26,6 @@ from streams.core.serdes.serdes import (
     DATETIME,
     DOUBLE,
     INT32,
-    JSON,
     LONG,
     NULL,
     STRING,
@@ -432,7 +433,7 @@ def _converter(serde: Serde[Any], kind: Any) -> Callable[[Any], bytes | None]:
     if kind is str:
         return serialize
     is_own = serde_for(kind) is serde
-    if serde is JSON:
+    if is_own and is_untyped(inspect.type_info(kind)):
         return serialize
     read = cell_converter(kind)
 

@@ -7,13 +7,17 @@ checked too; objects within them are also of generated classes.
 
 from collections.abc import Callable, Sequence
 from types import FunctionType, NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import inspect
 
+from streams.core.serdes.serdes import exact_decoder
 from streams.values.field_access import fields_read
 from streams.values.json_columns import is_plain_class
+
+#: Decodes a column of JSON, in which None stays None.
+DecodeAll: TypeAlias = Callable[[Sequence[bytes | None]], list[Any]]
 
 
 def names_read(info: Any, functions: Sequence[Any]) -> frozenset[str] | None:
@@ -29,13 +33,14 @@ def names_read(info: Any, functions: Sequence[Any]) -> frozenset[str] | None:
     return frozenset(names)
 
 
-def stand_in_decoder(info: Any, names: frozenset[str], *, reads_rest: bool = True) -> Callable[[Any], Any] | None:
-    """Return a JSON decoder whose objects have the fields ``names`` of a class, or None if this is not possible.
+def stand_in_decoder(info: Any, names: frozenset[str], *, reads_rest: bool = True) -> DecodeAll | None:
+    """Return a decoder of a column of JSON to objects with the fields ``names`` of a class, or None if there is none.
 
     With ``reads_rest``, the decoder rejects the same JSON as a decoder of the class.
     """
     try:
-        return msgspec.json.Decoder(_stand_in(info, names, (), reads_rest=reads_rest)).decode
+        stand_in = _stand_in(info, names, (), reads_rest=reads_rest)
+        return exact_decoder(inspect.type_info(stand_in), msgspec.json.Decoder(stand_in).decode).all
     except (NameError, TypeError, KeyError, AttributeError, ValueError, RecursionError):
         return None
 

@@ -12,13 +12,18 @@ from streams import (
     Admin,
     Consumer,
     EmbeddedBroker,
+    Processor,
     Producer,
+    PunctuationType,
+    Record,
     Streams,
     StreamsBuilder,
     SystemClock,
     Topic,
     TopicPartition,
+    Topology,
     VirtualClock,
+    punctuate,
 )
 from streams.core.serdes.serdes import LONG
 from tests import waiting
@@ -142,3 +147,111 @@ def test_an_application_makes_progress_and_has_the_frozen_time(where):
         waiting.until(lambda: list(broker.read(TopicPartition("doubles", 0), 0)))
     block = next(iter(broker.read(TopicPartition("doubles", 0), 0)))
     assert (LONG.deserialize(block.values[0]), block.timestamps[0]) == (8, int(NOON.timestamp() * 1000))
+
+
+NOON_MS = int(NOON.timestamp() * 1000)
+ticks: Topic[str, int] = Topic("ticks", key=str, value=int)
+seen: Topic[str, dict[str, int]] = Topic("seen", key=str, value=dict[str, int])
+
+
+class Stamper(Processor[str, int, str, dict[str, int]]):
+    """Says the times that a processor sees: of a record, and of a punctuation of the wall clock."""
+
+    def process(self, record: Record[str, int]) -> None:
+        self.context.forward(record.key, {"record": record.timestamp_ms})
+
+    @punctuate(timedelta(seconds=30), PunctuationType.WALL_CLOCK_TIME)
+    def look(self, now_ms: int) -> None:
+        self.context.forward("punctuation", {"now": now_ms})
+
+
+def stamped() -> Topology:
+    builder = StreamsBuilder()
+    builder.stream(ticks).process(Stamper).to(seen)
+    return builder.build()
+
+
+#: Options of ``freeze_time``: how the clock goes on, and by how much at most in one test.
+CLOCKS: dict[str, tuple[dict[str, Any], int]] = {
+    "frozen": ({}, 0),
+    "ticking": ({"tick": True}, waiting.WATCHDOG_MS),
+    "each reading": ({"auto_tick_seconds": 1}, 10**9),
+}
+
+
+clocks = pytest.mark.parametrize(("options", "most_ms"), CLOCKS.values(), ids=CLOCKS)
+
+
+def is_frozen(time_ms: int, most_ms: int) -> bool:
+    return NOON_MS <= time_ms <= NOON_MS + most_ms
+
+
+@clocks
+def test_times_of_processors_are_those_of_the_driver(options, most_ms, driver):
+    """The fixture is that of the product's plugin; the clock of a driver is virtual."""
+    with freeze_time(NOON, **options), driver(stamped(), now_ms=NOON_MS) as one:
+        one.pipe(ticks, 1, key="a")
+        one.advance_wall_clock(30_000)
+        assert one.read(seen) == [("a", {"record": NOON_MS}), ("punctuation", {"now": NOON_MS + 30_000})]
+
+
+@clocks
+def test_times_of_processors_are_frozen_in_an_application(options, most_ms, where):
+    broker, server = where
+    for topic in (ticks, seen):
+        broker.create_topic(topic, partitions=1)
+
+    def read() -> dict[str, dict[str, int]]:
+        blocks = broker.read(TopicPartition("seen", 0), 0)
+        rows = [row for block in blocks for row in zip(block.keys, block.values, strict=True)]
+        return {key.decode(): seen.value_serde.deserialize(value) for key, value in rows}
+
+    with (
+        freeze_time(NOON, **options) as clock,
+        Streams(stamped(), application_id="app", commit_interval_ms=20, **server),
+        Producer(**server) as producer,
+    ):
+        producer.send(ticks, 1, key="a")
+        waiting.until(lambda: "a" in read())
+        assert is_frozen(read()["a"]["record"], most_ms)
+        clock.tick(timedelta(seconds=30))
+        waiting.until(lambda: "punctuation" in read())
+    assert is_frozen(read()["punctuation"]["now"] - 30_000, most_ms + 30_000)
+
+
+@clocks
+def test_a_transaction_is_committed(options, most_ms, where):
+    _, server = where
+    with freeze_time(NOON, **options), Producer(**server, transactional_id="t") as producer:
+        producer.init_transactions()
+        for value in (b"aborted", b"committed"):
+            producer.begin_transaction()
+            producer.send("events", value)
+            producer.abort_transaction() if value == b"aborted" else producer.commit_transaction()
+    with (
+        freeze_time(NOON, **options),
+        Consumer(**server, isolation_level="read_committed", auto_offset_reset="earliest") as consumer,
+    ):
+        consumer.assign([P0])
+        while not (records := list(consumer.poll(50))):
+            pass
+    assert [record.value for record in records] == [b"committed"]
+    assert is_frozen(records[0].timestamp_ms, most_ms)
+
+
+@clocks
+def test_consumers_join_and_leave_a_group(options, most_ms, where):
+    broker, server = where
+    broker.create_topic("many", 4)
+    member = {"group_id": "g", "heartbeat_interval_ms": 50, **server}
+    with freeze_time(NOON, **options), Consumer(**member) as first:
+        first.subscribe(["many"])
+        with Consumer(**member) as second:
+            second.subscribe(["many"])
+
+            def turn() -> None:
+                first.poll(5)
+                second.poll(5)
+
+            waiting.until(lambda: len(first.assignment()) == len(second.assignment()) == 2, turn)
+        waiting.until(lambda: len(first.assignment()) == 4, lambda: first.poll(5))

@@ -1,7 +1,9 @@
 """The loops over records: compiled and plain ones do the same."""
 
+import math
 from array import array
 from collections.abc import Callable
+from enum import StrEnum
 from types import ModuleType
 from typing import Any
 
@@ -47,6 +49,16 @@ def test_bytes_of_a_column(either: ModuleType):
 def test_longest_of_a_column(either: ModuleType):
     assert either.longest_in([]) == 0
     assert either.longest_in((b"ab", None, bytearray(b"cde"), memoryview(b"f"))) == 3
+
+
+@pytest.mark.parametrize("value", [None, True, 2**70, 1.5, "", [], {"a": [{"b": None}]}, [[[]] * 3]])
+def test_values_of_json(either: ModuleType, value: Any):
+    assert either.is_json(value)
+
+
+@pytest.mark.parametrize("value", [b"", (), {1: 2}, {"a": [math.nan]}, [{"a": {1}}], [-math.inf], object(), StrEnum])
+def test_values_that_json_has_not(either: ModuleType, value: Any):
+    assert not either.is_json(value)
 
 
 def test_rows_are_split_in_the_order_of_the_first_of_their_number(either: ModuleType):
@@ -154,3 +166,32 @@ def test_compiled_places_of_outputs_are_the_plain_ones(rows: list[tuple[int, int
             column.extend([time] * count)
         placed.note()
         assert list(noted) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "is_time", "is_decimal"),
+    [
+        ('{"a":"2026-01-01T23:59:59.9999996Z"}', True, False),
+        ('{"a":"23:59:59.9999999"}', True, False),
+        ('{"a":"2026-01-01T23:59:59.999999Z"}', False, False),
+        ('{"lat":12.12345678,"b.c":"1234567"}', False, False),
+        ('{"a":"1_0"}', False, True),
+        ('{"a":"-_1"}', False, True),
+        ('{"a":" NaN"}', False, True),
+        ('{"a":"sNaN12"}', False, True),
+        ('{"a":"-inf"}', False, True),
+        ('{"a":"Infinity"}', False, True),
+        ('{"a":"1\u0662"}', False, True),
+        (r'{"a":"\u0661"}', False, True),
+        ('{"a_b":"x_1","info":"-1.5e3","name":"2","e":"_"}', False, False),
+        ('{"a":"\xe9\u65e5\u672c"}', False, False),
+        ('"', False, False),
+        ("", False, False),
+    ],
+)
+def test_json_that_is_not_read_as_it_is_written(either: ModuleType, text: str, is_time: bool, is_decimal: bool):
+    data = text.encode()
+
+    assert (either.is_inexact(data, True, False), either.is_inexact(data, False, True)) == (is_time, is_decimal)
+    assert either.is_inexact([None, b"1", data], True, True) == (is_time or is_decimal)
+    assert not either.is_inexact([data], False, False)

@@ -3,7 +3,9 @@
 import bz2
 import gzip
 import json
-from datetime import UTC, datetime
+import re
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -144,11 +146,43 @@ def test_rows_of_parquet_are_dicts(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a.parquet{suffix}"
     path.write_bytes(PACKED[suffix](plain.read_bytes()))
 
-    assert values(Topic("t", value=dict[str, Any]), path) == [
-        {"station": "A", "at": "2024-01-01T12:00:00Z", "celsius": 1.5},
-        {"station": "B", "at": "2024-01-01T12:00:00Z", "celsius": None},
-    ]
     assert values(Topic("t", value=Reading), path)[0] == Reading("A", at, 1.5)
+    pq.write_table(table.drop(["at"]), plain)
+    assert values(Topic("t", value=dict[str, Any]), plain) == [
+        {"station": "A", "celsius": 1.5},
+        {"station": "B", "celsius": None},
+    ]
+
+
+@frozen
+class _Loose:
+    anything: Any
+    more: dict
+
+
+@pytest.mark.parametrize(
+    ("column", "part", "kind"),
+    [
+        (pa.array([Decimal("1.50")]), "", "decimal128(3, 2), which JSON has not"),
+        (pa.array([datetime(2024, 1, 1)]), "", "timestamp[us], which JSON has not"),
+        (pa.array([b"x"]), "", "binary, which JSON has not"),
+        (pa.array([[date(2024, 1, 1)]]), "[]", "date32[day], which JSON has not"),
+        (pa.array([{"b": timedelta(1)}]), ".b", "duration[us], which JSON has not"),
+        (pa.array([[(1, "x")]], pa.map_(pa.int64(), pa.string())), " (keys)", "int64, but is declared as str"),
+    ],
+)
+@pytest.mark.parametrize(("value", "name"), [(dict, "a"), (Any, "a"), (_Loose, "anything"), (_Loose, "more.a")])
+def test_columns_that_json_has_not_are_refused_where_no_type_is_declared(
+    tmp_path: Path, value: Any, name: str, column: Any, part: str, kind: str
+) -> None:
+    """They became text without a word: the sum of two decimals was their texts, joined."""
+    columns = {"anything": pa.array([1]), "more": pa.array([{"x": 1}])}
+    outer, _, inner = name.partition(".")
+    columns[outer] = pa.StructArray.from_arrays([column], [inner]) if inner else column
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+
+    with pytest.raises(InputError, match=re.escape(f"column '{name}{part}' is {kind}")):
+        values(Topic("t", value=value), tmp_path / "a.parquet")
 
 
 def test_whole_records_keep_key_time_headers_and_partition(write: Any) -> None:

@@ -159,7 +159,7 @@ class Open:
 
 @pytest.mark.parametrize("kind", [Rounded, Open, dict])
 def test_values_that_their_bytes_may_change_are_read_from_the_bytes(kind: Any) -> None:
-    rows = pa.RecordBatch.from_pylist([{"at": NOON, "cents": 4, "anything": NOON}])
+    rows = pa.RecordBatch.from_pylist([{"at": None if kind is dict else NOON, "cents": 4, "anything": [None, "a"]}])
     reader = ValueReader(form_of(Topic("t", key=str, value=kind).value_serde))
     found = reader.read(ArrowRows(rows))
     assert found.fields is None
@@ -238,7 +238,7 @@ class Paid:
 
 def test_only_declared_columns_are_read() -> None:
     assert table_columns(topic_of(Paid), SCHEMA, "t") == ("at", "cents")
-    assert table_columns(topic_of(dict), SCHEMA, "t") == ("at", "cents", "other")
+    assert table_columns(topic_of(dict), SCHEMA.remove(SCHEMA.get_field_index("at")), "t") == ("cents", "other")
     assert set(table_columns(topic_of(Order), batch().schema, "t")) == set(batch().schema.names) - {"unread"}
 
 

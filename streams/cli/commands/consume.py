@@ -24,7 +24,8 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "consume",
         help="show the records of a topic",
-        description="Show records as lines, until SIGINT or SIGTERM. Bytes that are not text are shown as \\xNN.",
+        description="Show records as lines, until SIGINT or SIGTERM. Bytes that are not text are shown as \\xNN, "
+        'and those of headers as {"$hex": "00ff"}, as in files.',
     )
     parser.add_argument("topic", nargs="+", help="TOPIC, or SCRIPT.py:TOPIC to show keys and values as JSON")
     parser.add_argument("--group", metavar="ID", help="join a consumer group, and commit printed records")
@@ -175,8 +176,14 @@ def _document(record: "ConsumerRecord[Any, Any]", key: Any, value: Any) -> dict[
         "timestamp": record.timestamp_ms,
         "key": key,
         "value": value,
-        "headers": [[name, _text(content)] for name, content in record.headers],
+        "headers": [[name, _header(content)] for name, content in record.headers],
     }
+
+
+def _header(content: bytes | None) -> Any:
+    from streams.values import text_or_hex_json
+
+    return None if content is None else json.loads(text_or_hex_json(content))
 
 
 def _value(data: bytes | None, kind: str) -> Any:

@@ -8,14 +8,16 @@ from array import array as python_array
 
 from cpython cimport array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.list cimport PyList_GET_SIZE, PyList_New, PyList_SET_ITEM
+from cpython.dict cimport PyDict_Next
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE, PyList_New, PyList_SET_ITEM
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from cpython.sequence cimport PySequence_Fast, PySequence_Fast_GET_SIZE, PySequence_Fast_ITEMS
 from cpython.tuple cimport PyTuple_SET_ITEM
+from libc.math cimport isfinite
 from libc.stdint cimport int64_t, uint8_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memchr, memcpy
 
 from streams.core.blocks.records import Window, Windowed
 
@@ -73,6 +75,135 @@ def longest_in(column):
         if size > longest:
             longest = size
     return longest
+
+
+def is_json(value):
+    """Whether a value consists of objects of exactly the types that JSON is read as, and can be written."""
+    return _is_json(value, 0)
+
+
+cdef bint _is_json(object value, int depth):
+    cdef PyObject* key
+    cdef PyObject* item
+    cdef Py_ssize_t at = 0
+    kind = type(value)
+    if kind is str or value is None or kind is int or kind is bool:
+        return True
+    if kind is float:
+        return isfinite(<double>value)
+    if depth == 200:  # Plain Python goes deeper.
+        return False
+    if kind is dict:
+        while PyDict_Next(value, &at, &key, &item):
+            if type(<object>key) is not str or not _is_json(<object>item, depth + 1):
+                return False
+        return True
+    if kind is list:
+        for at in range(PyList_GET_SIZE(value)):
+            if not _is_json(<object>PyList_GET_ITEM(value, at), depth + 1):
+                return False
+        return True
+    return False
+
+
+cdef inline bint _is_digit(char octet) noexcept nogil:
+    return c"0" <= octet <= c"9"
+
+
+cdef bint _has_fine_time(const char* start, const char* end) noexcept nogil:
+    cdef const char* at = start
+    cdef int digits
+    while True:
+        at = <const char*>memchr(at, c".", end - at)
+        if at == NULL:
+            return False
+        at += 1
+        if at - start > 4 and (at - 4)[0] == c":" and _is_digit((at - 5)[0]) and _is_digit((at - 3)[0]) and _is_digit((at - 2)[0]):
+            digits = 0
+            while at < end and digits < 7 and _is_digit(at[0]):
+                at += 1
+                digits += 1
+            if digits == 7:
+                return True
+
+
+# Kinds of octets after a quote: digits, what else a number has, and what a decimal of Python may have too.
+cdef enum:
+    DIGIT = 1
+    PUNCTUATION = 2
+    PARTED = 4
+    ODD = 8
+    LETTER = 16
+
+cdef uint8_t[256] _kinds
+for _octet in range(256):
+    _kinds[_octet] = 0
+for _kind, _octets in (
+    (DIGIT, b"0123456789"),
+    (PUNCTUATION, b" +-.eE"),
+    (PARTED, b"_"),
+    (ODD, b"\xd9\xdb\xdf\xe0\xe1\xea\xef\xf0\\"),  # First bytes of digits of other scripts in UTF-8, and escapes.
+    (LETTER, b"iInNsS"),
+):
+    for _octet in _octets:
+        _kinds[_octet] = _kind
+
+
+cdef inline bint _is_word(const char* at, const char* word, int size) noexcept nogil:
+    cdef int index
+    for index in range(size):
+        if at[index] != word[index] and (at[index] | 32) != word[index]:
+            return False
+    return True
+
+
+cdef bint _has_odd_decimal(const char* at, const char* end) noexcept nogil:
+    cdef int seen, kind
+    while at < end:
+        if at[0] != c'"':
+            at += 1
+            continue
+        at += 1
+        seen = kind = 0
+        while at < end:
+            kind = _kinds[<uint8_t>at[0]]
+            if kind == 0 or kind > PARTED:
+                break
+            seen |= kind
+            at += 1
+        if at == end:
+            return False
+        if at[0] == c'"':
+            if seen & DIGIT and seen & PARTED:
+                return True
+            at += 1  # It ends the text, and begins no other.
+        elif kind == ODD:
+            return True
+        elif kind == LETTER:
+            if end - at > 4 and (
+                _is_word(at, b'inf"', 4) or _is_word(at, b"infi", 4) or _is_word(at, b"nan", 3) or _is_word(at, b"snan", 4)
+            ):
+                return True
+    return False
+
+
+def is_inexact(data, bint has_times, bint has_decimals):
+    """Whether JSON, or a column of JSON, may have a time or decimal that is not read as it is written.
+
+    These are times with more digits than microseconds, and decimals in other characters than digits, such as "1_0".
+    """
+    if PyBytes_CheckExact(data):
+        return _is_inexact(data, has_times, has_decimals)
+    for item in data:
+        if item is not None and _is_inexact(item if PyBytes_CheckExact(item) else bytes(item), has_times, has_decimals):
+            return True
+    return False
+
+
+cdef inline bint _is_inexact(object data, bint has_times, bint has_decimals):
+    cdef const char* start = PyBytes_AS_STRING(data)
+    cdef const char* end = start + PyBytes_GET_SIZE(data)
+    return (has_times and _has_fine_time(start, end)) or (has_decimals and _has_odd_decimal(start, end))
 
 
 # --- columns of whole numbers ---------------------------------------------------------------

@@ -3,6 +3,8 @@
 The functions of ``compiled_loops`` have the same results and errors.
 """
 
+import math
+import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, chain, groupby
@@ -19,6 +21,8 @@ __all__ = [
     "encoded_places",
     "int64",
     "interleaved",
+    "is_inexact",
+    "is_json",
     "last_by_number",
     "longest_in",
     "look_up",
@@ -58,6 +62,42 @@ def bytes_in(column: Iterable[bytes | None]) -> int:
 def longest_in(column: Iterable[bytes | None]) -> int:
     """Return the size of the longest item of a column in bytes; None has size 0."""
     return max(map(len, filter(None, column)), default=0)
+
+
+def is_json(value: Any) -> bool:
+    """Whether a value consists of objects of exactly the types that JSON is read as, and can be written."""
+    pending = [value]
+    for item in pending:
+        kind = type(item)
+        if kind is dict:
+            if not all(type(key) is str for key in item):
+                return False
+            pending += item.values()
+        elif kind is list:
+            pending += item
+        elif not (
+            kind is str or item is None or kind is int or kind is bool or (kind is float and math.isfinite(item))
+        ):
+            return False
+    return True
+
+
+_FINE_TIME = re.compile(rb"[0-9]:[0-9]{2}\.[0-9]{7}").search
+#: In quotes: parted by _, in digits of other scripts (their first byte of UTF-8, or escaped), infinite or not a number.
+_ODD_DECIMAL = re.compile(
+    rb'"[-+ .eE0-9_]*(?:(?:[0-9][-+ .eE0-9]*_|_[-+ .eE_]*[0-9])[-+ .eE0-9_]*"'
+    rb'|[\xd9\xdb\xdf\xe0\xe1\xea\xef\xf0\\]|inf"|infi|s?nan)',
+    re.IGNORECASE,
+).search
+
+
+def is_inexact(data: bytes | Iterable[bytes | None], has_times: bool, has_decimals: bool) -> bool:
+    """Whether JSON, or a column of JSON, may have a time or decimal that is not read as it is written.
+
+    These are times with more digits than microseconds, and decimals in other characters than digits, such as "1_0".
+    """
+    column = [data] if isinstance(data, bytes) else list(filter(None, data))
+    return (has_times and any(map(_FINE_TIME, column))) or (has_decimals and any(map(_ODD_DECIMAL, column)))
 
 
 # --- columns of whole numbers ---------------------------------------------------------------

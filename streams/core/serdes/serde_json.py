@@ -2,22 +2,27 @@
 
 Equal values have equal bytes, so that they can be keys, which are partitioned, looked up and compared as bytes.
 Encoding and decoding use msgspec, whose unions, constraints and tagged structs are supported;
-``serde_models`` has the types that msgspec cannot decode. This module
-imports only ``core.serdes.serde_base`` and ``core.serdes.serde_models``.
+``serde_models`` has the types that msgspec cannot decode. Where no type is declared (``Any``, ``dict``, ``list``), only
+JSON's own values are written, since others would be read back as text. This module imports only other modules of
+``core``.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from enum import Enum
+from functools import partial
 from typing import Any, get_origin
 
 import msgspec
 from msgspec import inspect
 
+from streams.core.blocks.loops import is_inexact, is_json
+from streams.core.serdes.exact_texts import JsonDecoder
+from streams.core.serdes.parts import RefusedPart, Visit, Visits, parts_of
 from streams.core.serdes.serde_base import CODEC_ERRORS, Recipe, Serde, blank, read_error, write_error
-from streams.core.serdes.serde_models import codec_of, encode_hook, parts_of
+from streams.core.serdes.serde_models import Codec, classes_of, codec_of, encode_hook
 
 _encode = msgspec.json.Encoder(order="sorted", enc_hook=encode_hook).encode
-_encode_as_is = msgspec.json.Encoder(enc_hook=encode_hook).encode
 _decode = msgspec.json.Decoder().decode
 
 #: Container types for which subclasses are accepted.
@@ -27,7 +32,7 @@ _LOOSE = (str, int, float, bytes, dict, list, tuple, set, frozenset, Mapping)
 def canonical_json(value: Any) -> bytes:
     """Return the canonical JSON of a value.
 
-    Dict keys that are not str are converted to str, as usual in JSON.  No two of a dict may become the same text.
+    Dict keys that are not str are converted to str, as usual in JSON.
 
     >>> canonical_json({"b": 1, "a": ["é", None]}).decode()
     '{"a":["é",null],"b":1}'
@@ -58,14 +63,7 @@ def _encode_any(value: Any) -> bytes:
         return _encode(value)
     except TypeError:
         # msgspec sorts only str keys, so keys are first converted to str.
-        data = _encode(msgspec.to_builtins(value, str_keys=True, enc_hook=encode_hook))
-        # Unsorted, msgspec writes an entry for each key, also where two of them are the same text.
-        if len(_encode_as_is(value)) != len(data):
-            raise ValueError(
-                "two keys of a dict are the same text in JSON, such as 1 and '1', and one of them would be lost; "
-                "keys that are not texts are read back as texts where their type is not declared"
-            ) from None
-        return data
+        return _encode(msgspec.to_builtins(value, str_keys=True, enc_hook=encode_hook))
 
 
 def _has_non_finite(value: Any) -> bool:
@@ -83,6 +81,63 @@ def _has_non_finite(value: Any) -> bool:
     return False
 
 
+_UNTYPED = (
+    inspect.AnyType(),
+    *(inspect.DictType(key, inspect.AnyType()) for key in (inspect.AnyType(), inspect.StrType())),
+    inspect.ListType(inspect.AnyType()),
+)
+
+
+def is_untyped(info: inspect.Type) -> bool:
+    """Whether a type is any JSON value, or any JSON object or array."""
+    return info in _UNTYPED
+
+
+def _refusal(form: Any, shape: Any) -> Visit | None:
+    """Return a visit that refuses what JSON has not where a type form declares no type; None if it always does."""
+    # A shape has Any in place of some declared types, whose values are instances of the classes in the form.
+    classes = frozenset() if shape is form else frozenset(classes_of(form)) - {str, int, float, dict, list}
+    visit = partial(_only_json, classes)
+
+    def leaf(members: Collection[inspect.Type]) -> Visit | None:
+        return visit if any(map(is_untyped, members)) else None
+
+    return Visits(leaf).of(inspect.type_info(shape))
+
+
+def _only_json(declared: Collection[type], value: Any) -> Any:
+    """Return a value of a type that is not declared.
+
+    Raises:
+        RefusedPart: a part of it would be read back from JSON as another value.
+    """
+    if is_json(value):
+        return value
+    pending: list[tuple[Any, str, int]] = [(value, "", 0)]
+    while pending:
+        item, place, depth = pending.pop()
+        kind = type(item)
+        if depth > 1000:
+            raise RecursionError("the value is nested too deeply")
+        if item is None or kind in (str, int, bool) or kind in declared:
+            continue
+        if kind is float:
+            if not math.isfinite(item):
+                raise RefusedPart("JSON has no NaN and no infinity", "use None", place)
+        elif isinstance(item, dict):
+            for name in item:
+                if not isinstance(name, str) or isinstance(name, Enum):
+                    advice = f"use str keys, or declare a type such as dict[{type(name).__qualname__}, int]"
+                    raise RefusedPart(f"JSON has no key of type {type(name).__qualname__}: {name!r}", advice, place)
+            pending += [(part, f"{place}.{name}", depth + 1) for name, part in reversed(item.items())]
+        elif isinstance(item, list):
+            pending += [(part, f"{place}[{at}]", depth + 1) for at, part in reversed([*enumerate(item)])]
+        else:
+            advice = "declare the type: a class with this field, or one such as dict[str, Decimal]"
+            raise RefusedPart(f"JSON has no value of type {kind.__qualname__}", advice, place)
+    return value
+
+
 def typed_json(name: str, form: Any, accepted: tuple[type, ...] | None, recipe: Recipe) -> Serde[Any]:
     """Return the JSON serde of a type form.
 
@@ -93,11 +148,25 @@ def typed_json(name: str, form: Any, accepted: tuple[type, ...] | None, recipe: 
         TypeError, NameError, ValueError, AttributeError, RecursionError: the type form cannot be decoded.
     """
     codec = codec_of(form)
-    decode = codec.decode
     facts = list(parts_of(inspect.type_info(codec.shape)))
     _refuse_lossy(facts)
+    serde = blank(Serde)
+    serde.name = name
+    serde.is_immutable = all(_is_immutable(fact) for fact in facts)
+    serde.key_suffix = 0
+    _set_writers(serde, form, accepted, codec, holds_float=any(isinstance(fact, inspect.FloatType) for fact in facts))
+    _set_readers(serde, codec.decoder)
+    serde._recipe = recipe
+    return serde
+
+
+def _set_writers(
+    serde: Serde[Any], form: Any, accepted: tuple[type, ...] | None, codec: Codec, *, holds_float: bool
+) -> None:
+    name, decoder = serde.name, codec.decoder
     check = None if accepted is None else _checker(form, accepted)
-    holds_float = _may_hold_float(facts)
+    refuse = _refusal(form, codec.shape)
+    exact = decoder.exact if decoder.has_decimals else None
 
     def serialize(value: Any) -> bytes | None:
         if value is None:
@@ -108,49 +177,61 @@ def typed_json(name: str, form: Any, accepted: tuple[type, ...] | None, recipe: 
             try:
                 data = _encode(value)
             except TypeError:
+                if refuse is not None:
+                    refuse(value)
                 data = _encode_any(value)
+            if refuse is not None:
+                refuse(value)
+            if exact is not None and is_inexact(data, False, True):
+                exact(data)  # It refuses NaN.
             if holds_float and b"null" in data:
-                refuse_non_finite(value, data, decode)
+                refuse_non_finite(value, data, decoder.decode)
             return data
         except (msgspec.MsgspecError, *CODEC_ERRORS) as error:
             raise write_error(name, value, error) from error
+
+    is_checked = holds_float or exact is not None
+    # Untyped values of a column are checked at once; the values of these types need no other check.
+    is_whole = is_untyped(inspect.type_info(codec.shape))
+    kinds: set[type] = set(accepted or ()) if not is_checked and (refuse is None or is_whole) else set()
+
+    def serialize_all(column: Any) -> list[bytes | None]:
+        try:
+            if len(kinds) == 1 and set(map(type, column)) == kinds and (refuse is None or is_json(list(column))):
+                return list(map(_encode, column))
+            if is_whole and accepted is None and is_json(list(column)):
+                return [None if value is None else _encode(value) for value in column]
+        except (msgspec.MsgspecError, *CODEC_ERRORS):
+            pass  # Serialize again one by one, either with keys as str or for a message that names the value.
+        return [serialize(value) for value in column]
+
+    serde.serialize = serialize
+    serde.serialize_all = serialize_all
+    serde.quick = (next(iter(kinds)), _encode) if len(kinds) == 1 and refuse is None else None
+
+
+def _set_readers(serde: Serde[Any], decoder: JsonDecoder) -> None:
+    name, decode, decode_all, exact = serde.name, decoder.decode, decoder.all, decoder.exact
+    has_times, has_decimals = decoder.has_times, decoder.has_decimals
 
     def deserialize(data: bytes | None) -> Any:
         if data is None:
             return None
         try:
+            if exact is not None and is_inexact(data, has_times, has_decimals):
+                return decode(exact(data))
             return decode(data)
         except (msgspec.MsgspecError, *CODEC_ERRORS) as error:
             raise read_error(name, data, error) from error
 
-    # The values of these types need no check.
-    exact = accepted[0] if accepted is not None and len(accepted) == 1 and not holds_float else None
-
-    def serialize_all(column: Any) -> list[bytes | None]:
-        if exact is not None and set(map(type, column)) == {exact}:
-            try:
-                return list(map(_encode, column))
-            except (msgspec.MsgspecError, *CODEC_ERRORS):
-                pass  # Serialize again one by one, either with keys as str or for a message that names the value.
-        return [serialize(value) for value in column]
-
     def deserialize_all(column: Any) -> list[Any]:
         try:
-            return [None if data is None else decode(data) for data in column]
+            return decode_all(column)
         except (msgspec.MsgspecError, *CODEC_ERRORS):
             return [deserialize(data) for data in column]
 
-    serde = blank(Serde)
-    serde.name = name
-    serde.is_immutable = all(_is_immutable(fact) for fact in facts)
-    serde.key_suffix = 0
-    serde.serialize = serialize
     serde.deserialize = deserialize
-    serde.serialize_all = serialize_all
     serde.deserialize_all = deserialize_all
-    serde.quick = None if exact is None else (exact, _encode)
-    serde._recipe = recipe
-    return serde
 
 
 _TIMES = (inspect.DateTimeType, inspect.DateType, inspect.TimeType, inspect.TimeDeltaType)
@@ -198,10 +279,6 @@ def _checker(form: Any, accepted: tuple[type, ...]) -> Callable[[Any], None]:
         raise TypeError(expected)
 
     return check
-
-
-def _may_hold_float(facts: list[inspect.Type]) -> bool:
-    return any(isinstance(fact, (inspect.FloatType, inspect.AnyType)) for fact in facts)
 
 
 _MUTABLE = (

@@ -21,6 +21,9 @@ import typing_extensions
 from attrs import frozen
 from msgspec import UNSET, UnsetType, inspect
 
+from streams.core.serdes.exact_texts import JsonDecoder, exact_decoder
+from streams.core.serdes.parts import parts_of
+
 #: Errors of a type form that a library cannot decode.
 FORM_ERRORS = (TypeError, NameError, ValueError, AttributeError, RecursionError)
 #: What msgspec says of unions of str, UUID, datetime and the like.
@@ -32,13 +35,14 @@ _to_json = msgspec.json.encode
 
 @frozen
 class Codec:
-    """The JSON decoder of a type form, and the shape of its JSON.
+    """The decoder of a type form, and the shape of its JSON.
 
     ``shape`` is a type that msgspec can decode and that has the same JSON: the form itself, or generated structs in
-    place of models and Any in place of unions without a tag.  It describes the JSON; it does not check the values.
+    place of models and a union of all JSON in place of unions without a tag.  It describes the JSON; it does not check
+    the values.
     """
 
-    decode: _Decode
+    decoder: JsonDecoder
     shape: Any
 
 
@@ -48,7 +52,7 @@ def codec_of(form: Any) -> Codec:
     Raises:
         TypeError, NameError, ValueError, AttributeError, RecursionError: no library can decode the form.
     """
-    classes = set(_classes(form))
+    classes = set(classes_of(form))
     _refuse_private(classes)
     if not any(map(is_model, classes)):
         try:
@@ -62,14 +66,18 @@ def codec_of(form: Any) -> Codec:
                     f"values of such a union are all texts in JSON, and cannot be told apart: {error}"
                 ) from None
             try:
-                return Codec(_by_cattrs(form), shape_of(form))
+                return _exact_codec(_by_cattrs(form), shape_of(form))
             except TypeError as reason:
                 raise TypeError(f"{error} ({reason})") from error
         strange = unreadable_parts(form)
         if strange:
             raise TypeError(f"JSON has no form for {', '.join(sorted(_full_name(kind) for kind in strange))}")
-        return Codec(decoder.decode, form)
-    return Codec(_by_pydantic(form) or _by_cattrs(form), shape_of(form))
+        return _exact_codec(decoder.decode, form)
+    return _exact_codec(_by_pydantic(form) or _by_cattrs(form), shape_of(form))
+
+
+def _exact_codec(decode: _Decode, shape: Any) -> Codec:
+    return Codec(exact_decoder(inspect.type_info(shape), decode), shape)
 
 
 def _refuse_private(classes: set[type]) -> None:
@@ -179,25 +187,6 @@ def _model_hook(kind: Any) -> Callable[[Any, Any], Any]:
 # What is within a form.
 
 
-def parts_of(info: inspect.Type) -> Iterator[inspect.Type]:
-    """Yield msgspec's description of a type and those of all types within it, each once."""
-    pending: list[Any] = [info]
-    seen: set[int] = set()
-    while pending:
-        item = pending.pop()
-        if id(item) in seen:
-            continue
-        seen.add(id(item))
-        yield item
-        for name in ("type", "item_type", "key_type", "value_type"):
-            inner = getattr(item, name, None)
-            if isinstance(inner, inspect.Type):
-                pending.append(inner)
-        for name in ("types", "item_types"):
-            pending.extend(getattr(item, name, ()))
-        pending.extend(part.type for part in getattr(item, "fields", ()))
-
-
 def unreadable_parts(form: Any) -> list[type]:
     """Return the classes within a type form that msgspec cannot decode from JSON.
 
@@ -207,7 +196,7 @@ def unreadable_parts(form: Any) -> list[type]:
     return [fact.cls for fact in parts_of(inspect.type_info(form)) if isinstance(fact, inspect.CustomType)]
 
 
-def _classes(form: Any) -> Iterator[type]:
+def classes_of(form: Any) -> Iterator[type]:
     """Yield the classes within a type form, each once."""
     pending: list[Any] = [form]
     seen: list[Any] = []
@@ -258,6 +247,9 @@ def _has_fields(kind: type) -> bool:
 
 # Shapes.
 
+#: The shape of a declared type that msgspec cannot describe; Any is a type that is not declared.
+_ALL_JSON: Any = dict | list | str | int | float | bool | None
+
 
 def shape_of(form: Any, outer: tuple[Any, ...] = ()) -> Any:
     """Return a type that msgspec can decode and that has the same JSON as a form."""
@@ -265,14 +257,14 @@ def shape_of(form: Any, outer: tuple[Any, ...] = ()) -> Any:
         return form
     form = _plain_form(form)
     if form in outer:  # A recursive type.
-        return Any
+        return _ALL_JSON
     outer = (*outer, form)
     origin = get_origin(form)
     arguments = get_args(form)
     if origin is Union or origin is types.UnionType:
         members = [shape_of(member, outer) for member in arguments]
         union = functools.reduce(operator.or_, members)
-        return union if _is_known(union) else Any
+        return union if _is_known(union) else _ALL_JSON
     if origin is not None and not _annotations(origin):
         return origin[tuple(shape_of(argument, outer) for argument in arguments)]
     if is_model(form) and hasattr(form, "model_fields"):
@@ -280,11 +272,11 @@ def shape_of(form: Any, outer: tuple[Any, ...] = ()) -> Any:
     kind = origin or form
     if dataclasses.is_dataclass(kind) or attrs.has(kind):
         return _class_shape(form, outer)
-    return Any
+    return _ALL_JSON
 
 
 def _has_model(form: Any) -> bool:
-    return any(map(is_model, _classes(form)))
+    return any(map(is_model, classes_of(form)))
 
 
 def _is_known(form: Any) -> bool:

@@ -15,25 +15,19 @@ from typing import Any
 
 from streams.core.blocks.records import Windowed
 from streams.core.errors import SerializationError, TopologyError
-from streams.core.serdes.serde_base import Serde, one_by_one, shown
+from streams.core.serdes.serde_base import Serde, shown
 from streams.core.serdes.serde_types import JSON, serde_for
 from streams.core.serdes.serde_windows import count_windowed, session_windowed, time_windowed_ms
 
 #: Headers of internal records with the pinned types of keys and values.
 KEY_TYPE_HEADER = "__streams_key_type"
 VALUE_TYPE_HEADER = "__streams_value_type"
-#: Types whose contents may not survive JSON; such objects are written only if they are read back equal.
-_CHECKED = (list, dict, tuple, set, frozenset)
 #: What to do about an object that cannot be written.
 _REMEDY = "declare one type for it with key=, value=, id= (of deduplicate), or asked= or answer= (of look_up)"
 _JSON_KINDS = frozenset((dict, list))
 _PLAIN: dict[str, type] = {
     serde_for(kind).name: kind for kind in (str, int, float, bool, bytes, uuid.UUID, datetime, tuple)
 }
-
-
-def _is_checked(kinds: frozenset[type]) -> bool:
-    return not kinds.isdisjoint(_CHECKED)
 
 
 class PinnedSerde(Serde[Any]):
@@ -105,14 +99,14 @@ class PinnedSerde(Serde[Any]):
                 inner, kinds, type_name = self._serde_of(value)
                 # If the object cannot be written, this raises an error and the serde remains open.
                 try:
-                    self._writer(inner, kinds)(value)
+                    inner.serialize(value)
                 except SerializationError as error:
                     raise self._located(error) from error
                 self._settle(inner, kinds, type_name)
 
     def _settle(self, inner: Serde[Any], kinds: frozenset[type], type_name: str) -> None:
         """Replace the functions of the open serde with the functions for the pinned type."""
-        write = self._writer(inner, kinds)
+        write = inner.serialize
 
         def serialize(value: Any) -> bytes | None:
             if type(value) in kinds:
@@ -138,33 +132,14 @@ class PinnedSerde(Serde[Any]):
         self.key_suffix = inner.key_suffix
         self.serialize = serialize
         self.deserialize = inner.deserialize
-        self.serialize_all = one_by_one(serialize) if _is_checked(kinds) else serialize_all
+        self.serialize_all = serialize_all
         self.deserialize_all = inner.deserialize_all
         self.settled = inner
         # This is set last, because other threads read it.
         self.type_name = type_name
 
-    def _writer(self, inner: Serde[Any], kinds: frozenset[type]) -> Callable[[Any], bytes | None]:
-        """Return a function that writes objects of the pinned type.
-
-        The function rejects objects that a round trip through JSON would change, because the user has not chosen JSON
-        explicitly: a tuple or a class instance inside a dict must not silently be read back as a list or a dict.
-        """
-        write = inner.serialize
-        read = inner.deserialize
-        if not _is_checked(kinds):
-            return write
-
-        def serialize(value: Any) -> bytes | None:
-            data = write(value)
-            if read(data) != value:
-                raise SerializationError(f"{shown(value)} would not come back from JSON as it is; {_REMEDY}")
-            return data
-
-        return serialize
-
     def _located(self, error: SerializationError) -> SerializationError:
-        return SerializationError(f"node {self.node!r}: {error}")
+        return SerializationError(f"node {self.node!r}: {error}; {_REMEDY}")
 
     def _serde_of(self, value: Any) -> tuple[Serde[Any], frozenset[type], str]:
         kind = type(value)

@@ -11,8 +11,10 @@ from typing import Any, NoReturn
 from uuid import UUID as Uuid
 
 import msgspec
+from msgspec import inspect
 
 from streams.core.errors import SerializationError
+from streams.core.serdes.exact_texts import exact_decoder
 from streams.core.serdes.serde_base import (
     CODEC_ERRORS,
     Recipe,
@@ -238,7 +240,7 @@ def _datetime() -> Serde[datetime]:
         _named("datetime"),
         exact=datetime,
         encode=encode,
-        decode=msgspec.json.Decoder(datetime).decode,
+        decode=exact_decoder(inspect.type_info(datetime), msgspec.json.Decoder(datetime).decode).one,
         convert=convert,
     )
 

@@ -72,7 +72,7 @@ def _shared(form: Any) -> Serde[Any]:
 
 
 def _make(form: Any) -> Serde[Any]:
-    if form is Any or form is object or form is dict or form is list:
+    if form is Any or form is object:
         return JSON
     if isinstance(form, NewType):
         base: Any = form.__supertype__
@@ -138,6 +138,8 @@ def fields_of(serde: Serde[Any]) -> tuple[tuple[str, bool], ...] | None:
 
 def form_name(form: Any) -> str:
     """Return the name of a form's JSON serde; classes are named with their module, so that they can be imported."""
+    if form is dict or form is list:
+        return JSON.name
     if form is tuple:
         return "tuple"
     if isinstance(form, type) and get_origin(form) is None:
