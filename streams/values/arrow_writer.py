@@ -7,26 +7,16 @@ columns, structs, lists and maps; types without fixed columns (plain dicts, unio
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, time
 from decimal import Context, Decimal, Inexact, InvalidOperation
+from functools import partial
 from typing import Any
 
 import msgspec
-from attrs import frozen
+from attrs import evolve, frozen
 from msgspec import inspect
 
 from streams.core.errors import SerializationError
-from streams.core.serdes.serdes import (
-    BOOLEAN,
-    BYTES,
-    DOUBLE,
-    INT32,
-    LONG,
-    STRING,
-    UUID,
-    Serde,
-    WindowedSerde,
-    serde_for,
-)
-from streams.values.json_text import form_of, json_type
+from streams.core.serdes.serdes import BYTES, INT32, UUID, Serde, WindowedSerde, serde_for
+from streams.values.json_text import declared_type, form_of, json_type
 from streams.values.rule import NESTED, extra_of, plain_member, rule_of, without_zone
 
 
@@ -53,41 +43,27 @@ def arrow_column(serde: Serde[Any] | None) -> ArrowColumn:
 
     if serde is None:
         return ArrowColumn(pa.binary(), list, list)
-    plain = {
-        STRING: pa.string(),
-        LONG: pa.int64(),
-        INT32: pa.int32(),
-        DOUBLE: pa.float64(),
-        BOOLEAN: pa.bool_(),
-        BYTES: pa.binary(),
-    }
-    if serde in plain:
-        return ArrowColumn(plain[serde], serde.deserialize_all, list)
-    if serde is UUID:
-        return ArrowColumn(pa.string(), STRING.deserialize_all, _texts)
     if isinstance(serde, WindowedSerde):
         return _windowed(serde)
     kind = json_type(serde)
     if kind is not None:
         form = _structured(inspect.type_info(kind[0]))
-        if form is not None:
-            return _objects(serde, serde_for(kind[0]), form)
-    return _json(serde)
+        return _json(serde) if form is None else _objects(serde, serde_for(kind[0]), form)
+    plain = (bytes,) if serde is BYTES else declared_type(serde)
+    form = None if plain is None else _structured(inspect.type_info(plain[0]))
+    if form is None:
+        return _json(serde)
+    return _column(serde, pa.int32() if serde is INT32 else form.type, _texts if serde is UUID else list)
+
+
+def _column(serde: Serde[Any], kind: Any, of_objects: Callable[[Sequence[Any]], list[Any]]) -> ArrowColumn:
+    return ArrowColumn(kind, lambda column: of_objects(serde.deserialize_all(column)), of_objects)
 
 
 def _windowed(serde: WindowedSerde[Any]) -> ArrowColumn:
     import pyarrow as pa
 
     inner = arrow_column(serde.inner)
-    suffix = serde.key_suffix
-
-    def values(column: Sequence[bytes | None]) -> list[Any]:
-        keys = inner.values([None if data is None else data[:-suffix] for data in column])
-        windows = [None if windowed is None else windowed.window for windowed in serde.deserialize_all(column)]
-        return [
-            None if window is None else {"key": key, "start": window.start_ms, "end": window.end_ms}
-            for key, window in zip(keys, windows, strict=True)
-        ]
 
     def of_objects(column: Sequence[Any]) -> list[Any]:
         keys = inner.of_objects([None if windowed is None else windowed.key for windowed in column])
@@ -96,7 +72,7 @@ def _windowed(serde: WindowedSerde[Any]) -> ArrowColumn:
             for key, windowed in zip(keys, column, strict=True)
         ]
 
-    return ArrowColumn(pa.struct({"key": inner.type, "start": pa.int64(), "end": pa.int64()}), values, of_objects)
+    return _column(serde, pa.struct({"key": inner.type, "start": pa.int64(), "end": pa.int64()}), of_objects)
 
 
 def _json(serde: Serde[Any]) -> ArrowColumn:
@@ -116,18 +92,13 @@ _KEPT = (datetime, date, time, bytes, bytearray, Decimal)
 
 def _objects(serde: Serde[Any], plain: Serde[Any], form: _ArrowForm) -> ArrowColumn:
     """Return a column of structs; ``plain`` deserializes the bytes of ``serde`` to objects that msgspec supports."""
-
-    def of_plain(column: Sequence[Any]) -> list[Any]:
-        return [
-            None if value is None else form.convert(msgspec.to_builtins(value, builtin_types=_KEPT)) for value in column
-        ]
-
-    def values(column: Sequence[bytes | None]) -> list[Any]:
-        return of_plain(plain.deserialize_all(column))
-
+    builtins = partial(msgspec.to_builtins, builtin_types=_KEPT)
+    column = _column(
+        plain, form.type, lambda values: [None if value is None else form.convert(builtins(value)) for value in values]
+    )
     if plain is serde:
-        return ArrowColumn(form.type, values, of_plain)
-    return ArrowColumn(form.type, values, lambda column: values(serde.serialize_all(column)))
+        return column
+    return evolve(column, of_objects=lambda values: column.values(serde.serialize_all(values)))
 
 
 def _texts(values: Sequence[Any]) -> list[Any]:

@@ -71,7 +71,7 @@ class _WindowedKey(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _read_hex = msgspec.json.Decoder(Hex).decode
-_read_text_or_hex = msgspec.json.Decoder(str | Hex).decode
+_read_text = msgspec.json.Decoder(str).decode
 _read_windowed = msgspec.json.Decoder(_WindowedKey).decode
 
 
@@ -129,20 +129,59 @@ class Form:
 def form_of(serde: Serde[Any] | None) -> Form:
     """Return the ``Form`` that converts the keys or values of a serde."""
     if serde is None or serde is NULL:
-        return Form(serde, False, _unknown_from_json, _unknown_from_object, _unknown_to_json)
+        return _form(serde, _unknown_from_json, _unknown_from_object, text_or_hex_json)
     if isinstance(serde, WindowedSerde):
-        return Form(serde, False, _windowed_reader(serde), serde.serialize, _windowed_writer(serde))
+        return _form(serde, _windowed_reader(serde), serde.serialize, _windowed_writer(serde))
     if serde is BYTES:
-        return Form(serde, False, _bytes_from_json, _bytes_from_object, _bytes_to_json)
+        return _form(serde, _bytes_from_json, _bytes_from_object, hex_json)
     kind = json_type(serde)
     if kind is not None:
         return Form(serde, True, _null_or_same, _converter(serde, kind[0]), _json_writer)
+    serialize, deserialize = serde.serialize, serde.deserialize
     if isinstance(serde, FormatSerde):
-        return Form(serde, False, _format_reader(serde), _format_converter(serde), _format_writer(serde))
+        own = serde.format
+        return _form(
+            serde,
+            lambda text: serialize(own.from_json(text)),
+            lambda row: None if row is None else serialize(own.from_row(row)),
+            lambda data: own.to_json(deserialize(data)),
+        )
     plain = _TYPES.get(serde)
-    if plain is not None:
-        return Form(serde, False, _typed_reader(serde, plain), _converter(serde, plain), _object_writer(serde))
-    return Form(serde, False, _custom_reader(serde), _plain_converter(serde), _object_writer(serde))
+    if plain is None:
+        convert = _plain_converter(serde)
+        return _form(serde, lambda text: convert(_decode(text)), convert, _object_writer(serde))
+    decode: Callable[[bytes], Any] = msgspec.json.Decoder(plain).decode
+    return _form(serde, lambda text: serialize(decode(text)), _converter(serde, plain), _object_writer(serde))
+
+
+def _form(
+    serde: Serde[Any] | None,
+    from_json: Callable[[bytes], bytes | None],
+    from_object: Callable[[Any], bytes | None],
+    to_json: Callable[[bytes], bytes],
+) -> Form:
+    """Return the form of bytes that are not JSON; where they are no value, they are ``{"$hex": ...}``."""
+
+    def read(text: bytes) -> bytes | None:
+        if text == b"null":
+            return None
+        if b'"$hex"' in text:
+            with suppress(msgspec.ValidationError):
+                data = _read_hex(text).data()
+                if serde is not None and serde is not NULL:
+                    serde.deserialize(data)
+                return data
+        return from_json(text)
+
+    def write(data: bytes | None) -> bytes:
+        if data is None:
+            return b"null"
+        try:
+            return to_json(data)
+        except BAD_INPUT:
+            return hex_json(data)
+
+    return Form(serde, False, read, from_object, write)
 
 
 def json_type(serde: Serde[Any]) -> tuple[Any] | None:
@@ -187,12 +226,7 @@ def object_type(serde: Serde[Any]) -> tuple[Any] | None:
 
 
 def _unknown_from_json(text: bytes) -> bytes | None:
-    value = _decode(text)
-    if value is None:
-        return None
-    if type(value) is str:
-        return value.encode()
-    return _read_hex(text).data() if _is_hex(value) else canonical_json(value)
+    return _unknown_from_object(_decode(text))
 
 
 def _unknown_from_object(value: Any) -> bytes | None:
@@ -201,35 +235,15 @@ def _unknown_from_object(value: Any) -> bytes | None:
     return value.encode() if type(value) is str else canonical_json(value)
 
 
-def _unknown_to_json(data: bytes | None) -> bytes:
-    return b"null" if data is None else text_or_hex_json(data)
-
-
-def _is_hex(value: Any) -> bool:
-    return type(value) is dict and value.keys() == {"$hex"} and type(value["$hex"]) is str
-
-
-# Bytes.
-
-
 def _bytes_from_json(text: bytes) -> bytes | None:
-    if text == b"null":
-        return None
     try:
-        value = _read_text_or_hex(text)
+        return _read_text(text).encode()
     except msgspec.ValidationError:
         raise ValueError('expected bytes as {"$hex": "00ff"} or a string') from None
-    return value.encode() if isinstance(value, str) else value.data()
 
 
 def _bytes_from_object(value: Any) -> bytes | None:
-    if type(value) is str:
-        return value.encode()
-    return BYTES.serialize(value)
-
-
-def _bytes_to_json(data: bytes | None) -> bytes:
-    return b"null" if data is None else hex_json(data)
+    return value.encode() if type(value) is str else BYTES.serialize(value)
 
 
 # JSON.
@@ -253,34 +267,6 @@ def _json_writer(data: bytes | None) -> bytes:
 # Types with Kafka's own encoding, and user serdes.
 
 
-def _typed_reader(serde: Serde[Any], kind: type) -> Callable[[bytes], bytes | None]:
-    decode: Callable[[bytes], Any] = msgspec.json.Decoder(kind).decode
-    serialize = serde.serialize
-
-    def from_json(text: bytes) -> bytes | None:
-        if text == b"null":
-            return None
-        try:
-            return serialize(decode(text))
-        except msgspec.ValidationError:
-            raw = _raw_bytes(serde, text)
-            if raw is None:
-                raise
-            return raw
-
-    return from_json
-
-
-def _custom_reader(serde: Serde[Any]) -> Callable[[bytes], bytes | None]:
-    convert = _plain_converter(serde)
-
-    def from_json(text: bytes) -> bytes | None:
-        raw = _raw_bytes(serde, text)
-        return convert(_decode(text)) if raw is None else raw
-
-    return from_json
-
-
 def _plain_converter(serde: Serde[Any]) -> Callable[[Any], bytes | None]:
     """Return a function that converts JSON values to the bytes of a custom serde."""
     serialize, from_plain = serde.serialize, serde.from_plain
@@ -302,26 +288,12 @@ def _plain_converter(serde: Serde[Any]) -> Callable[[Any], bytes | None]:
     return convert
 
 
-def _raw_bytes(serde: Serde[Any], text: bytes) -> bytes | None:
-    """Return the bytes in ``text`` if it is ``{"$hex": ...}``, otherwise None; the serde must be able to read them."""
-    if b'"$hex"' not in text:
-        return None
-    try:
-        data = _read_hex(text).data()
-    except msgspec.ValidationError:
-        return None
-    serde.deserialize(data)
-    return data
-
-
-def _object_writer(serde: Serde[Any]) -> Callable[[bytes | None], bytes]:
+def _object_writer(serde: Serde[Any]) -> Callable[[bytes], bytes]:
     deserialize = serde.deserialize
     to_plain = serde.to_plain or _plain
     may_be_nan = serde is DOUBLE
 
-    def to_json(data: bytes | None) -> bytes:
-        if data is None:
-            return b"null"
+    def to_json(data: bytes) -> bytes:
         try:
             value: Any = deserialize(data)
             if may_be_nan and not math.isfinite(value):
@@ -348,38 +320,6 @@ def _plain(value: Any) -> Any:
     return {"$hex": value.hex()} if isinstance(value, bytes) else value
 
 
-# Formats with schemas, whose values have a JSON form of their own.
-
-
-def _format_reader(serde: FormatSerde[Any]) -> Callable[[bytes], bytes | None]:
-    def from_json(text: bytes) -> bytes | None:
-        if text == b"null":
-            return None
-        raw = _raw_bytes(serde, text)
-        return serde.serialize(serde.format.from_json(text)) if raw is None else raw
-
-    return from_json
-
-
-def _format_converter(serde: FormatSerde[Any]) -> Callable[[Any], bytes | None]:
-    def converted(value: Any) -> bytes | None:
-        return None if value is None else serde.serialize(serde.format.from_row(value))
-
-    return converted
-
-
-def _format_writer(serde: FormatSerde[Any]) -> Callable[[bytes | None], bytes]:
-    def to_json(data: bytes | None) -> bytes:
-        if data is None:
-            return b"null"
-        try:
-            return serde.format.to_json(serde.deserialize(data))
-        except BAD_INPUT:
-            return hex_json(data)
-
-    return to_json
-
-
 # Windowed keys.
 
 
@@ -387,11 +327,6 @@ def _windowed_reader(serde: WindowedSerde[Any]) -> Callable[[bytes], bytes | Non
     inner = form_of(serde.inner)
 
     def from_json(text: bytes) -> bytes | None:
-        if text == b"null":
-            return None
-        raw = _raw_bytes(serde, text)
-        if raw is not None:
-            return raw
         try:
             parts = _read_windowed(text)
         except msgspec.ValidationError as error:
@@ -406,17 +341,12 @@ def _windowed_reader(serde: WindowedSerde[Any]) -> Callable[[bytes], bytes | Non
     return from_json
 
 
-def _windowed_writer(serde: WindowedSerde[Any]) -> Callable[[bytes | None], bytes]:
+def _windowed_writer(serde: WindowedSerde[Any]) -> Callable[[bytes], bytes]:
     inner = form_of(serde.inner)
     suffix = serde.key_suffix
 
-    def to_json(data: bytes | None) -> bytes:
-        if data is None:
-            return b"null"
-        try:
-            windowed = serde.deserialize(data)
-        except SerializationError:
-            return hex_json(data)
+    def to_json(data: bytes) -> bytes:
+        windowed = serde.deserialize(data)
         assert windowed is not None, "only None reads as None"
         window = windowed.window
         return b'{"key":%b,"start":%d,"end":%d}' % (inner.to_json(data[:-suffix]), window.start_ms, window.end_ms)
