@@ -351,8 +351,7 @@ class _MapWriter:
         # decimal.
         if pa.types.is_nested(array.type.item_type) or pa.types.is_decimal(array.type.item_type):
             raise NotColumnarError("a map of nested values or decimals")
-        # A slice shares the keys and items of the whole array, and a null row may have items too.
-        dense = array.take(pa.array(np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))))
+        dense = dense_maps(array)
         offsets = dense.offsets.to_numpy()
         lengths = np.diff(offsets)
         keys, items = (part.slice(offsets[0], offsets[-1] - offsets[0]) for part in (dense.keys, dense.items))
@@ -363,6 +362,14 @@ class _MapWriter:
         if order is not None:
             texts = texts.take(pa.array(order))
         return spread(_joined(texts, pa.array(lengths, pa.int32()), "{}"), array)
+
+
+def dense_maps(array: Any) -> Any:
+    """Return the maps that are not null: a slice shares the items of the whole array, and a null may have items too."""
+    import numpy as np
+    import pyarrow as pa
+
+    return array.take(pa.array(np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))))
 
 
 def _key_order(keys: Any, rows: Any) -> Any:
