@@ -4,6 +4,7 @@ What needs a limit or a killing runs in a child process: the limit on the size o
 (RLIMIT_FSIZE) is what a full disk is, a write that the system refuses, part of it perhaps done.
 """
 
+import errno
 import json
 import os
 import signal
@@ -15,7 +16,10 @@ import pytest
 from streams.broker import EmbeddedBroker
 from streams.broker.logs.file import FileStorage
 from streams.broker.logs.files import OpenFiles
+from streams.clients import Producer
 from streams.core.blocks.records import Block, TopicPartition
+from streams.core.clock import VirtualClock
+from streams.core.errors import BrokerError
 from tests import programs
 
 WORDS = TopicPartition("words", 0)
@@ -261,3 +265,28 @@ def test_what_a_broker_keeps_is_its_owners_alone(tmp_path):
     assert {"topics.json", "broker.lock", "cluster.id", "login.secret"} < {path.name for path in files}
     assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
     assert {path.stat().st_mode & 0o777 for path in (folder / "logs").iterdir()} == {0o700}
+
+
+def test_a_full_disk_is_in_the_log_of_the_broker_once_a_minute(tmp_path, caplog, monkeypatch):
+    """The client is told to see the log and the disk; the message has the path, the room and what to do."""
+    clock = VirtualClock(0)
+    with EmbeddedBroker(tmp_path, clock=clock) as broker:
+        broker.create_topic("words")
+
+        def full(self, block):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(FileStorage, "append", full)
+        reason = r"No space left on device: .*words-0; [\d,]+ bytes are free"
+        # The end of the producer tells the error of the last delivery too.
+        with pytest.raises(BrokerError), Producer(broker, linger_ms=0, enable_idempotence=False) as producer:
+            for pause_ms in (0, 0, 60_000, 0):
+                with pytest.raises(BrokerError, match=reason):
+                    producer.send("words", b"v", partition=0).result()
+                clock.advance(pause_ms)
+
+    lines = [record.message for record in caplog.records if "No space left" in record.message]
+    assert [line.rpartition("(")[2] for line in lines] == [
+        "failures since the last such line: 1)",
+        "failures since the last such line: 3)",
+    ]

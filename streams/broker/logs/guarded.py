@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from attrs import define
 
 from streams.broker.logs.steps import Keep, Steps
-from streams.broker.logs.storage import CompactableStorage, GradualStorage, LogExtent, LogStorage
+from streams.broker.logs.storage import CompactableStorage, GradualStorage, LogExtent, LogStorage, storage_error
 from streams.core.blocks.records import Block, TopicPartition
 from streams.core.errors import BrokerError
 from streams.protocol.error_codes import ErrorCode
@@ -86,7 +86,7 @@ class GuardedStorage(Generic[S]):
         except BrokerError:
             raise
         except Exception as error:
-            raise self._error(action, repr(error)) from error
+            raise storage_error(action, self.partition, error) from error
 
     def _error(self, action: str, reason: str) -> BrokerError:
         return BrokerError(

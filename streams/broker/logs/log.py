@@ -25,6 +25,7 @@ from streams.broker.logs.storage import (
     SealableStorage,
     Stamped,
     stamps_of,
+    storage_error,
 )
 from streams.core.blocks.loops import longest_in
 from streams.core.blocks.records import NO_TIMESTAMP, Block, TopicPartition
@@ -285,10 +286,7 @@ class PartitionLog:
         return self.start_offset
 
     def _storage_error(self, action: str, error: Exception) -> BrokerError:
-        return BrokerError(
-            f"the storage failed to {action} {self.partition}: {error!r}; fix the storage, then retry",
-            code=ErrorCode.STORAGE_ERROR,
-        )
+        return storage_error(action, self.partition, error, getattr(self.storage, "directory", None))
 
     def _check_batch(self, block: EncodedBlock) -> None:
         """Validate an encoded batch before it is appended.

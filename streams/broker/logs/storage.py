@@ -6,18 +6,37 @@ and time are handled by ``log``.  Storages are called under the broker lock, nev
 the same time.
 """
 
+import errno
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from attrs import frozen
 
 from streams.broker.logs.steps import Keep, Steps
 from streams.core.blocks.records import Block, ProducerStamp, TopicPartition
+from streams.core.errors import BrokerError
+from streams.protocol.error_codes import ErrorCode
 from streams.protocol.markers import is_commit_marker
 
 #: Minimum overhead of a record in bytes, in addition to its key, value and headers (record batch v2).
 RECORD_OVERHEAD = 7
 _SCAN_RECORDS = 50_000
+
+
+def storage_error(action: str, partition: TopicPartition, error: Exception, path: Path | None = None) -> BrokerError:
+    """Return the error for a storage that failed; ``path`` is where it keeps the records, if that is known."""
+    reason, remedy = repr(error), "fix the storage, then retry"
+    if isinstance(error, OSError) and error.strerror:
+        place = error.filename or path
+        reason = error.strerror if place is None else f"{error.strerror}: {place}"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            remedy = "make room on its disk, then retry; what was acknowledged is not lost"
+            with suppress(OSError):
+                remedy = f"{shutil.disk_usage(str(place)).free:,} bytes are free: {remedy}"
+    return BrokerError(f"the storage failed to {action} {partition}: {reason}; {remedy}", code=ErrorCode.STORAGE_ERROR)
 
 
 class LogExtent(NamedTuple):
