@@ -267,7 +267,7 @@ class ParquetRows:
                 is_wide = self.folder and not self._are_records(file.schema_arrow.names)
                 widened = self._wide if is_wide else lambda batch: batch
                 if self.records is not None:
-                    schema = widened(file.schema_arrow.empty_table()).schema
+                    schema = widened(pa.Table.from_batches([], file.schema_arrow)).schema
                     check_file_columns(self.records.topic, schema, str(source))
                 names = self._names(file.schema_arrow.names)
                 for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=names) if groups else ():

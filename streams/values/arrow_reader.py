@@ -20,8 +20,8 @@ from streams.values.field_access import guarded_path_read, path_read
 from streams.values.json_columns import (
     NotColumnarError,
     StructWriter,
-    dense_maps,
     joined_fields,
+    map_parts,
     spread,
     struct_writer,
 )
@@ -334,7 +334,7 @@ def _column(array: Any, info: Any) -> list[Any]:
         ]
     values = python_objects(array)
     if pa.types.is_map(kind) and isinstance(info, inspect.DictType):
-        items = iter(_column(dense_maps(array).items, plain_member(info.value_type)))
+        items = iter(_column(map_parts(array)[1], plain_member(info.value_type)))
         return [None if row is None else {key: next(items) for key in row} for row in values]
     if pa.types.is_floating(kind) and not all(value is None or math.isfinite(value) for value in values):
         raise ValueError("JSON has no NaN and no infinity")

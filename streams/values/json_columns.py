@@ -347,14 +347,7 @@ class _MapWriter:
 
         if not (pa.types.is_map(array.type) and pa.types.is_string(array.type.key_type)):
             raise NotColumnarError("not a map")
-        # Row by row, the items of a map are converted as objects, with fewer conversions: for example none of int to
-        # decimal.
-        if pa.types.is_nested(array.type.item_type) or pa.types.is_decimal(array.type.item_type):
-            raise NotColumnarError("a map of nested values or decimals")
-        dense = dense_maps(array)
-        offsets = dense.offsets.to_numpy()
-        lengths = np.diff(offsets)
-        keys, items = (part.slice(offsets[0], offsets[-1] - offsets[0]) for part in (dense.keys, dense.items))
+        keys, items, lengths = map_parts(array)
         texts = pc.binary_join_element_wise(
             _quoted(_checked_text(keys)), _complete(self.item(items), b"null" if self.has_nulls else None), ":"
         )
@@ -364,12 +357,18 @@ class _MapWriter:
         return spread(_joined(texts, pa.array(lengths, pa.int32()), "{}"), array)
 
 
-def dense_maps(array: Any) -> Any:
-    """Return the maps that are not null: a slice shares the items of the whole array, and a null may have items too."""
+def map_parts(array: Any) -> tuple[Any, Any, Any]:
+    """Return the keys and items of a column of maps, and how many of them each map has that is not null."""
     import numpy as np
     import pyarrow as pa
 
-    return array.take(pa.array(np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))))
+    # A slice shares the keys and items of the whole array, and a null row may have items too; Arrow does not take rows
+    # of UUIDs.
+    is_valid = array.is_valid().to_numpy(zero_copy_only=False)
+    dense = array.take(pa.array(np.flatnonzero(is_valid))) if array.null_count else array
+    offsets = dense.offsets.to_numpy()
+    keys, items = (part.slice(offsets[0], offsets[-1] - offsets[0]) for part in (dense.keys, dense.items))
+    return keys, items, np.diff(offsets)
 
 
 def _key_order(keys: Any, rows: Any) -> Any:
