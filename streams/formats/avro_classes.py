@@ -1,13 +1,13 @@
 """Avro schemas of Python classes, and the conversion between their instances and the objects of fastavro.
 
 attrs classes, dataclasses, msgspec structs, pydantic models, TypedDicts and NamedTuples become records; the other
-supported types are those that can be written as JSON. Pure; of other packages
-only ``core`` and ``values``.
+supported types are those that can be written as JSON. Pure; of other packages only ``core`` and ``values``.
 """
 
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Any
 from uuid import UUID
@@ -15,23 +15,26 @@ from uuid import UUID
 import attrs
 import msgspec
 import typing_extensions
-from attrs import frozen
+from attrs import evolve, frozen
 from msgspec import inspect
 
 from streams.core.errors import TopologyError
+from streams.formats.avro_values import (
+    Convert,
+    Shape,
+    instance_of,
+    items_of,
+    leaf,
+    misfit,
+    one_of,
+    placed,
+    record_writer,
+    values_of,
+)
 from streams.values import RULES, type_name
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-Convert = Callable[[Any], Any]
-
-
-@frozen
-class Shape:
-    """The Avro schema of a type, and its conversions to and from fastavro's objects; None if none is needed."""
-
-    schema: Any
-    to_datum: Convert | None = None
-    from_datum: Convert | None = None
+_NONE = frozenset({type(None)})
 
 
 def _as_uuid(value: UUID | str) -> UUID:
@@ -44,15 +47,13 @@ def _schema(avro: str) -> Any:
     return {"type": kind, "logicalType": logical_type} if logical_type else kind
 
 
-#: The shapes of scalar types, but for decimals, whose digits are declared.
-_PLAIN: dict[type[inspect.Type], Shape] = {
-    inspect.NoneType: Shape("null"),
-    **{
-        kind: Shape(_schema(rule.avro), rule.column_value, _as_uuid if rule.type is UUID else None)
-        for kind, rule in RULES.items()
-        if rule.avro
-    },
-}
+def _as_datetime(value: datetime | int) -> datetime:
+    # An int is one of nanoseconds: ``fitted`` lets no other pass.
+    return value if isinstance(value, datetime) else _EPOCH + timedelta(microseconds=value // 1_000)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_READS: dict[type[inspect.Type], Convert] = {inspect.UUIDType: _as_uuid, inspect.DateTimeType: _as_datetime}
 
 
 def precision(digits: int, scale: int) -> msgspec.Meta:
@@ -95,9 +96,11 @@ class _Builder:
             return self.shape(info.type, where, {**(extra or {}), **(info.extra or {})})
         if isinstance(info, inspect.DecimalType):
             return _decimal(extra or {}, where)
-        plain = _PLAIN.get(type(info))
-        if plain is not None:
-            return plain
+        if isinstance(info, inspect.NoneType):
+            return leaf("null")
+        rule = RULES.get(type(info))
+        if rule is not None and rule.avro:
+            return evolve(leaf(_schema(rule.avro)), from_datum=_READS.get(type(info)))
         if isinstance(info, inspect.EnumType):
             return self._enum(info.cls, where)
         if isinstance(info, inspect.LiteralType):
@@ -111,50 +114,33 @@ class _Builder:
         fields = _fields(info)
         if fields is not None:
             return self._record(info.cls, fields)  # type: ignore[attr-defined]
-        name = type_name(info)
-        raise TopologyError(f"{where}: there is no Avro type for {name}; use a class, or a type that Avro has")
+        raise TopologyError(
+            f"{where}: there is no Avro type for {type_name(info)}; use a class, or a type that Avro has"
+        )
 
     def _array(self, info: Any, where: str) -> Shape:
-        item = self.shape(info.item_type, f"{where}[]")
         makes = {inspect.SetType: set, inspect.FrozenSetType: frozenset, inspect.VarTupleType: tuple}
-        make: Any = makes.get(type(info))
-        to = item.to_datum
-        of = item.from_datum
-
-        def to_datum(values: Any) -> Any:
-            return list(values) if to is None else list(map(to, values))
-
-        def from_datum(values: Any) -> Any:
-            items = values if of is None else list(map(of, values))
-            return items if make is None else make(items)
-
-        is_plain = make is None
-        return Shape(
-            {"type": "array", "items": item.schema},
-            None if is_plain and to is None else to_datum,
-            None if is_plain and of is None else from_datum,
-        )
+        return items_of(self.shape(info.item_type, f"{where}[]"), makes.get(type(info)))
 
     def _map(self, info: inspect.DictType, where: str) -> Shape:
         if not isinstance(info.key_type, inspect.StrType):
             raise TopologyError(f"{where}: keys of an Avro map are str, not {type_name(info.key_type)}")
-        item = self.shape(info.value_type, f"{where}[]")
-        return Shape({"type": "map", "values": item.schema}, _over_values(item.to_datum), _over_values(item.from_datum))
+        return values_of(self.shape(info.value_type, f"{where}[]"))
 
     def _enum(self, cls: Any, where: str) -> Shape:
         if cls in self._enums:
             return self._enums[cls]
         values = [member.value for member in cls]
         if all(type(value) is int for value in values):
-            return Shape("long", attrgetter("value"), cls)
+            return Shape("long", _value_of(cls), cls)
         for value in values:
             if not isinstance(value, str) or not _NAME.fullmatch(value):
                 raise TopologyError(
                     f"{where}: {value!r} of {cls.__qualname__} is no symbol of an Avro enum: use letters, digits and _"
                 )
         name = self._full_name(cls)
-        self._enums[cls] = Shape(name, attrgetter("value"), cls)
-        return Shape({"type": "enum", "name": name, "symbols": values}, attrgetter("value"), cls)
+        self._enums[cls] = Shape(name, _value_of(cls), cls)
+        return evolve(self._enums[cls], schema={"type": "enum", "name": name, "symbols": values})
 
     def _full_name(self, cls: type) -> str:
         name = cls.__name__.partition("[")[0]
@@ -166,7 +152,8 @@ class _Builder:
         members = [member for member in info.types if not isinstance(member, inspect.NoneType)]
         if len(members) == 1:
             inner = self.shape(members[0], where)
-            return Shape(["null", inner.schema], _unless_none(inner.to_datum), _unless_none(inner.from_datum))
+            reads = _unless_none(inner.from_datum)
+            return Shape(["null", inner.schema], inner.to_datum, reads, inner.plain | _NONE)
         shapes = [(member, self.shape(member, where)) for member in members]
         to: dict[type, Convert] = {}
         of: dict[str, Convert] = {}
@@ -175,10 +162,12 @@ class _Builder:
             if cls in self._records:
                 name, functions = self._records[cls]
                 to[cls], of[name] = _branch(name, functions), _late(functions, 1)
-            elif shape.to_datum is not None or isinstance(shape.schema, dict):
+            elif not shape.plain:
                 raise TopologyError(f"{where}: {type_name(member)} cannot be told apart in a union; use a class for it")
         nothing: list[Any] = ["null"] if len(members) < len(info.types) else []
-        return Shape([*nothing, *(shape.schema for _, shape in shapes)], _by_class(to), _by_name(of))
+        schema = [*nothing, *(shape.schema for _, shape in shapes)]
+        plain = frozenset(cls for _, shape in shapes for cls in shape.plain)
+        return Shape(schema, _by_class(to, info), _by_name(of), plain | (_NONE if nothing else frozenset()))
 
     def _record(self, cls: type, fields: list[_Field]) -> Shape:
         if cls in self._records:
@@ -209,19 +198,15 @@ def shape_of(form: Any, name: str | None = None, namespace: str | None = None) -
 def _decimal(extra: Mapping[str, Any], where: str) -> Shape:
     if "precision" not in extra:
         raise TopologyError(f"{where}: a Decimal needs its precision in Avro: Annotated[Decimal, precision(18, 2)]")
-    return Shape({"type": "bytes", "logicalType": "decimal", **extra})
+    return leaf({**_schema(RULES[inspect.DecimalType].avro), **extra})
 
 
 def _literal(values: tuple[Any, ...], where: str) -> Shape:
     kinds = {type(value) for value in values}
-
-    def one_of(value: Any) -> Any:
-        if value not in values:
-            raise ValueError(f"{where} is {value!r}, which is none of {', '.join(map(repr, values))}")
-        return value
-
-    if kinds in ({str}, {int}):
-        return Shape("string" if kinds == {str} else "long", one_of, one_of)
+    if kinds == {str}:
+        return Shape("string", one_of(values), one_of(values))
+    if kinds == {int}:
+        return Shape("long", one_of(values), one_of(values))
     raise TopologyError(
         f"{where}: a Literal is of str or of int in Avro, not of {', '.join(k.__name__ for k in kinds)}"
     )
@@ -298,30 +283,23 @@ def _declared(part: _Field, shape: Shape) -> dict[str, Any]:
 
 
 def _to_record(cls: Any, shapes: list[tuple[_Field, Shape]]) -> Convert:
-    names = [part.name for part, _ in shapes]
-    special = [(part.name, shape.to_datum) for part, shape in shapes if shape.to_datum is not None]
-    integers = [part.name for part, shape in shapes if _is_integer(shape.schema)]
-    expected = cls.__qualname__
     # Typed dicts are known by their keys only.
     kind = dict if typing_extensions.is_typeddict(cls) else cls
     read = _reader(cls, [part.attribute for part, _ in shapes])
+    write = record_writer([part.name for part, _ in shapes], [shape for _, shape in shapes])
 
-    def to_record(value: Any) -> dict[str, Any]:
+    def to_record(value: Any) -> Any:
         if type(value) is not kind:
-            raise TypeError(f"expected {expected}, got {type(value).__qualname__}")
-        datum = dict(zip(names, read(value), strict=True))
-        for name in integers:
-            if type(datum[name]) is float:  # fastavro would cut it off.
-                raise TypeError(f"field {name!r} is an int, not {datum[name]!r}")
-        for name, convert in special:
-            datum[name] = convert(datum[name])
-        return datum
+            raise misfit(cls.__qualname__, value)
+        return write(read(value))
 
     return to_record
 
 
-def _is_integer(schema: Any) -> bool:
-    return schema == "long" or (isinstance(schema, list) and "long" in schema and "double" not in schema)
+def _value_of(cls: Any) -> Convert:
+    """Return a conversion of members of an enum to their values."""
+    check = instance_of(cls.__qualname__, cls)
+    return lambda member: check(member).value
 
 
 def _reader(cls: Any, attributes: list[str]) -> Callable[[Any], Iterable[Any]]:
@@ -344,8 +322,11 @@ def _from_record(cls: Any, shapes: list[tuple[_Field, Shape]]) -> Convert:
     def from_record(datum: Any) -> Any:
         if type(datum) is tuple:
             datum = datum[1]
-        for name, convert in special:
-            datum[name] = convert(datum[name])
+        try:
+            for name, convert in special:
+                datum[name] = convert(datum[name])
+        except ValueError as error:
+            raise placed(error, f".{name}") from error
         for name in left_out:
             if datum[name] is None:
                 del datum[name]
@@ -380,12 +361,16 @@ def _branch(name: str, functions: list[Convert]) -> Convert:
     return lambda value: (name, functions[0](value))
 
 
-def _by_class(to: Mapping[type, Convert]) -> Convert | None:
+def _by_class(to: Mapping[type, Convert], info: inspect.UnionType) -> Convert:
+    expected = " or ".join(map(type_name, info.types))
+
     def to_datum(value: Any) -> Any:
         convert = to.get(type(value))
-        return value if convert is None else convert(value)
+        if convert is None:
+            raise misfit(expected, value)
+        return convert(value)
 
-    return to_datum if to else None
+    return to_datum
 
 
 def _by_name(of: Mapping[str, Convert]) -> Convert | None:
@@ -397,7 +382,3 @@ def _by_name(of: Mapping[str, Convert]) -> Convert | None:
 
 def _unless_none(convert: Convert | None) -> Convert | None:
     return None if convert is None else lambda value: None if value is None else convert(value)
-
-
-def _over_values(convert: Convert | None) -> Convert | None:
-    return None if convert is None else lambda values: {name: convert(value) for name, value in values.items()}

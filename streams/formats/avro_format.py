@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from io import BytesIO
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -11,8 +12,9 @@ from typing_extensions import TypeForm
 
 from streams.core.errors import ConfigError, TopologyError
 from streams.core.serdes.serdes import Serde
-from streams.formats.avro_classes import Shape, shape_of
-from streams.formats.avro_logical import check_logical_types, without_foreign_logical_types
+from streams.formats.avro_classes import shape_of
+from streams.formats.avro_logical import fitted
+from streams.formats.avro_values import Shape, check_integers, shape_of_schema
 from streams.formats.json_values import json_form
 from streams.formats.registered import Decode, Readers, Registration, registered_serde
 from streams.formats.registry_client import RegistryAccess, registry_at
@@ -138,15 +140,20 @@ class _AvroCodec:
         self._errors = _errors(self._fastavro)
         is_schema = isinstance(form, (str, Mapping, list))
         self._form = Any if is_schema else form
-        shape = _named_shape(form) if is_schema else shape_of(form, name, namespace)
-        self._shape = shape
+        shape = (
+            Shape(_loaded(form) if isinstance(form, str) else form, _same)
+            if is_schema
+            else shape_of(form, name, namespace)
+        )
         self.schema = Schema(AVRO, json.dumps(shape.schema))
         self.dependencies: Mapping[str, Schema] = {}
-        self._parsed = self._parse(shape.schema, {})
+        named: dict[str, Any] = {}
+        self._parsed = self._parse(shape.schema, named)
+        self._shape = shape_of_schema(self._parsed, named) if is_schema else shape
         self.name = self._parsed["name"] if isinstance(self._parsed, dict) and "name" in self._parsed else _word(shape)
         self._json = json_form(self._form)
         self.is_immutable = self._json.is_immutable
-        self.encode = self._encoder(shape.to_datum)
+        self.encode = self._encoder(self._shape)
         self.from_json = self._json.from_json
         self.from_row = self._json.from_row
         self.to_json = self._json.to_json
@@ -157,16 +164,22 @@ class _AvroCodec:
         except self._errors as error:
             raise TopologyError(f"{json.dumps(schema)[:200]} is no Avro schema: {error}") from error
 
-    def _encoder(self, convert: Callable[[Any], Any] | None) -> Callable[[Any], bytes]:
+    def _encoder(self, shape: Shape) -> Callable[[Any], bytes]:
+        convert, plain = shape.to_datum, shape.plain
         write = self._fastavro.schemaless_writer
         parsed = self._parsed
         if _kind(parsed) == "bytes" and isinstance(parsed, str):
             # As Confluent's serializers: bytes alone have no length before them.
-            return bytes
+            return lambda value: bytes(convert(value))
 
         def encode(value: Any) -> bytes:
             buffer = BytesIO()
-            write(buffer, parsed, value if convert is None else convert(value))
+            datum = value if type(value) in plain else convert(value)
+            try:
+                write(buffer, parsed, datum)
+            except OverflowError:
+                check_integers(datum)
+                raise
             return buffer.getvalue()
 
         return encode
@@ -178,8 +191,8 @@ class _AvroCodec:
         named: dict[str, Any] = {}
         for other in referenced.values():
             self._parse(json.loads(other.text), named)
-        others = dict(named)
-        written = self._parse(without_foreign_logical_types(_loaded(writer.text), self._parsed), named)
+        linked = deepcopy(named)
+        written = self._parse(_loaded(writer.text), named)
         if _kind(written) == "bytes" and isinstance(self._parsed, str):
             return bytes
         read = self._fastavro.schemaless_reader
@@ -189,9 +202,9 @@ class _AvroCodec:
         if own is None and convert is None:
             return lambda data: read(BytesIO(data), written, None)
 
-        if own is not None and self._form is not Any:
-            # The logical types of the writer are the ones to compare, parsed apart as names are defined once.
-            check_logical_types(self._parse(_loaded(writer.text), {**others}), own)
+        if own is not None:
+            written, own = fitted(written, own, linked, is_class=self._form is not Any)
+            written, own = self._parse(written, linked), self._parse(own, {})
         unresolved = self._fastavro.read.SchemaResolutionError
 
         def decode(data: bytes) -> Any:
@@ -208,8 +221,8 @@ class _AvroCodec:
 _SHOWN = 300
 
 
-def _named_shape(form: Any) -> Shape:
-    return Shape(_loaded(form) if isinstance(form, str) else form)
+def _same(value: Any) -> Any:
+    return value
 
 
 def _loaded(text: str) -> Any:

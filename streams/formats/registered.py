@@ -304,7 +304,8 @@ def _set_functions(serde: FormatSerde[T], wire: _Wire[T]) -> None:
         try:
             return read(data)
         except BAD_DATA as error:
-            raise read_error(serde.name, data, error) from error
+            # EOFError has no message.
+            raise read_error(serde.name, data, str(error) or "they end within a value") from error
 
     def serialize_all(column: Any) -> list[bytes | None]:
         header = wire.header() if has_header else b""

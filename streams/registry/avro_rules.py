@@ -36,7 +36,8 @@ def _compared(reader: AvroType, writer: AvroType, path: str, seen: set[tuple[int
     elif reader.kind == "union":
         yield from _in_union(reader, writer, path, seen)
     elif reader.kind != writer.kind:
-        if writer.kind not in _PROMOTIONS.get(reader.kind, ()):
+        is_decimal = reader.decimal is not None and reader.decimal == writer.decimal
+        if writer.kind not in _PROMOTIONS.get(reader.kind, ()) and not is_decimal:
             yield _problem(
                 "TYPE_MISMATCH",
                 path,

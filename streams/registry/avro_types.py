@@ -37,6 +37,8 @@ class AvroType:
     items: "AvroType | None" = None
     branches: tuple["AvroType", ...] = ()
     size: int = 0
+    #: Precision and scale of a decimal, which is bytes or fixed.
+    decimal: tuple[int, int] | None = None
 
 
 class _Parser:
@@ -47,6 +49,12 @@ class _Parser:
 
     def type(self, schema: Any, namespace: str) -> AvroType:
         """Return the parsed type of a JSON value within a schema."""
+        parsed = self._type(schema, namespace)
+        if isinstance(schema, dict) and schema.get("logicalType") == "decimal" and parsed.kind in ("bytes", "fixed"):
+            parsed.decimal = (schema.get("precision", 0), schema.get("scale", 0))
+        return parsed
+
+    def _type(self, schema: Any, namespace: str) -> AvroType:
         if isinstance(schema, list):
             return self._union(schema, namespace)
         if isinstance(schema, str):

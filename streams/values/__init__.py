@@ -42,10 +42,12 @@ from streams.values.record_columns import wide_schema as wide_schema
 from streams.values.record_columns import wide_table as wide_table
 from streams.values.rule import RULES as RULES
 from streams.values.rule import ColumnType as ColumnType
+from streams.values.rule import in_utc as in_utc
 from streams.values.rule import is_serialized as is_serialized
 from streams.values.rule import plain_member as plain_member
 from streams.values.rule import plain_type as plain_type
 from streams.values.rule import rule_of as rule_of
 from streams.values.rule import type_name as type_name
+from streams.values.rule import without_zone as without_zone
 from streams.values.stand_ins import names_read as names_read
 from streams.values.stand_ins import stand_in_decoder as stand_in_decoder

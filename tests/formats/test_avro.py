@@ -319,11 +319,12 @@ def test_foreign_bytes_are_an_error_of_the_record(data, message, registry):
         serde.deserialize(data)
 
 
-def test_truncated_bytes_are_an_error_of_the_record(registry):
+@pytest.mark.parametrize(("size", "reason"), [(5, "they end within a value"), (7, "Expected 3 bytes, read 1")])
+def test_truncated_bytes_are_an_error_of_the_record(size, reason, registry):
     serde = Topic("truncated", value=avro(Line, registry=registry)).value_serde
 
-    with pytest.raises(SerializationError, match="avro:Line"):
-        serde.deserialize(serde.serialize(Line("abc", 1))[:7])
+    with pytest.raises(SerializationError, match=rf"avro:Line.*: {reason}"):
+        serde.deserialize(serde.serialize(Line("abc", 1))[:size])
 
 
 def test_a_value_of_another_class_is_an_error_of_the_record(registry):
@@ -382,7 +383,7 @@ _WORD = ["null", "bytes"]
         (_fields(id="bytes", at=_TIME), "id is of logical type 'uuid' here, but was written as 'bytes'"),
         (_fields(id=_PRICE, at=_TIME), "id is of logical type 'uuid' here, but was written as 'decimal'"),
         (_fields(id="string", at=_TIME, word=_WORD), "word is 'string' here, but was written as 'bytes'"),
-        (_fields(id="string", at=_TIME, word="string"), "_Seen.word is '5', which is none of 'a', 'b'"),
+        (_fields(id="string", at=_TIME, word="string"), r"expected one of a, b, got '5' of type str - at `\$.word`"),
         (_fields(id="string", at="long"), "at is of logical type 'timestamp-micros' here, but was written as 'long'"),
         (
             _fields(id="string", at=_TIME, kind={"type": "enum", "name": "Kind", "symbols": ["PAID", "lost"]}),
@@ -438,14 +439,142 @@ def test_a_text_is_read_as_the_id_of_the_class(registry):
 @pytest.mark.parametrize(
     ("form", "value", "message"),
     [
-        (_Seen, attrs.evolve(_SEEN, number=1.5), "field 'number' is an int, not 1.5"),
-        (time, time(12, tzinfo=UTC), "a column of times of day has no zones"),
+        (_Seen, attrs.evolve(_SEEN, number=1.5), r"whole number of 64 bits, got 1.5 of type float - at `\$.number`"),
+        (_Seen, attrs.evolve(_SEEN, number=Decimal("1.9")), r"Decimal - at `\$.number`"),
+        (_Seen, attrs.evolve(_SEEN, number=True), r"bool - at `\$.number`"),
+        (_Seen, attrs.evolve(_SEEN, at=date(2026, 1, 1)), r"expected a datetime, got .* of type date - at `\$.at`"),
+        (_Seen, attrs.evolve(_SEEN, id=None), r"expected a UUID, got None of type NoneType - at `\$.id`"),
+        (list[Line], [Line("a", 1), Line("b", 1 << 63)], r"of type int - at `\$\[1\].count`"),
+        (dict[str, float], {"a": 0.5, "b": "1"}, r"of type str - at `\$\['b'\]`"),
+        (Literal["a", "b"], "c", "expected one of a, b, got 'c'"),
+        (time, time(12, tzinfo=UTC), "times of day has no zones, and would change"),
     ],
-    ids=str,
 )
 def test_a_value_that_avro_would_change_is_not_written(form, value, message):
     with pytest.raises(SerializationError, match=message):
         avro(form).serialize(value)
+
+
+def _logical(kind, logical_type, **more):
+    return {"type": kind, "logicalType": logical_type, **more}
+
+
+_DECIMAL = _logical("bytes", "decimal", precision=4, scale=2)
+_FIXED = _logical("fixed", "decimal", name="Price", size=4, precision=4, scale=2)
+_ONE = {"type": "record", "name": "One", "fields": [{"name": "a", "type": "int"}]}
+_TWO = {"type": "record", "name": "Two", "fields": [{"name": "a", "type": "int"}, {"name": "b", "type": "string"}]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "message"),
+    [
+        ("int", 1.5, "a whole number of 32 bits, got 1.5 of type float"),
+        ("int", 1 << 31, "a whole number of 32 bits"),
+        ("int", True, "a whole number of 32 bits, got True of type bool"),
+        ("long", 1 << 63, "a whole number of 64 bits"),
+        ("float", 1e39, "a number that a float has"),
+        ("float", (1 << 24) + 1, "a number that a float has"),
+        ("double", (1 << 53) + 1, "a number that a double has"),
+        ("double", Decimal("1.5"), "a number that a double has"),
+        ("string", b"a", "a str, got b'a' of type bytes"),
+        ("bytes", "a", "bytes, got 'a' of type str"),
+        ("string", None, "a str, got None"),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, "B", "one of A, got 'B'"),
+        ({"type": "fixed", "name": "F", "size": 2}, b"abc", "2 bytes, got b'abc'"),
+        (_logical("int", "date"), datetime(2026, 1, 1), "a date, got datetime"),
+        (_TIME, date(2026, 1, 1), "a datetime, got datetime.date"),
+        (_logical("long", "local-timestamp-millis"), datetime(2026, 1, 1, tzinfo=UTC), "a datetime without a zone"),
+        (_DECIMAL, Decimal("NaN"), "a Decimal of 4 digits, 2 of them after the point"),
+        (_DECIMAL, Decimal("1E3"), "a Decimal of 4 digits"),
+        (_DECIMAL, Decimal("1.234"), "a Decimal of 4 digits"),
+        (_logical("bytes", "big-decimal"), Decimal(1), "bytes, got Decimal"),
+        (["null", "int"], "1", "a whole number of 32 bits, got '1'"),
+        (["int", "string"], 1.5, "one of int, string, got 1.5"),
+        ([_ONE, _TWO], {"a": 1, "c": ""}, "one of One, Two"),
+        (_ONE, {"a": 1, "c": ""}, "only fields of One, which has no 'c'"),
+        (_ONE, {}, r"a whole number of 32 bits, got nothing - at `\$.x.a`"),
+        ({"type": "map", "values": "int"}, {1: 1}, "a dict whose keys are str"),
+        ({"type": "array", "items": ["null", "int"]}, [None, "1"], r"at `\$.x\[1\]`"),
+    ],
+    ids=str,
+)
+def test_a_value_that_a_given_schema_has_not_is_refused_with_its_place(kind, value, message):
+    serde = avro({"type": "record", "name": "R", "fields": [{"name": "x", "type": kind}]})
+
+    with pytest.raises(
+        SerializationError, match=rf"expected .*{message}.*at `\$.x" if "at `" not in message else message
+    ):
+        serde.serialize({"x": value})
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "result"),
+    [
+        (_TIME, datetime(2026, 1, 1), datetime(2026, 1, 1, tzinfo=UTC)),
+        (_TIME, 5, datetime(1970, 1, 1, 0, 0, 0, 5000, tzinfo=UTC)),
+        (_logical("long", "timestamp-nanos"), datetime(1970, 1, 1, 0, 0, 0, 1), 1000),
+        (_logical("string", "uuid"), uuid.UUID(int=1), uuid.UUID(int=1)),
+        (["double", "long"], 5, 5),
+        (["float", "double"], 0.1, 0.1),
+        ([_ONE, _TWO], {"a": 1, "b": "x"}, {"a": 1, "b": "x"}),
+        ([_ONE, _TWO], ("Two", {"a": 1, "b": "x"}), {"a": 1, "b": "x"}),
+        (["null", {"type": "array", "items": "R"}], [{"x": None}], [{"x": None}]),
+        ("float", float("inf"), float("inf")),
+    ],
+    ids=str,
+)
+def test_a_value_of_a_given_schema_comes_back(kind, value, result):
+    serde = avro({"type": "record", "name": "R", "fields": [{"name": "x", "type": kind}]})
+
+    row = serde.deserialize(serde.serialize({"x": value}))
+
+    assert row == {"x": result}
+    assert type(row["x"]) is type(result)
+
+
+@frozen
+class _Inner:
+    at: datetime
+
+
+@frozen
+class _Priced:
+    price: Annotated[Decimal, precision(4, 2)]
+    at: datetime
+    local: datetime
+    first: _Inner
+    last: _Inner | None = None
+
+
+def test_logical_types_of_other_widths_are_read(registry):
+    """Decimals of fixed size match those of bytes; nanoseconds are cut; also in types that are named twice."""
+    nanos = _logical("long", "timestamp-nanos")
+    inner = {"type": "record", "name": "_Inner", "fields": [{"name": "at", "type": nanos}]}
+    schema = _fields(
+        price=_FIXED, at=nanos, local=_logical("long", "local-timestamp-micros"), first=inner, last="_Inner"
+    )
+    schema["name"] = "_Priced"
+    serde = Topic("priced", value=avro(_Priced, registry=registry)).value_serde
+    row = {"price": Decimal("1.50"), "at": -1, "local": datetime(2026, 1, 1), "first": {"at": 1999}, "last": {"at": 0}}
+    data = Topic("priced", value=avro(schema, registry=registry)).value_serde.serialize(row)
+
+    serde.format.prepare(writes=False)
+    assert serde.deserialize(data) == _Priced(
+        Decimal("1.50"),
+        datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
+        datetime(2026, 1, 1),
+        _Inner(datetime(1970, 1, 1, 0, 0, 0, 1, tzinfo=UTC)),
+        _Inner(datetime(1970, 1, 1, tzinfo=UTC)),
+    )
+
+
+@pytest.mark.parametrize("kind", [_logical("bytes", "big-decimal"), {**_DECIMAL, "logicalType": "money"}, "bytes"])
+def test_a_logical_type_that_is_unknown_is_named(kind, registry):
+    schema = {**_fields(price=kind), "name": "_Priced"}
+    data = Topic(f"odd-{uuid.uuid4()}", value=avro(schema, registry=registry)).value_serde.serialize({"price": b""})
+
+    with pytest.raises(SerializationError, match="price is of logical type 'decimal' here, but was written as"):
+        Topic("odd", value=avro(_Priced, registry=registry)).value_serde.deserialize(data)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
