@@ -120,7 +120,7 @@ class CsvRows:
     def columns(self, rows: Sequence[tuple[list[str], str]]) -> RowColumns:
         """Return the rows as columns; CSV rows contain only values."""
         try:
-            return RowColumns([self.value.from_object(self._row(cells)) for cells, _ in rows])
+            return RowColumns([self.value.from_cells(self._row(cells)) for cells, _ in rows])
         except BAD_INPUT as error:
             for _, text in rows:
                 malformed = _MALFORMED.search(text)

@@ -107,7 +107,7 @@ def _text_columns(value: Form, rows: Sequence[bytes]) -> RowColumns:
     """Convert lines of text to columns that contain only values; an empty line is an empty value."""
     if value.serde is BYTES:
         return RowColumns(list(rows))
-    return RowColumns([value.from_object(line.decode()) for line in rows])
+    return RowColumns([value.from_cells(line.decode()) for line in rows])
 
 
 #: The largest content of a JSON file, which is in memory as a whole.

@@ -23,11 +23,11 @@ def cell_converter(
 ) -> Callable[[Any], Any]:
     """Return the function that converts a cell, or a dict of cells, to a class or type expression.
 
-    If ``strict``, numbers are not read from text, as in JSON that is parsed already.  ``hook`` creates instances of
+    If ``strict``, no number is read from text, as in parsed JSON and in columns.  ``hook`` creates instances of
     classes that ``msgspec`` does not know.  The function raises ``ValueError`` and ``msgspec.ValidationError``, which
     name the place.
     """
-    visits = Visits(exact_text if strict else _exact_cell)
+    visits = Visits(_exact_cell)
     visit = visits.of(inspect.type_info(form))
     if visit is None or not visits.has_any:
         return lambda value: msgspec.convert(value, form, strict=strict, dec_hook=hook)

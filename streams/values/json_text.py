@@ -104,8 +104,10 @@ class Form:
     is_json: bool
     #: Converts one JSON text to serialized bytes.
     from_json: Callable[[bytes], bytes | None]
-    #: Converts a string, or a row as a dict, to serialized bytes, leniently.
+    #: Converts a value of a column or of a database, or a row as a dict, to serialized bytes.
     from_object: Callable[[Any], bytes | None]
+    #: Converts a text, or a row of cells as a dict, to serialized bytes: it has numbers as text.
+    from_cells: Callable[[Any], bytes | None]
     #: Converts serialized bytes to one JSON text; never raises.
     to_json: Callable[[bytes | None], bytes]
 
@@ -136,7 +138,7 @@ def form_of(serde: Serde[Any] | None) -> Form:
         return _form(serde, _bytes_from_json, _bytes_from_object, hex_json)
     kind = json_type(serde)
     if kind is not None:
-        return Form(serde, True, _null_or_same, _converter(serde, kind[0]), _json_writer)
+        return Form(serde, True, _null_or_same, *_converters(serde, kind[0]), _json_writer)
     serialize, deserialize = serde.serialize, serde.deserialize
     if isinstance(serde, FormatSerde):
         own = serde.format
@@ -151,7 +153,8 @@ def form_of(serde: Serde[Any] | None) -> Form:
         convert = _plain_converter(serde)
         return _form(serde, lambda text: convert(_decode(text)), convert, _object_writer(serde))
     decode: Callable[[bytes], Any] = msgspec.json.Decoder(plain).decode
-    return _form(serde, lambda text: serialize(decode(text)), _converter(serde, plain), _object_writer(serde))
+    of_objects, of_cells = _converters(serde, plain)
+    return _form(serde, lambda text: serialize(decode(text)), of_objects, _object_writer(serde), of_cells)
 
 
 def _form(
@@ -159,6 +162,7 @@ def _form(
     from_json: Callable[[bytes], bytes | None],
     from_object: Callable[[Any], bytes | None],
     to_json: Callable[[bytes], bytes],
+    from_cells: Callable[[Any], bytes | None] | None = None,
 ) -> Form:
     """Return the form of bytes that are not JSON; where they are no value, they are ``{"$hex": ...}``."""
 
@@ -181,7 +185,7 @@ def _form(
         except BAD_INPUT:
             return hex_json(data)
 
-    return Form(serde, False, read, from_object, write)
+    return Form(serde, False, read, from_object, from_cells or from_object, write)
 
 
 def json_type(serde: Serde[Any]) -> tuple[Any] | None:
@@ -357,20 +361,20 @@ def _windowed_writer(serde: WindowedSerde[Any]) -> Callable[[bytes], bytes]:
 # Rows and lines of text.
 
 
-def _converter(serde: Serde[Any], kind: Any) -> Callable[[Any], bytes | None]:
-    """Return a function that converts strings, and dicts of strings or of values of data files, to bytes."""
+def _converters(serde: Serde[Any], kind: Any) -> tuple[Callable[[Any], bytes | None], Callable[[Any], bytes | None]]:
+    """Return the functions that convert objects, and cells of text, or rows of them as dicts, to bytes."""
     serialize, deserialize = serde.serialize, serde.deserialize
-    if kind is str:
-        return serialize
     is_own = serde_for(kind) is serde
-    if is_own and is_untyped(inspect.type_info(kind)):
-        return serialize
-    read = cell_converter(kind)
+    if kind is str or (is_own and is_untyped(inspect.type_info(kind))):
+        return serialize, serialize
 
-    def typed(value: Any) -> bytes | None:
-        if value is None:
-            return None
-        row = read(value)
-        return serialize(row) if is_own else serialize(deserialize(canonical_json(row)))
+    def converter(read: Callable[[Any], Any]) -> Callable[[Any], bytes | None]:
+        def typed(value: Any) -> bytes | None:
+            if value is None:
+                return None
+            row = read(value)
+            return serialize(row) if is_own else serialize(deserialize(canonical_json(row)))
 
-    return typed
+        return typed
+
+    return converter(cell_converter(kind, strict=True)), converter(cell_converter(kind))

@@ -51,7 +51,7 @@ def _serialized(serde: Serde[Any], data: bytes, key_format: str | None) -> bytes
     elif serde is STRING:
         return data.decode().encode()
     elif json_type(serde) is None:
-        serialized = form.from_object(data.decode())
+        serialized = form.from_cells(data.decode())
     else:
         serialized = form.from_json(data)
     # JSON is passed unchecked; the key's own bytes are canonical.

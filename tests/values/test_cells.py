@@ -10,12 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from attrs import frozen
+from msgspec import ValidationError
 
 from streams import Topic
 from streams.core.clock import VirtualClock
 from streams.core.errors import InputError, StreamsError
 from streams.files import open_input
-from streams.values import arrow_table
+from streams.values import arrow_table, form_of
 from streams.values.cells import cell_converter
 
 NO_END_MS = 2**63 - 1
@@ -186,3 +187,13 @@ def test_a_zone_of_a_time_of_day_is_refused_where_a_column_has_none():
 
     with pytest.raises(StreamsError, match="no zones, and would change 09:00:00"):
         arrow_table(opens, [Hours(time(9, tzinfo=UTC))])
+
+
+@pytest.mark.parametrize("form", [int, float, int | None, int | float, dict[str, int], Payment])
+def test_text_is_a_number_in_cells_alone(form: Any) -> None:
+    form_of_values = form_of(Topic("in", value=form).value_serde)
+    text = {"amount": "12"} if form in (dict[str, int], Payment) else "12"
+
+    assert form_of_values.from_cells(text) is not None
+    with pytest.raises(ValidationError, match="got `str`"):
+        form_of_values.from_object(text)

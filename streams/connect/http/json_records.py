@@ -144,7 +144,7 @@ class JsonRecords:
             if text is None:
                 raise DocumentError(f"has no {said}, which has the key")
         try:
-            key_bytes = self._key_form.from_object(key) if text is None else self._key_form.from_json(text)
+            key_bytes = self._key_form.from_cells(key) if text is None else self._key_form.from_json(text)
             return self.topic.key_serde.deserialize(key_bytes)
         except BAD_INPUT as error:
             raise DocumentError(f"{said} does not fit the keys of topic {self.topic.name!r}: {error}") from None
