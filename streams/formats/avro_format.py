@@ -15,6 +15,7 @@ from streams.core.serdes.serdes import Serde
 from streams.formats.avro_classes import shape_of
 from streams.formats.avro_logical import fitted
 from streams.formats.avro_values import Shape, check_integers, shape_of_schema
+from streams.formats.connect_types import schema_of_avro
 from streams.formats.json_values import json_form
 from streams.formats.registered import Decode, Readers, Registration, registered_serde
 from streams.formats.registry_client import RegistryAccess, registry_at
@@ -80,7 +81,9 @@ def avro(
 
 
 def any_avro(registry: str | RegistryAccess) -> Callable[[bytes], Any]:
-    """Return a function that deserializes values written with any Avro schema of a registry; records are dicts.
+    """Return a function that deserializes what is written with any Avro schema of a registry, as Connect's documents.
+
+    Records are dicts; a document has the ``schema`` of Kafka Connect and the ``payload``.
 
     Raises:
         ConfigError: fastavro is not installed.
@@ -118,7 +121,8 @@ def _read_any(writer: Schema, referenced: Mapping[str, Schema]) -> Decode[Any]:
         fastavro.parse_schema(json.loads(other.text), named)
     written = fastavro.parse_schema(_loaded(writer.text), named)
     read = fastavro.schemaless_reader
-    return lambda data: read(BytesIO(data), written, None)
+    schema = schema_of_avro(written, named)
+    return lambda data: {"schema": schema, "payload": read(BytesIO(data), written, None)}
 
 
 def _errors(fastavro: Any) -> tuple[type[Exception], ...]:

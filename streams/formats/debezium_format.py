@@ -8,6 +8,7 @@ Avro events are in a registry.
 import base64
 import json
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from functools import partial
 from typing import Any, TypeVar
 
@@ -15,9 +16,11 @@ import msgspec
 from attrs import frozen
 from msgspec import inspect
 
+from streams.core.serdes.parts import parts_of
 from streams.core.serdes.serde_base import CODEC_ERRORS, blank, one_by_one, read_error, write_error
 from streams.core.serdes.serdes import FormatSerde, Serde, serde_for
 from streams.formats.avro_format import any_avro
+from streams.formats.connect_types import read_row
 from streams.formats.json_values import JsonForm, json_form
 from streams.formats.registry_client import RegistryAccess
 
@@ -25,6 +28,7 @@ T = TypeVar("T")
 
 #: Operations: create, update, delete, read (snapshot), truncate, message.
 _OPERATIONS = ("c", "u", "d", "r", "t", "m")
+_WITH_ROW = ("c", "u", "r")
 #: What Postgres' connector writes in place of a large value that an update did not change, as text and as bytes.
 _UNAVAILABLE = b"__debezium_unavailable_value"
 _PLACEHOLDERS = (_UNAVAILABLE.decode(), _UNAVAILABLE, base64.b64encode(_UNAVAILABLE).decode())
@@ -35,8 +39,9 @@ def debezium(form: type[T], *, registry: str | RegistryAccess | None = None) -> 
     """Return the serde of a topic that Debezium writes, for the rows of a class; read the topic as a table.
 
     As a value, an event becomes the row after the change; a deletion and the tombstone that follows it become None. As
-    a key, it becomes the key of the row. Fields that the class does not have are ignored; types must match those that
-    Debezium writes. With ``registry``, events are Avro; otherwise they are JSON, with or without schemas.
+    a key, it becomes the key of the row. Fields that the class does not have are ignored. With ``registry``, events are
+    Avro; otherwise they are JSON, with or without schemas. By the schema, decimals and times are read as ``Decimal``,
+    ``datetime``, ``date``, ``time`` and ``timedelta``; a field of type ``int`` has the number of a time.
 
     JSON events can also be written, for tests: a row as a snapshot event, and None as a tombstone. Avro events can
     only be read.
@@ -52,8 +57,10 @@ def _serde(form: Any, registry: str | RegistryAccess | None, side: str) -> Forma
     rows = serde_for(form)
     shape = json_form(form)
     name = f"debezium:{rows.name}"
-    document = _parsed if registry is None else _avro_reader(registry)
-    row_of = _key_row if side == "key" else partial(_value_row, _declared(form))
+    declared = inspect.type_info(form)
+    parse = _parser(declared)
+    document = parse if registry is None else any_avro(registry)
+    row_of = partial(_key_row if side == "key" else _value_row, declared)
 
     def deserialize(data: bytes | None) -> Any:
         if data is None:
@@ -80,7 +87,7 @@ def _serde(form: Any, registry: str | RegistryAccess | None, side: str) -> Forma
     serde.deserialize = deserialize
     serde.serialize_all = one_by_one(serialize)
     serde.deserialize_all = one_by_one(deserialize)
-    serde.format = _Events(form, registry, rows, shape, row_of)
+    serde.format = _Events(form, registry, rows, shape, lambda text: row_of(parse(text)))
     serde._recipe = (_serde, (form, registry, side))
     return serde
 
@@ -93,7 +100,7 @@ class _Events:
     registry: str | RegistryAccess | None
     rows: Serde[Any]
     shape: JsonForm
-    row_of: Callable[[Any], Any]
+    row_of: Callable[[bytes], Any]
 
     def on_topic(self, topic: str, side: str) -> Serde[Any]:
         return _serde(self.form, self.registry, side)
@@ -105,7 +112,7 @@ class _Events:
         """Do nothing: Debezium's converter registers the schemas."""
 
     def from_json(self, text: bytes) -> Any:
-        row = self.row_of(_parsed(text))
+        row = self.row_of(text)
         return None if row is None else self.shape.from_plain(row)
 
     def from_row(self, row: Any) -> Any:
@@ -115,52 +122,53 @@ class _Events:
         return b"null" if value is None else self.shape.to_json(value)
 
 
-def _parsed(data: bytes) -> Any:
-    return json.loads(data)
+def _parser(declared: inspect.Type) -> Callable[[bytes], Any]:
+    """Return the function that parses a document; each digit of a number counts if it may be a decimal."""
+    has_decimals = any(isinstance(part, inspect.DecimalType) for part in parts_of(declared))
+    return partial(json.loads, parse_float=Decimal) if has_decimals else json.loads
 
 
-def _payload(document: Any) -> Any:
-    """Return the payload of an event, without the schema that ``schemas.enable`` of Kafka Connect's converter adds."""
+def _schema_and_payload(document: Any) -> tuple[Any, Any]:
+    """Return the parts of a document; ``schemas.enable`` of Kafka Connect's converter adds the schema."""
     if isinstance(document, Mapping) and document.keys() == {"schema", "payload"}:
-        return document["payload"]
-    return document
+        return document["schema"], document["payload"]
+    return None, document
 
 
-def _key_row(document: Any) -> Any:
-    return _payload(document)
+def _key_row(declared: inspect.Type, document: Any) -> Any:
+    return read_row(declared, *_schema_and_payload(document))
 
 
-def _declared(form: Any) -> frozenset[str] | None:
-    """Return the names of the fields of a class, or None if all fields are read."""
-    fields = getattr(inspect.type_info(form), "fields", None)
-    return None if fields is None else frozenset(part.encode_name for part in fields)
-
-
-def _value_row(declared: frozenset[str] | None, document: Any) -> Any:
+def _value_row(declared: inspect.Type, document: Any) -> Any:
     """Return the row after a change, or None if it was deleted.
 
     Raises:
         ValueError: it is no change event, or Debezium did not have the value of a declared field.
     """
-    event = _payload(document)
+    schema, event = _schema_and_payload(document)
     if event is None:
         return None
     if not isinstance(event, Mapping) or event.get("op") not in _OPERATIONS:
         raise ValueError(f"it is no change event of Debezium: it needs op, one of {', '.join(_OPERATIONS)}")
     row = event.get("after")
-    if isinstance(row, Mapping):
-        for name, value in row.items():
-            if (declared is None or name in declared) and (value[0] if value and type(value) is list else value) in (
-                _PLACEHOLDERS
-            ):
-                raise ValueError(
-                    f"field {name!r} has {_UNAVAILABLE.decode()}: the update did not change this large value, so that "
-                    f"Postgres did not log it; set REPLICA IDENTITY FULL for the table, or leave the field out of the "
-                    "class"
-                )
-    return row
+    if not isinstance(row, Mapping):
+        if event["op"] in _WITH_ROW:
+            raise ValueError(f"its op is {event['op']!r}, but it has no row in 'after'")
+        return None
+    fields = getattr(declared, "fields", None)
+    names = row.keys() if fields is None else [part.encode_name for part in fields]
+    before = event.get("before") or {}
+    row = {name: _available(row, before, name) if name in names else value for name, value in row.items()}
+    schemas = schema.get("fields", ()) if isinstance(schema, Mapping) else ()
+    return read_row(declared, next((part for part in schemas if part.get("field") == "after"), None), row)
 
 
-def _avro_reader(registry: str | RegistryAccess) -> Callable[[bytes], Any]:
-    """Return a function that deserializes any Avro record to a dict, with its writer schema."""
-    return any_avro(registry)
+def _available(row: Mapping[str, Any], before: Mapping[str, Any], name: str) -> Any:
+    """Return the value of a field, which may be in the row before the change only."""
+    for value in (row[name], before.get(name, _UNAVAILABLE)):
+        if (value[0] if value and type(value) is list else value) not in _PLACEHOLDERS:
+            return value
+    raise ValueError(
+        f"field {name!r} has {_UNAVAILABLE.decode()}: the update did not change this large value, so that Postgres did "
+        "not log it; set REPLICA IDENTITY FULL for the table, or leave the field out of the class"
+    )

@@ -84,7 +84,7 @@ class _Parser:
         depth = 0
         while True:
             token = self._next()
-            depth += (token == "{") - (token == "}")
+            depth += (token in "{[") - (token in "}]")
             if depth == 0 and token in (";", "}"):
                 return
 
@@ -176,9 +176,11 @@ class _Parser:
         depth = 1
         name = ""
         is_name = True
-        while depth:
+        while True:
             token = self._next()
             depth += (token in "[{") - (token in "]}")
+            if depth == 0:
+                return
             if depth == 1 and token == ",":
                 name = ""
                 is_name = True
@@ -228,8 +230,7 @@ class _Parser:
             self._expect("=")
             enum.value.add(name=word, number=self._number())
             if self._is("["):
-                while self._next() != "]":
-                    pass
+                self._options(FieldDescriptorProto())
             self._expect(";")
 
         self._block(member)

@@ -1,7 +1,11 @@
 """Change events of Debezium, as in its documentation: what a table has after each of them."""
 
+import base64
 import json
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Context, Decimal
 
+import attrs
 import pytest
 from attrs import frozen
 from confluent_kafka.schema_registry.avro import AvroSerializer
@@ -110,6 +114,177 @@ def test_avro_events_are_a_table(registry, client):
     assert (last, deleted) == (EVENTS[-1][1], None)
     with pytest.raises(SerializationError, match="only read"):
         topic.value_serde.serialize(Customer(1, "Anne", "a"))
+
+
+@frozen
+class Sale:
+    """A row of all types that have a schema of their own, as declared in ``SALE``."""
+
+    price: Decimal
+    total: Decimal
+    millis: datetime
+    micros: datetime
+    nanos: datetime
+    connect: datetime
+    zoned: datetime
+    day: date
+    at: time
+    lasts: timedelta
+    number: int
+    days: list[date]
+    rate: float
+    note: Decimal | None = None
+
+
+def typed(name, kind="int64", **more):
+    return {"type": kind, "optional": True, "version": 1, "name": name, **more}
+
+
+CONNECT, DEBEZIUM = "org.apache.kafka.connect.data", "io.debezium.time"
+#: Each field: its schema in the record, its value there, and in the class.
+SALE = {
+    "price": (typed(f"{CONNECT}.Decimal", "bytes", parameters={"scale": "2"}), "AJY=", Decimal("1.50")),
+    "total": (
+        typed("io.debezium.data.VariableScaleDecimal", "struct", fields=[]),
+        {"scale": 20, "value": "/zhVVVVVVVVVVVVVVVVVVVU="},
+        Decimal(int.from_bytes(base64.b64decode("/zhVVVVVVVVVVVVVVVVVVVU="), "big", signed=True)).scaleb(
+            -20, Context(prec=60)
+        ),
+    ),
+    "millis": (typed(f"{DEBEZIUM}.Timestamp"), -1, datetime(1969, 12, 31, 23, 59, 59, 999000, tzinfo=UTC)),
+    "micros": (typed(f"{DEBEZIUM}.MicroTimestamp"), 1529507596945104, datetime(2018, 6, 20, 15, 13, 16, 945104, UTC)),
+    "nanos": (typed(f"{DEBEZIUM}.NanoTimestamp"), -1, datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)),
+    "connect": (typed(f"{CONNECT}.Timestamp"), 5, datetime(1970, 1, 1, 0, 0, 0, 5000, UTC)),
+    "zoned": (
+        typed(f"{DEBEZIUM}.ZonedTimestamp", "string"),
+        "2018-06-20T13:37:03Z",
+        datetime(2018, 6, 20, 13, 37, 3, 0, UTC),
+    ),
+    "day": (typed(f"{DEBEZIUM}.Date", "int32"), -1, date(1969, 12, 31)),
+    "at": (typed(f"{DEBEZIUM}.MicroTime"), 3_600_000_001, time(1, 0, 0, 1)),
+    "lasts": (typed(f"{DEBEZIUM}.MicroTime"), -3_020_399_000_000, timedelta(seconds=-3_020_399)),
+    "number": (typed(f"{DEBEZIUM}.MicroTimestamp"), 5, 5),
+    "days": (
+        {"type": "array", "items": typed(f"{CONNECT}.Date", "int32")},
+        [0, 1],
+        [date(1970, 1, 1), date(1970, 1, 2)],
+    ),
+    "rate": (typed(None, "double"), 0.1, 0.1),
+    "note": (typed(f"{CONNECT}.Decimal", "bytes", parameters={"scale": "0"}), None, None),
+}
+
+
+def sale(**values):
+    """The event of a row with the schemas of its fields."""
+    row = {name: value for name, (_, value, _) in SALE.items()} | values
+    fields = [{**schema, "field": name} for name, (schema, _, _) in SALE.items()]
+    schema = {"type": "struct", "fields": [{"type": "struct", "optional": True, "fields": fields, "field": "after"}]}
+    return json.dumps({"schema": schema, "payload": event("c", None, row)}).encode()
+
+
+def test_decimals_and_times_are_read_by_the_schema_in_the_record():
+    row = debezium(Sale).deserialize(sale())
+
+    assert row == Sale(**{name: value for name, (_, _, value) in SALE.items()})
+    assert debezium(Sale).format.from_json(sale(price=1.50)) == attrs.evolve(row, price=Decimal("1.5"))
+    assert debezium(Sale).deserialize(sale(total={"scale": -3, "value": "/w=="})).total == Decimal(-1000)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"price": "1.50"}, r"'1.50' is no org.apache.kafka.connect.data.Decimal: .* - at `\$.price`"),
+        ({"at": 86_400_000_000}, r"no time of day; declare a timedelta.* - at `\$.at`"),
+        ({"micros": 1 << 62}, r"is no io.debezium.time.MicroTimestamp: OverflowError.* - at `\$.micros`"),
+        ({"total": {"value": "AQ=="}}, r"is no io.debezium.data.VariableScaleDecimal: KeyError\('scale'\)"),
+    ],
+)
+def test_what_is_not_of_its_schema_is_an_error_of_the_record(values, message):
+    with pytest.raises(SerializationError, match=message):
+        debezium(Sale).deserialize(sale(**values))
+
+
+def test_a_number_without_a_schema_is_no_time():
+    @frozen
+    class Moment:
+        at: datetime
+
+    with pytest.raises(SerializationError, match=r"datetime.*at `\$.at`"):
+        debezium(Moment).deserialize(json.dumps(event("c", None, {"at": 5})).encode())
+
+
+def test_avro_events_have_the_types_of_their_schema(registry, client):
+    """As Confluent's converter writes them: logical types of Avro for those of Connect, and ``connect.name``."""
+
+    @frozen
+    class Row:
+        price: Decimal
+        total: Decimal
+        at: datetime
+        day: date
+
+    total = {"type": "record", "name": "VariableScaleDecimal", "namespace": "io.debezium.data",
+             "connect.name": "io.debezium.data.VariableScaleDecimal",
+             "fields": [{"name": "scale", "type": "int"}, {"name": "value", "type": "bytes"}]}  # fmt: skip
+    fields = [
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2,
+                                   "connect.name": f"{CONNECT}.Decimal", "connect.parameters": {"scale": "2"}}},
+        {"name": "total", "type": ["null", total]},
+        {"name": "at", "type": {"type": "long", "connect.name": f"{DEBEZIUM}.MicroTimestamp"}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date", "connect.name": f"{CONNECT}.Date"}},
+    ]  # fmt: skip
+    value = {"type": "record", "name": "Value", "fields": fields}
+    envelope = {"type": "record", "name": "Envelope", "namespace": "server.public.rows", "fields": [
+        {"name": "before", "type": ["null", value]}, {"name": "after", "type": ["null", "Value"]},
+        {"name": "op", "type": "string"}]}  # fmt: skip
+    after = {"price": Decimal("1.50"), "total": {"scale": 3, "value": b"\x01"}, "at": 1, "day": date(2026, 1, 1)}
+    context = SerializationContext("server.public.rows", MessageField.VALUE)
+    data = AvroSerializer(client, json.dumps(envelope))({"before": None, "after": after, "op": "c"}, context)
+
+    row = Topic("server.public.rows", value=debezium(Row, registry=registry)).value_serde.deserialize(data)
+    assert row == Row(Decimal("1.50"), Decimal("0.001"), datetime(1970, 1, 1, 0, 0, 0, 1, UTC), date(2026, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("change", "row"),
+    [
+        ({"op": "t", "before": None, "after": None}, None),
+        ({"op": "m", "message": {"transactional": True, "prefix": "a", "content": "aGk="}}, None),
+        (
+            {"op": "r", "before": None, "after": ANNE, "transaction": {"id": "571:53195829", "total_order": 1}},
+            EVENTS[0][1],
+        ),
+    ],
+    ids=["truncate", "message", "transaction"],
+)
+def test_events_of_other_kinds(change, row):
+    assert debezium(Customer).deserialize(json.dumps(change).encode()) == row
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"op": "u", "before": ANNE},
+        {"ts_ms": 1559033904863},
+        {
+            "status": "BEGIN",
+            "id": "571:53195829",
+            "ts_ms": 1486500577125,
+            "event_count": None,
+            "data_collections": None,
+        },
+    ],
+    ids=["no row", "heartbeat", "transaction"],
+)
+def test_what_has_no_row_is_an_error_of_the_record(change):
+    with pytest.raises(SerializationError, match=r"no row in 'after'|no change event of Debezium"):
+        debezium(Customer).deserialize(json.dumps(change).encode())
+
+
+def test_a_large_value_that_did_not_change_is_that_of_the_row_before():
+    change = event("u", ANNE, {**ANNE_MARIE, "email": "__debezium_unavailable_value"})
+
+    assert debezium(Customer).deserialize(json.dumps(change).encode()) == EVENTS[1][1]
 
 
 def test_rows_can_be_written_for_tests():

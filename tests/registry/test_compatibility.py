@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from streams.registry import AVRO, JSON, PROTOBUF, Schema, differences
+from streams.registry import AVRO, JSON, PROTOBUF, Schema, differences, protobuf_file
 
 
 def rec(*fields, name="R"):
@@ -144,3 +144,13 @@ def test_parts_that_are_referenced_twice_are_compared_once(is_compatible):
     later = levels({"type": ["integer", "string"] if is_compatible else "string"}, "later")
 
     assert (differences("BACKWARD", later, levels(INT, "earlier")) == []) is is_compatible
+
+
+def test_options_of_protobuf_are_skipped_to_their_end():
+    text = """syntax = "proto2"; enum E { A = 0 [(opt) = {list: [1, 2]}, deprecated = true]; B = 1; }
+    message M { extensions 4 to 10 [declaration = {number: 4}]; optional E e = 1 [(o) = {l: [1]}, default = B]; }"""
+
+    file = protobuf_file(Schema(PROTOBUF, text), {})
+
+    assert list(file.enum_types_by_name["E"].values_by_name) == ["A", "B"]
+    assert file.message_types_by_name["M"].fields_by_name["e"].default_value == 1
