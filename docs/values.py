@@ -17,6 +17,7 @@ NAMES = {
     inspect.DataclassType: "class, `TypedDict`",
     inspect.TypedDictType: "class, `TypedDict`",
     inspect.NamedTupleType: "`NamedTuple`",
+    inspect.AnyType: "`Any`, in `dict` and `list` too",
 }
 HEAD = """# Values
 
@@ -24,8 +25,8 @@ What arrives becomes exactly a value of the declared type, or it is refused, wit
 types, and the cast that helps. The [guide](../guide/topics-and-types.md#values-that-arrive) has the rules line by line.
 
 `T | None` is read as `T`, and a null as None; without None, a null is the default of the field, or refused. Items of
-lists, values of dicts and fields of classes have the rules of their own types. `Any` and unions of several types are
-read from what JSON has.
+lists, values of dicts and fields of classes have the rules of their own types. A union of several types is read from
+what one of them is read from.
 
 ## Read from JSON and from text
 
@@ -79,8 +80,8 @@ def page() -> str:
     written = [
         [
             name,
-            rule.json[0],
-            f"`{rule.arrow(pa)}`" if rule.arrow else (rule.columns or ["JSON as text"])[0],
+            "as it is" if rule.type is object else rule.json[0],
+            f"`{rule.arrow(pa)}`" if rule.arrow else rule.columns[0] if rule.avro else "JSON as text",
             rule.sql.value,
             f"`{rule.avro}`" if rule.avro else "",
         ]

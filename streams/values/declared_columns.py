@@ -165,44 +165,35 @@ def _misfits(fields: Any, columns: dict[str, Any], prefix: str) -> Iterator[str]
             yield from _misfit(part.type, kind, column)
 
 
-#: The families of columns that are read where no type is declared, and the types of those with others within them.
-_UNTYPED = {"text", "integer", "float", "boolean"}
-_UNTYPED_PARTS: dict[str, inspect.Type] = {
-    "list": inspect.ListType(inspect.AnyType()),
-    **dict.fromkeys(("struct", "map"), inspect.DictType(inspect.StrType(), inspect.AnyType())),
-}
-
-
 def _misfit(info: Any, kind: Any, column: str) -> Iterator[str]:
     """Yield a message if a column, of Arrow type ``kind``, cannot be read as a declared type."""
     family = arrow_family(kind)
     info = plain_member(info)
-    if isinstance(info, inspect.AnyType):
-        info = _UNTYPED_PARTS.get(family, info)
     rule = rule_of(info) or NESTED.get(type(info))
     if family == "opaque":
         yield _opaque_column(kind, column, f"but is declared as {type_name(info)}")
-    elif family == "null" or isinstance(info, (inspect.UnionType, inspect.CustomType)):
+    elif family == "null" or isinstance(info, inspect.CustomType):
         return
-    elif isinstance(info, inspect.AnyType):
-        hint = f"declare a class with this field, or cast it, such as string({column}) AS {column}"
-        if family not in _UNTYPED:
-            yield f"column {column!r} is {kind}, which JSON has not, and its type is not declared; {hint}"
+    elif isinstance(info, inspect.UnionType):
+        if all(any(_misfit(member, kind, column)) for member in info.types):
+            yield f"column {column!r} is {kind}, but is declared as {' | '.join(map(type_name, info.types))}; cast it"
     elif rule is None or family not in rule.columns:
         cast = None if rule is None else rule.cast(family)
         hint = f"cast it, such as {cast.format(column)} AS {column}" if cast else "change the one or the other"
-        yield f"column {column!r} is {kind}, but is declared as {type_name(info)}; {hint}"
-    elif family == "struct" and not isinstance(info, inspect.DictType):
+        declared = f"but is declared as {type_name(info)}; "
+        if isinstance(info, inspect.AnyType):
+            declared = "which JSON has not, and its type is not declared; declare a class with this field, or "
+        yield f"column {column!r} is {kind}, {declared}{hint}"
+    elif family == "struct" and hasattr(info, "fields"):
         yield from _misfits(info.fields, {part.name: part.type for part in kind}, f"{column}.")
     elif family == "struct":
         for part in kind:
-            yield from _misfit(info.value_type, part.type, f"{column}.{part.name}")
+            yield from _misfit(getattr(info, "value_type", info), part.type, f"{column}.{part.name}")
     elif family == "map":
-        yield from _misfit(info.key_type, kind.key_type, f"{column} (keys)")
-        yield from _misfit(info.value_type, kind.item_type, f"{column}[]")
+        yield from _misfit(getattr(info, "key_type", inspect.StrType()), kind.key_type, f"{column} (keys)")
+        yield from _misfit(getattr(info, "value_type", info), kind.item_type, f"{column}[]")
     elif family == "list":
-        for item in getattr(info, "item_types", None) or (info.item_type,):
-            yield from _misfit(item, kind.value_type, f"{column}[]")
+        yield from _misfit(getattr(info, "item_type", info), kind.value_type, f"{column}[]")
 
 
 def _opaque_column(kind: Any, column: str, problem: str) -> str:

@@ -128,6 +128,15 @@ NESTED: Final[Mapping[type[inspect.Type], TypeRule]] = {
     inspect.DataclassType: _OBJECT,
     inspect.TypedDictType: _OBJECT,
     inspect.NamedTupleType: evolve(_OBJECT, json=("array",)),
+    inspect.AnyType: TypeRule(
+        object,
+        ("string", "integer", "fraction", "boolean", "array", "object"),
+        "any text",
+        ("text", "integer", "float", "boolean", "list", "map", "struct"),
+        None,
+        ColumnType.JSON,
+        casts={"": "string({0})"},
+    ),
 }
 #: An enum or ``Literal`` whose values are both texts and numbers.
 _MIXED: Final = TypeRule(
