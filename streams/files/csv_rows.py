@@ -7,6 +7,7 @@ import csv
 import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
+from typing import Any
 
 from attrs import define, field
 
@@ -46,15 +47,17 @@ class CsvRows:
         Raises:
             InputError: two columns have the same name, a quote is not closed, or the options do not fit the file.
         """
-        text = _CsvText(text_lines(source, kind, part), part.first_line - 1)
+        text = _CsvText(text_lines(source, kind, part))
         reader = self._reader(text)
         self._header = []
         numbers: list[int] = []
         rows: list[tuple[list[str], str]] = []
         row = 0
+        taken = text.taken
+        lines_before = part.first_line + text.skipped
         while True:
-            text.taken.clear()
-            line = text.line + 1
+            taken.clear()
+            line = lines_before + reader.line_num
             try:
                 cells = next(reader, None)
             except csv.Error as error:
@@ -70,7 +73,7 @@ class CsvRows:
                 continue
             row += 1
             if row > skip_rows:
-                rows.append((cells, "".join(text.taken)))
+                rows.append((cells, "".join(taken)))
                 numbers.append(line)
             if len(rows) >= BATCH_ROWS:
                 yield RowBatch(row - len(rows), numbers, rows)
@@ -79,19 +82,16 @@ class CsvRows:
         if rows:
             yield RowBatch(row - len(rows), numbers, rows)
 
-    def _reader(self, text: "_CsvText") -> Iterator[list[str]]:
+    def _reader(self, text: "_CsvText") -> Any:
         """Return the reader of the rows; a first line ``sep=;``, as Excel reads it, gives the delimiter."""
         options = self.kind.csv
         delimiter = options.delimiter
-        first = next(text, "")
-        separator = re.fullmatch('"?sep=(.)"?[\r\n]*', first)
-        if separator is None:
-            text.lines = chain([first] if first else [], text.lines)
-            text.line -= len(text.taken)
-        elif delimiter in (separator[1], _PLAIN_DELIMITER):
+        separator = re.fullmatch('\ufeff?"?sep=(.)"?[\r\n]*', text.first)
+        if separator is not None and delimiter not in (separator[1], _PLAIN_DELIMITER):
+            raise InputError(f"{self.source}:1: says sep={separator[1]}, but the delimiter is {delimiter!r}")
+        if separator is not None:
             delimiter = separator[1]
-        else:
-            raise InputError(f"{self.source}:1: says {separator[0].strip()}, but the delimiter is {delimiter!r}")
+            text.skipped = 1
         # The limit is of the process, and is never lowered here.
         csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
         if options.quote:
@@ -119,8 +119,23 @@ class CsvRows:
 
     def columns(self, rows: Sequence[tuple[list[str], str]]) -> RowColumns:
         """Return the rows as columns; CSV rows contain only values."""
+        header = self._header
+        null = self.kind.csv.null
+        convert = self.value.from_cells
+        nulls = self._nulls
+        for cells, _ in rows:
+            if len(cells) != len(header):
+                raise ValueError(f"the row has {len(cells)} cells, the header {len(header)}")
         try:
-            return RowColumns([self.value.from_cells(self._row(cells)) for cells, _ in rows])
+            values = []
+            for cells, _ in rows:
+                row: dict[str, str | None] = dict(zip(header, cells, strict=False))
+                if self.folder:
+                    row = self._in_folder(row)
+                elif "" in cells or (null and null in cells):
+                    row = nulls(row)
+                values.append(convert(row))
+            return RowColumns(values)
         except BAD_INPUT as error:
             for _, text in rows:
                 malformed = _MALFORMED.search(text)
@@ -133,17 +148,13 @@ class CsvRows:
                     ) from error
             raise
 
-    def _row(self, cells: list[str]) -> dict[str, str | None]:
-        header = self._header
-        if len(cells) != len(header):
-            raise ValueError(f"the row has {len(cells)} cells, the header {len(header)}")
-        row: dict[str, str | None] = dict(zip(header, cells, strict=True))
-        null = self.kind.csv.null
+    def _in_folder(self, row: dict[str, str | None]) -> dict[str, str | None]:
+        """Return a row with the columns of the folders."""
         for name, cell in self.folder.items():
-            if name in row and row[name] != cell and not (cell is None and row[name] in ("", null)):
-                raise ValueError(unequal(name, row[name], cell))
-            row[name] = cell
-        return self._nulls(row) if self.folder or "" in cells or null in cells else row
+            own = row.get(name, cell)
+            if own != cell and not (cell is None and own in ("", self.kind.csv.null)):
+                raise ValueError(unequal(name, own, cell))
+        return self._nulls({**row, **self.folder})
 
     def raw(self, row: tuple[list[str], str]) -> bytes:
         """Return the line or lines that the row occupies."""
@@ -157,25 +168,33 @@ _MALFORMED = re.compile("[\udc80-\udcff]")
 
 @define
 class _CsvText:
-    """An iterator over lines as text; ``taken`` collects the lines of the current row."""
+    """The lines of a file as text; ``taken`` collects those of the current row."""
 
-    lines: Iterator[str]
-    line: int = 0
+    lines: Iterator[list[str]]
     taken: list[str] = field(factory=list)
     #: Whether the next row is the first one, also of a file that was joined to another one.
     is_start: bool = True
+    #: The number of first lines that are no rows.
+    skipped: int = 0
+    _begin: list[str] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._begin = next(self.lines, [])
+
+    @property
+    def first(self) -> str:
+        """The first line."""
+        return self._begin[0] if self._begin else ""
 
     def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        text = next(self.lines)
-        self.line += 1
-        if not self.taken and text.startswith("\ufeff"):
-            text = text[1:]
-            self.is_start = True
-        self.taken.append(text)
-        return text
+        take = self.taken.append
+        for lines in chain([self._begin[self.skipped :]], self.lines):
+            for text in lines:
+                if text[0] == "\ufeff" and not self.taken:
+                    text = text[1:]
+                    self.is_start = True
+                take(text)
+                yield text
 
 
 def _check_dialect(source: FileSource, kind: FileKind, line: int, cells: list[str]) -> None:

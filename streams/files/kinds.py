@@ -159,17 +159,16 @@ class Location:
         Location(path='orders/*.csv', file_format='csv?delimiter=;')
 
         Raises:
-            ConfigError: an option is invalid, or the name of the format is misspelt.
+            ConfigError: an option is invalid, or the name of the format is missing or misspelt.
         """
-        name, colon, rest = text.partition(":")
-        if not colon or rest.startswith("//"):
-            return cls(text)
+        name, _, rest = text.partition(":")
+        path, *options = _OPTIONS.split(rest, maxsplit=1)
         if name in _KINDS:
-            path, *options = _OPTIONS.split(rest, maxsplit=1)
             return cls(path, "?".join([name, *options]))
-        near = nearest(name, _KINDS) if name.isalpha() and not os.path.exists(text) else None
-        if near is not None:
-            raise ConfigError(f"{text}: there is no format {name!r}; did you mean {near}:{rest}?")
+        near = nearest(name, _KINDS) if name.isalpha() else None
+        meant = f"{near}:{rest}" if near else f"csv:{text}" if re.search("[?][a-z]+=", text) else ""
+        if meant and not os.path.exists(text):
+            raise ConfigError(f"{text}: there is no such path or format; did you mean {meant}?")
         return cls(text)
 
     def kind_of(self, path: str | os.PathLike[str]) -> "FileKind | None":

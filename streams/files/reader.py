@@ -22,6 +22,7 @@ from streams.core.collection import collection_paused
 from streams.core.dead_letters import ROW_HEADER
 from streams.core.errors import InputError, InvalidTimestampError, SerializationError
 from streams.core.event_time.timestamps import FromValue
+from streams.core.serdes.serde_json import json_fault
 from streams.core.topic import Topic
 from streams.files.formats import RecordReader, TableRows, format_of, is_record
 from streams.files.kinds import WHOLE, FileKind, FileSource, Kind, Part, input_kind
@@ -313,7 +314,7 @@ class FileInput:
             columns = self.format.columns(rows)
             values = self._checked(columns.values) if columns.fields is None else None
         except BAD_INPUT as error:
-            reason = _reason(error, self.topic.name, self.kind.kind)
+            reason = _reason(error, self.topic.name, self.kind.kind, self.format.raw(rows[0]) if rows else b"")
             raise _BadRow(reason + self._hint(rows)) from error
         if columns.keys is None:
             columns.keys = self._keys(columns, values)
@@ -495,7 +496,7 @@ def _blocks(records: Records, partitions: int) -> list[tuple[int, Block]]:
     ]
 
 
-def _reason(error: Exception, topic: str, kind: Kind) -> str:
+def _reason(error: Exception, topic: str, kind: Kind, row: bytes) -> str:
     """Return why a row is bad, as a message that suits the kind of file."""
     if isinstance(error, SerializationError) and isinstance(error.__cause__, msgspec.MsgspecError):
         error = error.__cause__
@@ -507,6 +508,4 @@ def _reason(error: Exception, topic: str, kind: Kind) -> str:
         if kind is Kind.RECORDS and "$.timestamp" in text:
             text += "; give epoch milliseconds, or leave timestamp out"
         return f"the row does not match topic {topic!r}: {text}"
-    if isinstance(error, msgspec.DecodeError):
-        return f"not JSON: {error}"
-    return str(error)
+    return json_fault(row, error)

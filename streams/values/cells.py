@@ -109,11 +109,13 @@ def declared_cells(form: Any, cells: Mapping[str, str | None]) -> dict[str, Any]
         types = dict.fromkeys(cells, get_args(form)[1] if get_args(form) else Any)
     else:
         return {}
-    row = null_cells(form)({name: cell for name, cell in cells.items() if name in types})
-    try:
-        return {name: cell if cell is None else cell_converter(types[name])(cell) for name, cell in row.items()}
-    except msgspec.ValidationError as error:
-        raise ValueError(f"the name of its folder: {error}") from error
+    result: dict[str, Any] = {}
+    for name, cell in null_cells(form)({name: cell for name, cell in cells.items() if name in types}).items():
+        try:
+            result[name] = cell if cell is None else cell_converter(types[name])(cell)
+        except (msgspec.ValidationError, ValueError) as error:
+            raise ValueError(f"column {name!r} is {cell!r} in the name of the folder: {error}") from error
+    return result
 
 
 def _null_cell(kind: Any, null: str | None, *, is_required: bool) -> tuple[Any, Any]:

@@ -15,6 +15,7 @@ from attrs import frozen
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from streams import Csv
 from streams.broker import EmbeddedBroker
 from streams.connect import ConnectError, FolderSource, GrowingFileSource, SourceWorker
 from streams.core.errors import ConfigError, InputError
@@ -248,6 +249,43 @@ def test_line_ends_within_cells_of_csv_are_read_as_they_are(broker, tmp_path):
     assert [record.key for record in records_of(broker, ORDERS)] == ["a\r\nb", "c\nd\r"]
 
 
+@pytest.mark.parametrize("heading", ["customer;cents\n", ""])
+def test_csv_of_another_dialect_grows(broker, tmp_path, heading):
+    csv = tmp_path / "orders.txt"
+    columns = "" if heading else "&columns=customer,cents"
+    file_format = f"csv?delimiter=;&quote='&encoding=latin-1{columns}"
+    csv.write_bytes(f"{heading}'Zo\xeb;\n';1\n".encode("latin-1"))
+    with reading(broker, growing(csv, file_format=file_format), ORDERS) as has:
+        has(1)
+        with csv.open("ab") as stream:
+            stream.write(b"'b\n")
+            stream.write(b"';2\n")
+        has(2)
+
+    assert [record.key for record in records_of(broker, ORDERS)] == ["Zo\xeb;\n", "b\n"]
+
+
+def test_csv_whose_rows_are_not_seen_to_be_whole_does_not_grow(broker, tmp_path):
+    path = tmp_path / "orders.csv"
+    path.write_bytes(b"customer,cents\rann,1\r")
+    fails(broker, growing(path), ConnectError, "lines end with carriage returns alone; FolderSource", ORDERS)
+    path.write_bytes(b"sep=;\ncustomer;cents\nann;1\n")
+    fails(broker, growing(path), ConnectError, "begins with a line sep=", ORDERS)
+    with pytest.raises(ConfigError, match="files in utf-16 do not end with a byte of their own"):
+        growing(path, file_format="csv?encoding=utf-16")
+
+
+def test_files_of_a_folder_have_its_columns_and_its_dialect(broker, tmp_path):
+    (tmp_path / "customer=Zo%C3%AB").mkdir()
+    put(tmp_path / "customer=Zo%C3%AB" / "a.dat", "cents;x", "5;1")
+    with reading(broker, folder_source(tmp_path, file_format=Csv(delimiter=";")), ORDERS) as has:
+        has(1)
+
+    assert [(record.key, record.value.cents) for record in records_of(broker, ORDERS)] == [("Zo\xeb", 5)]
+    put(tmp_path / "b.csv", "cents;customer", "5;a")
+    fails(broker, folder_source(tmp_path, pattern="*.csv"), InputError, f'csv:{tmp_path}.delimiter=;" .*', ORDERS)
+
+
 @pytest.mark.slow
 def test_a_file_that_cannot_grow_and_settings_that_are_wrong_are_refused():
     def refused(match, path="a.log", **options):
@@ -257,14 +295,14 @@ def test_a_file_that_cannot_grow_and_settings_that_are_wrong_are_refused():
     refused("the suffix names no kind of file", "syslog")
     refused("only files of lines can grow: .*; FolderSource reads whole files", "a.parquet")
     refused("only files of lines can grow", "a.log.gz")
-    refused("file_format is one of jsonl, .*, not 'xml'", file_format="xml")
+    refused("there is no file format 'xml': there are: csv, json", file_format="xml")
     refused("bad_rows is 'fail' or 'continue', not 'skip'", bad_rows="skip")
     refused("interval_ms is at least 1, not 0", interval_ms=0)
     with pytest.raises(ConfigError, match="interval_ms is at least 1, not -5"):
         FolderSource("x", interval_ms=-5)
     with pytest.raises(ConfigError, match="settle_ms is at least 0, not -1"):
         FolderSource("x", settle_ms=-1)
-    with pytest.raises(ConfigError, match=r"FolderSource\('x'\): file_format is one of jsonl"):
+    with pytest.raises(ConfigError, match=r"FolderSource\('x'\): there is no file format 'xml'"):
         FolderSource("x", file_format="xml")
     with pytest.raises(ConfigError, match="changed_files is 'fail' or 'continue'"):
         FolderSource("x", changed_files="skip")

@@ -78,7 +78,8 @@ def test_options_are_read_as_they_are_written(csv: Csv) -> None:
         ("csv:f.csv?delimiter", "option 'delimiter' of CSV has no value"),
         ("csv:f.csv?columns=a,a", "columns has 'a' twice"),
         ("jsonl:f.jsonl?delimiter=;", "jsonl has no options"),
-        ("cvs:f.csv", "no format 'cvs'; did you mean csv:f.csv"),
+        ("cvs:f.csv", "did you mean csv:f.csv?"),
+        ("f.csv?delimiter=;", "did you mean csv:f.csv?delimiter=;?"),
     ],
 )
 def test_options_that_do_not_exist_are_refused(text: str, message: str) -> None:

@@ -335,6 +335,8 @@ def test_a_key_that_cannot_be_made_is_a_bad_row(write: Any) -> None:
         ),
         ("a.jsonl", gzip.compress(b"1", mtime=0), r"a\.jsonl: is compressed with gzip; rename it to a\.jsonl\.gz"),
         ("a.jsonl.gz", bz2.compress(b"1"), r"not compressed with gzip, as its name says; .* ends with \.bz2"),
+        ("a.jsonl", b'1\n{"a":"\\ud83d"}\n', r"a\.jsonl:2: not JSON: \\ud83d is half of a pair of surrogates"),
+        ("a.jsonl", b'1\n{"a":"\xe4b"}\n', r"a\.jsonl:2: not UTF-8: invalid continuation byte at byte 6"),
         ("a.json", b"[1, 2", r"a\.json: is not JSON as a whole: Input data was truncated; .* give it as jsonl"),
         ("a.parquet", b"", r"a\.parquet: row 1: not a whole Parquet file"),
         ("a.parquet", b"PAR1 nonsense", r"a\.parquet: row 1: not a whole Parquet file"),

@@ -1,5 +1,6 @@
 """Look-ups in a file: what is read, when it is read again, and what happens if it cannot be."""
 
+import gzip
 import pickle
 from datetime import timedelta
 from pathlib import Path
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streams import ConfigError, InputError, StreamsBuilder, StreamsError, Topic, TopologyError, VirtualClock
+from streams import ConfigError, Csv, InputError, StreamsBuilder, StreamsError, Topic, TopologyError, VirtualClock
 from streams.lookup import FileLookUp
 from streams.testing import TopologyTestDriver
 from streams.topology import MapValues
@@ -123,6 +124,26 @@ def test_text_that_is_not_utf8_is_an_error_and_no_bytes(tmp_path: Path) -> None:
     (tmp_path / "latin.csv").write_bytes("id,name\n01,Århus\n".encode("latin-1"))
     with pytest.raises(InputError, match=r"latin.csv: column 'name' is not UTF-8; write the file as UTF-8"):
         opened(tmp_path / "latin.csv")
+
+
+@pytest.mark.parametrize(
+    ("name", "file_format", "content"),
+    [
+        ("a.csv", Csv(delimiter=";", encoding="latin-1", null="-"), "id;name\n01;\xc5rhus\n02;-\n".encode("latin-1")),
+        ("a.dat", "csv?columns=id,name&null=-", "01,\xc5rhus\n02,-\n".encode()),
+        ("a.csv.gz", "csv?null=-", gzip.compress("id,name\n01,\xc5rhus\n02,-\n".encode())),
+        ("a.json", "", '[{"id": "01", "name": "\xc5rhus"}, {"id": "02", "name": null}]'.encode()),
+        ("a.ndjson", "", '{"id": "01", "name": "\xc5rhus"}\n{"id": "02", "name": null}\n'.encode()),
+    ],
+)
+def test_files_of_other_formats_and_dialects(tmp_path: Path, name: str, file_format: Any, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    look_up = FileLookUp(tmp_path / name, key="id", row=name_of, file_format=file_format)
+
+    look_up = pickle.loads(pickle.dumps(look_up))
+    assert (look_up("01"), look_up("02")) == ("\xc5rhus", None)
+    with pytest.raises(ConfigError, match=r"no option 'delim': did you mean 'delimiter'"):
+        FileLookUp(tmp_path / name, key="id", row=name_of, file_format="csv?delim=;")
 
 
 def test_look_up_is_pickled_by_its_path(path: Path) -> None:

@@ -1,5 +1,6 @@
 """What stands for history: paths, patterns, archives, files that only Spark reads; and what is wrong with some."""
 
+import bz2
 import gzip
 import json
 import re
@@ -159,6 +160,10 @@ def write_all_kinds(folder: Path) -> None:
     pq.write_table(pa.table({"t": [7, 8, 9], "k": ["a", "", "b"]}), folder / "f.parquet")
     (folder / "g.jsonl").write_text("")
     (folder / "h.jsonl").write_text(lines(4, 30).rstrip())
+    (folder / "i.json.zst").write_bytes(pa.compress(b'[{"t":40,"k":"a"},{"t":41,"k":"b"}]', "zstd", asbytes=True))
+    (folder / "j=St.%20%C3%A4").mkdir()
+    (folder / "j=St.%20%C3%A4" / "j.jsonl.bz2").write_bytes(bz2.compress(lines(3, 50).encode()))
+    (folder / "j=St.%20%C3%A4" / "k.jsonl").write_text(lines(2, 60) + "\ufeff" + lines(2, 62) + "\ufeff\n")
 
 
 def table(result: Any) -> list[Any]:
@@ -186,6 +191,17 @@ def test_files_through_spark_are_the_same_records(tmp_path: Path, cut_spark: Any
             assert found is not None
             assert (Path(found[0]).name, found[1]) == place
         assert sum(len(found) for found in result.session.inputs.histories["rows"].extents.values()) > 2 * 8
+
+
+@pytest.mark.spark
+def test_csv_of_another_dialect_is_read_through_spark(tmp_path: Path, spark: Any):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.dat").write_text("t;k\n1;\xe4\n", encoding="latin-1")
+    csv = "csv?delimiter=;&encoding=latin-1"
+    given = Files((f"file://{tmp_path}/in",), through_spark=True, is_folder=True, file_format=csv)
+
+    with replay(topology, {rows: given}, **SPARK, spark=spark) as result:
+        assert [json.loads(row[3]) for row in table(result)] == [{"t": "1", "k": "\xe4"}]
 
 
 def _at(number: int) -> Any:

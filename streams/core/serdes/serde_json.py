@@ -8,6 +8,7 @@ JSON's own values are written, since others would be read back as text. This mod
 """
 
 import math
+import re
 from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from functools import partial
@@ -138,6 +139,27 @@ def _only_json(declared: Collection[type], value: Any) -> Any:
     return value
 
 
+#: An escaped half of a pair of surrogates, without the other half.
+_LONE_SURROGATE = re.compile(
+    rb"(?<!\\)(?:\\\\)*(?:(\\u[dD][89aAbB][0-9a-fA-F]{2})(?!\\u[dD][c-fC-F])"
+    rb"|(?<!\\u[dD][89aAbB][0-9a-fA-F]{2})(\\u[dD][c-fC-F][0-9a-fA-F]{2}))"
+)
+
+
+def json_fault(data: bytes, error: Exception) -> str:
+    """Return why bytes are not JSON: the message of ``msgspec``, unless it is about the end of something else."""
+    if isinstance(error, msgspec.ValidationError) or not isinstance(error, msgspec.DecodeError):
+        return str(error)
+    try:
+        data.decode()
+    except UnicodeDecodeError as unreadable:
+        return f"not UTF-8: {unreadable.reason} at byte {unreadable.start}"
+    lone = _LONE_SURROGATE.search(data)
+    if lone is None:
+        return f"not JSON: {error}"
+    return f"not JSON: {(lone[1] or lone[2]).decode()} is half of a pair of surrogates, which is no character"
+
+
 def typed_json(name: str, form: Any, accepted: tuple[type, ...] | None, recipe: Recipe) -> Serde[Any]:
     """Return the JSON serde of a type form.
 
@@ -222,7 +244,7 @@ def _set_readers(serde: Serde[Any], decoder: JsonDecoder) -> None:
                 return decode(exact(data))
             return decode(data)
         except (msgspec.MsgspecError, *CODEC_ERRORS) as error:
-            raise read_error(name, data, error) from error
+            raise read_error(name, data, json_fault(data, error)) from error
 
     def deserialize_all(column: Any) -> list[Any]:
         try:
