@@ -26,7 +26,7 @@ from streams.values.json_columns import (
     struct_writer,
 )
 from streams.values.json_text import BAD_INPUT, Form, json_type
-from streams.values.rule import is_optional, plain_member, plain_type, rule_of
+from streams.values.rule import arrow_family, is_optional, plain_member, plain_type, rule_of
 from streams.values.stand_ins import DecodeAll, names_read, stand_in_decoder
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -93,38 +93,46 @@ def plain_batch(batch: Any) -> Any:
     import pyarrow as pa
 
     for index, part in enumerate(batch.schema):
-        kind = plain_type(part.type)
-        if kind == part.type:
+        if plain_type(part.type) == part.type:
             continue
-        column = batch.column(index)
         try:
-            # Seconds and milliseconds may be out of range, which an unsafe cast wraps around.
-            column = column.cast(plain_type(part.type, with_nanoseconds=True))
+            column = _plain(batch.column(index))
         except pa.ArrowInvalid as error:
             raise ValueError(f"column {part.name!r}: {error}; a time is from the year 1 to 9999") from None
-        batch = batch.set_column(index, part.name, _cut(column).cast(kind, safe=False))
+        batch = batch.set_column(index, part.name, column)
     return batch
 
 
-def _cut(array: Any) -> Any:
-    """Return nanoseconds cut to whole microseconds, by floor: a cast would cut them toward 1970."""
+def _plain(array: Any) -> Any:
+    """Return an array with its plain type; Arrow has no cast for some types within others."""
+    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    kind = array.type
-    if kind == plain_type(kind):
+    kind, plain = array.type, plain_type(array.type)
+    family = arrow_family(kind)
+    if kind == plain:
         return array
-    if pa.types.is_timestamp(kind):
-        is_before = (pc.min(array.cast(pa.int64())).as_py() or 0) < 0
-        return pc.floor_temporal(array, unit="microsecond") if is_before else array
-    is_null = array.is_null()
-    if pa.types.is_struct(kind):
-        parts = [_cut(array.field(at)) for at in range(kind.num_fields)]
-        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=is_null)
-    offsets = pa.array(array.offsets.to_numpy())
-    if pa.types.is_map(kind):
-        return pa.MapArray.from_arrays(offsets, _cut(array.keys), _cut(array.items), kind, mask=is_null)
-    return pa.ListArray.from_arrays(offsets, _cut(array.values), kind, mask=is_null)
+    if pa.types.is_dictionary(kind):
+        return _plain(array.dictionary).take(array.indices)
+    if pa.types.is_run_end_encoded(kind):
+        return _plain(pc.run_end_decode(array))
+    if getattr(kind, "unit", "") == "ns":
+        # A cast would cut times before 1970 to later ones.
+        microseconds = np.floor_divide(array.cast(pa.int64()).fill_null(0).to_numpy(), 1000)
+        return pa.array(microseconds, mask=array.is_null().to_numpy(zero_copy_only=False)).cast(plain)
+    if family == "struct":
+        parts = [_plain(array.field(at)) for at in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(parts, fields=list(plain), mask=array.is_null())
+    if family == "map":
+        offsets = pa.array(array.offsets.to_numpy())
+        return pa.MapArray.from_arrays(offsets, _plain(array.keys), _plain(array.items), plain, mask=array.is_null())
+    if family == "list":
+        sizes = pc.list_value_length(array).fill_null(0).to_numpy()
+        offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
+        return pa.ListArray.from_arrays(offsets, _plain(array.flatten()), plain, mask=array.is_null())
+    # Seconds and milliseconds may be out of range, which is an error.
+    return array.cast(plain)
 
 
 def _times_as_text(batch: Any) -> Any:
@@ -299,7 +307,7 @@ def _dicts(size: int, columns: dict[str, Any], info: Any) -> list[Any]:
     """Return rows as dicts of declared columns; a null is left out if the field has a default and is not optional."""
     parts = {part.encode_name: part for part in info.fields if part.encode_name in columns}
     names = tuple(parts)
-    converted = [_column(columns[name], plain_member(part.type)) for name, part in parts.items()]
+    converted = [_named_column(name, columns[name], plain_member(part.type)) for name, part in parts.items()]
     rows = [dict(zip(names, row, strict=True)) for row in zip(*converted, strict=True)] if names else [{}] * size
     for name, part in parts.items():
         if columns[name].null_count and not part.required and not is_optional(part.type):
@@ -307,6 +315,13 @@ def _dicts(size: int, columns: dict[str, Any], info: Any) -> list[Any]:
     if isinstance(info, inspect.NamedTupleType):  # It is an array in JSON.
         return [[row.get(part.encode_name, part.default) for part in info.fields] for row in rows]
     return rows
+
+
+def _named_column(name: str, array: Any, info: Any) -> list[Any]:
+    try:
+        return _column(array, info)
+    except OverflowError as error:
+        raise OverflowError(f"column {name!r}: {error}; a time is from the year 1 to 9999") from None
 
 
 def _without(row: Row, name: str) -> Row:

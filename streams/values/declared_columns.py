@@ -1,6 +1,6 @@
 """The columns of a table or of a file that a topic reads, checked before a row is read."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence, Set
 from typing import Any
 
 from msgspec import inspect
@@ -10,7 +10,7 @@ from streams.core.nearest import nearest
 from streams.core.serdes.serdes import WindowedSerde
 from streams.core.topic import Topic
 from streams.values.json_text import declared_type, json_type
-from streams.values.rule import NESTED, arrow_family, is_serialized, plain_member, rule_of, type_name
+from streams.values.rule import NESTED, arrow_family, is_serialized, plain_member, rule_of, type_name, unpacked_type
 
 #: The columns of a windowed key in addition to ``key``; alternatively, ``key`` is a struct of key, start and end.
 WINDOW_COLUMNS = ("window_start", "window_end")
@@ -131,17 +131,16 @@ def table_columns(topic: Topic[Any, Any], schema: Any, name: str) -> tuple[str, 
     return tuple(column for column in schema.names if declared is None or column in declared)
 
 
-def _doubles(names: Sequence[str], declared: Collection[str] | None) -> Iterator[str]:
+def _doubles(names: Sequence[str], declared: Set[str] | None) -> Iterator[str]:
     """Yield a message for each column to read whose name is not unique; case is ignored, as in Spark."""
-    for name in sorted(names if declared is None else declared):
-        same = sorted(other for other in names if other.lower() == name.lower())
-        if name in same and len(same) > 1:
+    for lower in sorted({name.lower() for name in names}):
+        same = sorted(name for name in names if name.lower() == lower)
+        if len(same) > 1 and (declared is None or not declared.isdisjoint(same)):
             if len(set(same)) == 1:
-                yield f"the table has column {name!r} more than once; select one of them"
+                yield f"the table has column {same[0]!r} more than once; select one of them"
             else:
                 listed = " and ".join(map(repr, dict.fromkeys(same)))
                 yield f"the table has columns {listed}, which differ in case only; select or rename one of them"
-            return
 
 
 def _misfits(fields: Any, columns: dict[str, Any], prefix: str) -> Iterator[str]:
@@ -167,6 +166,7 @@ def _misfits(fields: Any, columns: dict[str, Any], prefix: str) -> Iterator[str]
 
 def _misfit(info: Any, kind: Any, column: str) -> Iterator[str]:
     """Yield a message if a column, of Arrow type ``kind``, cannot be read as a declared type."""
+    kind = unpacked_type(kind)
     family = arrow_family(kind)
     info = plain_member(info)
     rule = rule_of(info) or NESTED.get(type(info))
@@ -180,6 +180,8 @@ def _misfit(info: Any, kind: Any, column: str) -> Iterator[str]:
     elif rule is None or family not in rule.columns:
         cast = None if rule is None else rule.cast(family)
         hint = f"cast it, such as {cast.format(column)} AS {column}" if cast else "change the one or the other"
+        if not cast and rule is not None and rule.columns:
+            hint = f"give it as {' or '.join(rule.columns)}"
         declared = f"but is declared as {type_name(info)}; "
         if isinstance(info, inspect.AnyType):
             declared = "which JSON has not, and its type is not declared; declare a class with this field, or "

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import StrEnum
-from functools import cache, partial
+from functools import cache
 from operator import attrgetter
 from typing import Any, Final
 from uuid import UUID
@@ -203,11 +203,18 @@ _FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
     "date": ("date",),
     "time": ("time",),
     "duration": ("duration",),
-    "list": ("list", "large_list", "fixed_size_list"),
+    "list": ("list", "large_list", "fixed_size_list", "list_view", "large_list_view"),
     "map": ("map",),
     "struct": ("struct",),
     "null": ("null",),
 }
+
+
+def unpacked_type(kind: Any) -> Any:
+    """Return the type of the values of an Arrow type that stores equal ones once."""
+    import pyarrow as pa
+
+    return kind.value_type if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind) else kind
 
 
 @cache
@@ -218,8 +225,7 @@ def arrow_family(kind: Any) -> str:
     """
     import pyarrow as pa
 
-    if pa.types.is_dictionary(kind):
-        return arrow_family(kind.value_type)
+    kind = unpacked_type(kind)
     if pa.types.is_decimal(kind):
         return "decimal" if kind.scale else "whole decimal"
     extension = getattr(kind, "extension_name", "")
@@ -236,26 +242,27 @@ def is_serialized(kind: Any) -> bool:
     return arrow_family(kind) == "binary" and not pa.types.is_fixed_size_binary(kind)
 
 
-def plain_type(kind: Any, *, with_nanoseconds: bool = False) -> Any:
+@cache
+def plain_type(kind: Any) -> Any:
     """Return the type that values are converted to before they are read, without dictionaries, views and large lists.
 
-    Arrow lacks functions for some of the others, and cannot cut their arrays.  Times are in microseconds, or in
-    nanoseconds if they are so and ``with_nanoseconds`` is True.
+    Arrow lacks functions for some of the others, and cannot cut their arrays.  Times and durations are in microseconds.
     """
     import pyarrow as pa
 
     is_a = pa.types
-    inner = partial(plain_type, with_nanoseconds=with_nanoseconds)
+    kind = unpacked_type(kind)
     if is_a.is_timestamp(kind):
-        unit = "ns" if with_nanoseconds and kind.unit == "ns" else "us"
-        return pa.timestamp(unit, "UTC" if kind.tz else None)
-    if is_a.is_dictionary(kind):
-        return inner(kind.value_type)
+        return pa.timestamp("us", "UTC" if kind.tz else None)
+    if is_a.is_duration(kind):
+        return pa.duration("us")
     if is_a.is_struct(kind):
-        return pa.struct([part.with_type(inner(part.type)) for part in kind])
+        return pa.struct([part.with_type(plain_type(part.type)) for part in kind])
     if arrow_family(kind) == "list":
-        return pa.list_(kind.value_field.with_type(inner(kind.value_type)))
+        return pa.list_(kind.value_field.with_type(plain_type(kind.value_type)))
     if is_a.is_map(kind):
-        return pa.map_(inner(kind.key_type), inner(kind.item_type))
+        return pa.map_(plain_type(kind.key_type), plain_type(kind.item_type))
+    if arrow_family(kind) == "uuid":
+        return kind.storage_type
     others = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary(), pa.date64(): pa.date32()}
     return others.get(kind, kind)

@@ -1,10 +1,12 @@
 """Tables of pyarrow, polars, pandas and DuckDB are inputs without Spark, in order of event time."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import duckdb
 import msgspec
@@ -190,7 +192,10 @@ def test_a_row_with_a_time_after_the_year_9999_is_shown() -> None:
     late = table(rows(3))
     times = pa.array([0, 253_402_300_800_000_000, 0], pa.int64()).cast(late.schema.field("at").type)
     late = late.set_column(late.schema.get_field_index("at"), "at", times)
-    with pytest.raises(InputError, match=r"^pyarrow Table: row 2: date value out of range; fix"):
+    with pytest.raises(
+        InputError,
+        match=r"^pyarrow Table: row 2: column 'at': date value out of range; a time is from the year 1 to 9999; fix",
+    ):
         run(late)
 
 
@@ -215,10 +220,17 @@ def test_nullable_integers_of_pandas_are_integers_and_nulls() -> None:
     assert found == [Click(1, large, None), Click(2, None, 1), Click(3, 7, 2)]
 
 
-def test_columns_that_differ_in_case_only_are_refused() -> None:
-    both = table(rows(3)).append_column("Number", pa.array([1, 2, 3]))
-    with pytest.raises(InputError, match="columns 'Number' and 'number', which differ in case only; select or rename"):
+def test_all_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    both = table(rows(3)).append_column("Number", pa.array([1, 2, 3])).append_column("price", pa.array([1, 2, 3]))
+    message = r"columns 'Number' and 'number', which differ in case only; [^;]*; .* 'price' more than once; select"
+    with pytest.raises(InputError, match=message):
         run(both)
+    pyarrow.parquet.write_table(both, tmp_path / "both.parquet")
+    untyped = Topic("untyped", value=dict, timestamp=lambda row: row["at"])
+    with pytest.raises(InputError, match=message):
+        replay(
+            lambda builder: builder.stream(untyped).to("out"), {untyped: tmp_path / "both.parquet"}, executor="local"
+        )
 
 
 def test_reader_that_was_read_before_is_refused() -> None:
@@ -226,6 +238,77 @@ def test_reader_that_was_read_before_is_refused() -> None:
     reader.read_all()
     with pytest.raises(InputError, match="has no rows: a reader can be read only once"):
         run(reader)
+
+
+def values_of(column: Any, declared: Any) -> list[Any]:
+    """Return the values of a column of a table that is declared as a type."""
+    kind = msgspec.defstruct("Row", [("at", int), ("c", declared)])
+    given, out = Topic("given", value=kind, timestamp=lambda row: row.at), Topic("out", value=kind)
+
+    def copy(builder: StreamsBuilder) -> None:
+        builder.stream(given).to(out)
+
+    with replay(copy, {given: pa.table({"at": range(len(column)), "c": column})}, executor="local") as result:
+        return [row.value.c for row in sorted(result.rows(out), key=lambda row: row.value.at)]
+
+
+ID = UUID("67e55044-10b1-426f-9247-bb680e5fe0c8")
+IDS = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([ID.bytes, None], pa.binary(16)))
+TICK = timedelta(microseconds=1)
+INTERVALS = pa.array([pa.scalar((1, 2, 3), pa.month_day_nano_interval())])
+WORDS = pa.array(["b", None, "b"]).dictionary_encode()
+AT = [datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC), None]
+
+
+@pytest.mark.case(4)
+@pytest.mark.parametrize(
+    ("column", "declared", "expected"),
+    [
+        *(
+            (pa.array([-2 * count, None], pa.duration(unit)), timedelta | None, [-2 * TICK * size, None])
+            for unit, size, count in (("s", 10**6, 1), ("ms", 1000, 1), ("us", 1, 1), ("ns", 1, 1000))
+        ),
+        (pa.array([-1, 1999], pa.duration("ns")), timedelta, [-TICK, TICK]),
+        (pa.array([[-1, None]], pa.large_list(pa.timestamp("ns", "UTC"))), list[datetime | None], [AT]),
+        (pa.RunEndEncodedArray.from_arrays([2, 3], ["a", "b"]), str, ["a", "a", "b"]),
+        (pa.array([[1, 2], None, []], pa.list_view(pa.int64())), list[int] | None, [[1, 2], None, []]),
+        (pa.array([None, [3]], pa.large_list_view(pa.int64())), list[int] | None, [None, [3]]),
+        (pa.ListArray.from_arrays([0, 1, 3], WORDS), list[str | None], [["b"], [None, "b"]]),
+        (pa.DictionaryArray.from_arrays([1, 0], pa.array([{"n": 1}, {"n": 2}])), dict[str, int], [{"n": 2}, {"n": 1}]),
+        (IDS, UUID | None, [ID, None]),
+        (pa.ListArray.from_arrays([0, 1, 2], IDS), list[UUID | None], [[ID], [None]]),
+        (pa.StructArray.from_arrays([IDS], ["u"]), dict[str, UUID | None], [{"u": ID}, {"u": None}]),
+        (pa.MapArray.from_arrays([0, 1], ["a"], IDS.slice(0, 1)), dict[str, UUID], [{"a": ID}]),
+        (pa.array([Decimal("1.50")], pa.decimal32(5, 2)), Decimal, [Decimal("1.50")]),
+        (polars.Series([["a"]], dtype=polars.List(polars.Enum(["a"]))).to_arrow(), list[str], [["a"]]),
+        (polars.Series([1500], dtype=polars.Duration("ns")).to_arrow(), timedelta, [TICK]),
+    ],
+)
+def test_columns_of_any_layout_and_unit_are_exact(column: Any, declared: Any, expected: list[Any]) -> None:
+    assert values_of(column, declared) == expected
+
+
+@pytest.mark.case(3)
+@pytest.mark.parametrize(
+    ("column", "declared", "message"),
+    [
+        (INTERVALS, timedelta, "column 'c' is month_day_nano_interval, but .* timedelta; give it as duration or text"),
+        (INTERVALS, int | str, r"column 'c' is month_day_nano_interval, .*; cast it, such as string\(c\) AS c"),
+        (INTERVALS, Any, r"column 'c' is month_day_nano_interval, .* cast it, such as string\(c\) AS c"),
+        (pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1])]), int | str, "column 'c' is sparse_union"),
+        (pa.array([2**62], pa.duration("s")), timedelta, r"column 'c': Casting from duration\[s\] .* out of bounds"),
+        (pa.array([[2**63 - 1]], pa.list_(pa.timestamp("ms"))), list[datetime], "column 'c': .* out of bounds"),
+        (duckdb.sql("SELECT 'infinity'::TIMESTAMP_S AS c").to_arrow_table()["c"], datetime, "column 'c': .* of bounds"),
+        (
+            duckdb.sql("SELECT 'infinity'::DATE AS c").to_arrow_table()["c"],
+            date,
+            "row 1: column 'c': .* a time is from",
+        ),
+    ],
+)
+def test_columns_that_no_type_reads_are_named(column: Any, declared: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        values_of(column, declared)
 
 
 class Part(msgspec.Struct):

@@ -13,7 +13,7 @@ from streams.replay.history.growth import History
 from streams.replay.history.inputs import FileMark, Input, Table
 from streams.replay.history.since import Since
 from streams.replay.storage.places import Place
-from streams.values import plain_type, table_columns
+from streams.values import plain_batch, plain_type, table_columns
 
 #: In a mark of a table, ``head`` is or begins with one of these texts instead of a digest.
 _FILE = "file of a table"
@@ -178,18 +178,16 @@ def write_rows(table: Table, topic: Topic[Any, Any], file: Place) -> TablePlace:
             since = table.since
             rows = reader if since is None else (since.selected(batch, table.name) for batch in reader)
             is_empty = True
-            for batches in _groups(rows):
+            for batches in _groups(plain_batch(batch.select(columns)) for batch in rows):
                 is_empty = False
-                arrays = [
-                    _concatenated([batch.column(name) for batch in batches], schema.field(name)) for name in columns
-                ]
-                writer.write_batch(pa.record_batch(arrays, schema=schema), row_group_size=_GROUP_ROWS)
+                writer.write_batch(pa.concat_batches(batches), row_group_size=_GROUP_ROWS)
             if is_empty and since is None and isinstance(source, pa.RecordBatchReader):
                 raise InputError(
                     f"{table.name} as input of topic {topic.name!r}: has no rows: a reader can be read only once, and "
                     "this one was probably read before; give a new reader, or a Table"
                 )
-    except pa.ArrowException as error:
+    # pandas raises TypeError and ValueError for columns that Arrow has not.
+    except (pa.ArrowException, TypeError, ValueError) as error:
         raise InputError(f"{table.name} as input of topic {topic.name!r}: its rows cannot be read: {error}") from error
     except OSError as error:
         raise ReplayError(f"{file}: cannot be written: {error.strerror or error}") from error
@@ -216,13 +214,3 @@ def _groups(batches: Iterable[Any]) -> Iterator[list[Any]]:
                 size = 0
     if group:
         yield group
-
-
-def _concatenated(arrays: Sequence[Any], part: Any) -> Any:
-    import pyarrow as pa
-
-    plain = [
-        array.dictionary.cast(part.type).take(array.indices) if pa.types.is_dictionary(array.type) else array
-        for array in arrays
-    ]
-    return pa.concat_arrays([array.cast(part.type, safe=False) for array in plain])
