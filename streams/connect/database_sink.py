@@ -79,7 +79,7 @@ class DatabaseSink(BufferedSink):
         if missing:
             raise ConfigError(
                 f"{self!r}: the table has no column {missing[0].name!r}; "
-                + "; ".join(f"ALTER TABLE {self._table_name} ADD COLUMN {self._definition(it)}" for it in missing)
+                + "; ".join(f"ALTER TABLE {self._table_name} {self._addition(it)}" for it in missing)
             )
 
     def _commit(self, blocks: Sequence[SinkBlock[Any, Any]], moves: Mapping[int, int]) -> None:
@@ -131,8 +131,8 @@ class DatabaseSink(BufferedSink):
         """Create the table as ``_create_positions`` does, with the columns that the types of the topic define."""
 
     @abstractmethod
-    def _definition(self, column: TableColumn) -> str:
-        """Return the name and type of a column, as they are in a statement."""
+    def _addition(self, column: TableColumn) -> str:
+        """Return what adds a column in a statement ALTER TABLE, such as ``ADD COLUMN total BIGINT``."""
 
     @abstractmethod
     def _unique_keys(self, connection: Any) -> Collection[Set[str]]:

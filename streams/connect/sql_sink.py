@@ -17,6 +17,8 @@ from streams.values import ColumnType
 
 #: Dialects whose INSERT has ON CONFLICT.
 _WITH_CONFLICT: Final = ("sqlite", "postgresql")
+#: Dialects whose ALTER TABLE has ADD, but no ADD COLUMN.
+_WITHOUT_COLUMN: Final = ("mssql", "oracle")
 
 
 class SqlSink(DatabaseSink):
@@ -145,12 +147,14 @@ class SqlSink(DatabaseSink):
         }
         return sql.Column(column.name, types[column.type], primary_key=is_primary, autoincrement=False)
 
-    def _definition(self, column: TableColumn) -> str:
+    def _addition(self, column: TableColumn) -> str:
         # Rows that the table has get no key: a column that is added can be null.
         added = self._column(column, is_primary=False)
         # Most dialects look at the table of a column, whatever it is called.
         self._sql.Table(self._table_name, self._sql.MetaData(), added)
-        return str(self._sql.schema.CreateColumn(added).compile(dialect=self._engine.dialect))
+        dialect = self._engine.dialect
+        definition = self._sql.schema.CreateColumn(added).compile(dialect=dialect)
+        return f"{'ADD' if dialect.name in _WITHOUT_COLUMN else 'ADD COLUMN'} {definition}"
 
     def _create_table(self) -> None:
         names = [column.name for column in self._shape.columns]

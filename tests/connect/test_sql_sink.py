@@ -15,6 +15,7 @@ import sqlalchemy
 
 from streams.connect import ConnectError, SinkBlock, SinkFencedError
 from streams.connect.sql_sink import SqlSink
+from streams.connect.table_columns import table_shape
 from streams.core.errors import ConfigError
 from streams.core.topic import Topic
 from tests.connect.test_postgres_sink import rows as postgres_rows
@@ -253,6 +254,21 @@ def test_a_key_column_that_is_missing_can_be_added_as_the_error_says(tmp_path):
             assert remedy is not None
             database.execute(remedy[1])
     assert sink.open("to-sqlite", TOTALS, [0]) == {}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "addition"),
+    [
+        ("mssql", "ADD value BIGINT NULL"),
+        ("oracle", "ADD value NUMBER(19)"),
+        ("mysql", "ADD COLUMN value BIGINT"),
+        ("sqlite", "ADD COLUMN value BIGINT"),
+    ],
+)
+def test_a_column_is_added_as_the_dialect_says(dialect, addition):
+    sink = SqlSink(sqlalchemy.create_mock_engine(f"{dialect}://", print), "totals")
+
+    assert sink._addition(table_shape(TOTALS).values[0]) == addition
 
 
 def test_what_does_not_fit_is_refused_with_a_remedy(tmp_path):

@@ -142,8 +142,8 @@ class PostgresSink(DatabaseSink):
     def _table_columns(self, connection: "Cursor[Any]") -> set[str]:
         return self._columns_of(connection, self._table)
 
-    def _definition(self, column: TableColumn) -> str:
-        return f"{column.name} {_TYPES[column.type]}"
+    def _addition(self, column: TableColumn) -> str:
+        return f"ADD COLUMN {column.name} {_TYPES[column.type]}"
 
     def _wait_for_other_creators(self, cursor: "Cursor[Any]") -> None:
         """Wait for other sinks that create tables: with concurrent CREATE ... IF NOT EXISTS, one would fail."""
