@@ -1,4 +1,4 @@
-"""The Protobuf format, for generated classes (extra ``protobuf``), with or without a schema registry.
+"""The Protobuf format (extra ``protobuf``): of generated classes, and of messages that a schema registry describes.
 
 In Confluent's wire format, the schema ID is followed by the message indexes, which locate the message type in its file:
 their number and each index as zigzag varints, or a single 0 for the first message type of the file.
@@ -6,13 +6,14 @@ their number and each index as zigzag varints, or a single 0 for the first messa
 
 import base64
 import json
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any, TypeVar, overload
 
 from streams.core.errors import ConfigError, TopologyError
 from streams.core.serdes.serdes import Serde
 from streams.formats.registered import Decode, Registration, registered_serde
-from streams.formats.registry_client import RegistryAccess, registry_at
+from streams.formats.registry_client import NoSuchSchema, RegistryAccess, registry_at
 from streams.formats.subjects import SubjectStrategy, check_strategy
 from streams.registry import PROTOBUF, Reference, Schema, protobuf_file
 
@@ -22,6 +23,7 @@ M = TypeVar("M")
 _KNOWN = ("google/protobuf/", "google/type/", "confluent/")
 
 
+@overload
 def protobuf(
     form: type[M],
     *,
@@ -29,18 +31,49 @@ def protobuf(
     subject: SubjectStrategy = "topic",
     auto_register: bool = True,
     schema_id: int | None = None,
-) -> Serde[M]:
-    """Return the Protobuf serde of a generated message class.
+) -> Serde[M]: ...
+@overload
+def protobuf(form: str, *, registry: str | RegistryAccess, source: str | tuple[str, int]) -> Serde[Any]: ...
+def protobuf(
+    form: type[Any] | str,
+    *,
+    registry: str | RegistryAccess | None = None,
+    subject: SubjectStrategy = "topic",
+    auto_register: bool = True,
+    schema_id: int | None = None,
+    source: str | tuple[str, int] | None = None,
+) -> Serde[Any]:
+    """Return the Protobuf serde of a generated message class, or of a message that the registry describes.
 
     The arguments are those of ``avro``. The files that the class's file imports are registered first, each under a
     subject with the name of the file, and become references. Without a registry the bytes are the bare message.
 
+    Instead of a class, the full name of a message, such as ``shop.Order``, with the ``source`` of its file: a subject,
+    or a subject and a version (default: the latest). The values are messages; a dict of fields can be written, too.
+    The file is read when the type is declared; records have its schema ID, and nothing is registered.
+
     Raises:
         ConfigError: protobuf is not installed.
-        TopologyError: the class is not a generated message class.
+        TopologyError: the class is not a generated message class, or the registry has no such message.
+        SchemaError: the registry, which is asked for a message by name, does not respond.
     """
     check_strategy(subject)
-    registration = Registration(registry_at(registry), subject, auto_register, schema_id)
+    access = registry_at(registry)
+    if isinstance(form, str):
+        _message_type()
+        if access is None or source is None:
+            raise TopologyError(f"the message {form!r} needs registry= and source=, the subject that describes it")
+        place = (source, "latest") if isinstance(source, str) else source
+        try:
+            schema_id, schema = access.identified(*place)
+        except NoSuchSchema as error:
+            raise TopologyError(f"message {form!r}, subject {place[0]!r}: {error}") from error
+        if schema.kind != PROTOBUF:
+            raise TopologyError(f"message {form!r}: the schema of subject {place[0]!r} is {schema.kind}, not PROTOBUF")
+        files = tuple((name, file.text) for name, file in access.referenced(schema).items())
+        fixed = Registration(access, subject, schema_id=schema_id)
+        return registered_serde(_ProtobufCodec, (form, True, schema, files), fixed)
+    registration = Registration(access, subject, auto_register, schema_id)
     return registered_serde(_ProtobufCodec, (form, registration.registry is not None), registration)
 
 
@@ -54,12 +87,19 @@ def _message_type() -> type[Any]:
 
 
 class _ProtobufCodec:
-    """The codec of a generated class; with ``has_indexes`` the message indexes precede the message."""
+    """The codec of a class; with ``has_indexes`` the message indexes precede the message.
+
+    A name instead of a class is that of a message of ``schema``, which imports ``files``.
+    """
 
     is_immutable = False
 
-    def __init__(self, form: Any, has_indexes: bool) -> None:
+    def __init__(
+        self, form: Any, has_indexes: bool, schema: Schema | None = None, files: tuple[tuple[str, str], ...] = ()
+    ) -> None:
         message = _message_type()
+        if schema is not None:
+            form = _class_of(form, schema.text, files)
         if not (isinstance(form, type) and issubclass(form, message) and hasattr(form, "DESCRIPTOR")):
             raise TopologyError(f"{form!r} is no Protobuf message: give a class that protoc has generated")
         self._cls: Any = form
@@ -67,12 +107,14 @@ class _ProtobufCodec:
         descriptor = self._cls.DESCRIPTOR
         self.name: str = descriptor.full_name
         imported: dict[str, Schema] = {}
-        self.schema = _schema(descriptor.file, imported)
+        self.schema = _schema(descriptor.file, imported) if schema is None else schema
         self.dependencies: Mapping[str, Schema] = imported
         self._prefix = _encoded(_indexes(descriptor)) if has_indexes else b""
 
     def encode(self, value: Any) -> bytes:
         """Return message indexes and message; map entries are sorted, so that equal messages have equal bytes."""
+        if type(value) is dict:
+            value = self._cls(**value)
         if type(value) is not self._cls:
             raise TypeError(f"expected {self.name}")
         data: bytes = value.SerializeToString(deterministic=True)
@@ -117,7 +159,7 @@ class _ProtobufCodec:
         from google.protobuf import json_format
 
         try:
-            return json_format.ParseDict(row, self._cls())
+            return json_format.ParseDict(row, self._cls(), descriptor_pool=self._cls.DESCRIPTOR.file.pool)
         except json_format.ParseError as error:
             raise ValueError(error) from error
 
@@ -125,8 +167,27 @@ class _ProtobufCodec:
         """Return a message as JSON, with the field names of the file."""
         from google.protobuf import json_format
 
-        fields = json_format.MessageToDict(value, preserving_proto_field_name=True)
+        pool = self._cls.DESCRIPTOR.file.pool
+        fields = json_format.MessageToDict(value, preserving_proto_field_name=True, descriptor_pool=pool)
         return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+@cache
+def _class_of(name: str, text: str, files: tuple[tuple[str, str], ...]) -> Any:
+    """Return the class of a message of a schema: one for all topics, so that its messages go from one to the other."""
+    from google.protobuf.message_factory import GetMessageClass
+
+    file = protobuf_file(Schema(PROTOBUF, text), {other: Schema(PROTOBUF, part) for other, part in files})
+    messages = dict(_messages(file.message_types_by_name.values()))
+    if name not in messages:
+        raise TopologyError(f"there is no message {name!r}: the schema has {', '.join(messages)}")
+    return GetMessageClass(messages[name])
+
+
+def _messages(descriptors: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    for descriptor in descriptors:
+        yield descriptor.full_name, descriptor
+        yield from _messages(descriptor.nested_types)
 
 
 def _schema(file: Any, referenced: dict[str, Schema]) -> Schema:

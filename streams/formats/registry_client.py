@@ -79,7 +79,7 @@ class RegistryAccess:
             NoSuchSchema: the registry has no such schema, subject or version.
             SchemaError: the registry does not respond.
         """
-        return Schema.parse(self._ask("GET", f"/subjects/{_quoted(subject)}/versions/{version}?format=serialized"))
+        return Schema.parse(self._page(subject, version))
 
     def reference(self, name: str, subject: str, version: int | str) -> tuple[Reference, dict[str, Schema]]:
         """Return the reference to a version of a subject, and the schemas by name: the named one, and those below it.
@@ -88,9 +88,19 @@ class RegistryAccess:
             NoSuchSchema: the registry has no such subject or version.
             SchemaError: the registry does not respond.
         """
-        page = self._ask("GET", f"/subjects/{_quoted(subject)}/versions/{version}?format=serialized")
+        page = self._page(subject, version)
         schema = Schema.parse(page)
         return Reference(name, subject, int(page["version"])), {**self.referenced(schema), name: schema}
+
+    def identified(self, subject: str, version: int | str) -> tuple[int, Schema]:
+        """Return a version of a subject with its schema ID.
+
+        Raises:
+            NoSuchSchema: the registry has no such subject or version.
+            SchemaError: the registry does not respond.
+        """
+        page = self._page(subject, version)
+        return int(page["id"]), Schema.parse(page)
 
     def register(self, subject: str, schema: Schema) -> int:
         """Register a schema under a subject, unless the subject has it already, and return its ID.
@@ -125,6 +135,9 @@ class RegistryAccess:
         return schemas
 
     # --- HTTP -------------------------------------------------------------------------------
+
+    def _page(self, subject: str, version: int | str) -> Mapping[str, Any]:
+        return self._ask("GET", f"/subjects/{_quoted(subject)}/versions/{version}?format=serialized")
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         data = None if body is None else json.dumps(body).encode()

@@ -3,8 +3,10 @@
 import base64
 import pickle
 import sys
+from datetime import datetime
 
 import pytest
+from confluent_kafka.schema_registry import Schema, SchemaReference
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -12,7 +14,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from streams import Topic
 from streams.core.errors import ConfigError, SchemaError, SerializationError, TopologyError
 from streams.formats import protobuf
-from tests.formats.messages import Customer, First, Line, Order
+from tests.formats.messages import CUSTOMER, ORDER, Customer, First, Line, Order
 
 
 def order() -> Order:
@@ -88,6 +90,66 @@ def test_a_serde_travels(registry):
 
     assert copy.deserialize(serde.serialize(value)) == value
     assert copy.serialize(value) == serde.serialize(value)
+
+
+@pytest.fixture
+def described(registry, client):
+    """A subject with the files of the messages, as text and without their classes."""
+    client.register_schema("described-customers", Schema(CUSTOMER, "PROTOBUF"))
+    parts = [SchemaReference("shop/customer.proto", "described-customers", 1)]
+    client.register_schema("described-value", Schema(ORDER, "PROTOBUF", parts))
+    client.register_schema("described-numbers", Schema('"int"', "AVRO"))
+    return "described-value"
+
+
+def test_a_message_is_read_and_written_by_the_schema_of_the_registry(described, registry, client):
+    """Without a generated class: messages, with imported and well-known types; dicts of fields are written, too."""
+    serde = Topic("described", value=protobuf("shop.Order", registry=registry, source=described)).value_serde
+    other = Topic("copies", value=protobuf("shop.Order", registry=registry, source=(described, 1))).value_serde
+    lines = Topic("described", value=protobuf("shop.Order.Line", registry=registry, source=described)).value_serde
+    fields = {"id": "7", "cents": 1 << 60, "customer": {"name": "ann"}, "lines": [{"sku": "a"}], "state": "PAID"}
+
+    data = serde.serialize({**fields, "at": datetime(1970, 1, 1, 0, 0, 5), "counts": {"x": 1}})
+
+    message = serde.deserialize(data)
+    assert (message.cents, message.customer.name, message.at.seconds, message.counts["x"]) == (1 << 60, "ann", 5, 1)
+    assert other.serialize(message) == pickle.loads(pickle.dumps(serde)).serialize(message) == data
+    theirs = ProtobufDeserializer(Order, client.config() | {"use.deprecated.format": False})
+    assert theirs(data, SerializationContext("described", MessageField.VALUE)).SerializeToString(
+        deterministic=True
+    ) == message.SerializeToString(deterministic=True)
+    assert lines.serialize({"sku": "a"})[5:8] == b"\x04\x02\x02"
+    with pytest.raises(SerializationError, match=r"it is a shop\.Order\.Line, not a shop\.Order"):
+        serde.deserialize(lines.serialize({"sku": "a"}))
+    assert serde.format.from_json(serde.format.to_json(message)) == message
+    assert b'"at":"1970-01-01T00:00:05Z"' in serde.format.to_json(message)
+    serde.format.prepare(writes=True)
+    assert client.get_versions(described) == [1]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"id": 5}, {"nope": 1}, {"cents": 1.5}, {"cents": True}, {"lines": [{"count": 1 << 31}]}]
+)
+def test_fields_that_a_described_message_has_not_are_an_error_of_the_record(fields, described, registry):
+    with pytest.raises(SerializationError, match=r"protobuf:shop\.Order"):
+        protobuf("shop.Order", registry=registry, source=described).serialize(fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("shop.Ordr", {}, r"no message 'shop.Ordr': the schema has shop.First, shop.Order"),
+        ("shop.Order", {"source": "lost"}, "subject 'lost': .*404"),
+        ("shop.Order", {"source": ("described-value", 9)}, "subject 'described-value': .*Version 9 not found"),
+        ("shop.Order", {"source": "described-numbers"}, "the schema of subject 'described-numbers' is AVRO"),
+        ("shop.Order", {"source": None}, "needs registry= and source="),
+    ],
+)
+def test_a_message_that_the_registry_has_not_is_refused_when_it_is_declared(
+    name, options, message, described, registry
+):
+    with pytest.raises(TopologyError, match=message):
+        protobuf(name, **{"registry": registry, "source": described, **options})
 
 
 def test_json_is_that_of_protobuf():
