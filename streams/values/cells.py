@@ -29,9 +29,32 @@ def cell_converter(
     """
     visits = Visits(_exact_cell)
     visit = visits.of(inspect.type_info(form))
-    if visit is None or not visits.has_any:
-        return lambda value: msgspec.convert(value, form, strict=strict, dec_hook=hook)
-    return lambda value: msgspec.convert(visit(value), form, strict=strict, dec_hook=hook)
+    convert: Callable[[Any], Any] = partial(msgspec.convert, type=form, strict=strict, dec_hook=hook)
+    exact = convert if visit is None or not visits.has_any else lambda value: convert(visit(value))
+    digits = None if strict else Visits(_whole_cell).of(inspect.type_info(form))
+    if digits is None:
+        return exact
+
+    def with_zeros(value: Any) -> Any:
+        try:
+            return exact(value)
+        except msgspec.ValidationError:
+            shorter = digits(value)
+            if shorter == value:
+                raise
+            return exact(shorter)
+
+    return with_zeros
+
+
+def _whole_cell(members: Sequence[inspect.Type]) -> Visit | None:
+    """Return the visit of a cell that is an integer, whose leading zeros JSON has not, as in ``month=01``; or None."""
+    kinds = {type(member) for member in members}
+    return _without_zeros if inspect.IntType in kinds and not kinds & {inspect.StrType, inspect.AnyType} else None
+
+
+def _without_zeros(value: Any) -> Any:
+    return value.lstrip("0") or "0" if isinstance(value, str) and value.isascii() and value.isdigit() else value
 
 
 def _exact_cell(members: Sequence[inspect.Type]) -> Visit | None:

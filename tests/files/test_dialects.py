@@ -35,7 +35,7 @@ def read(location: str, topic: Topic[Any, Any] | None = None) -> list[Any]:
 @pytest.mark.parametrize(
     ("options", "content"),
     [
-        ("", 'id,name\n1,Å;\n2,"b\r\n"\n'),
+        ("", 'id,name\n01,Å;\n2,"b\r\n"\n'),
         ("", 'id,name\r1,Å;\r2,"b\r\n"\r'),
         ("?delimiter=;", 'id;name\r\n1;"Å;"\r\n2;"b\r\n"\r\n'),
         ("?delimiter=;&encoding=latin-1", 'id;name\r\n1;"Å;"\r\n2;"b\r\n"\r\n'),

@@ -29,7 +29,7 @@ class Sale:
     is_new: bool = False
 
 
-FOLDERS = "region=St.%20G%C3%A4llen/day=2026-01-01/n=7/price=__HIVE_DEFAULT_PARTITION__/is_new=true/_year=2026"
+FOLDERS = "region=St.%20G%C3%A4llen/day=2026-01-01/n=007/price=__HIVE_DEFAULT_PARTITION__/is_new=true/_year=2026"
 SALE = Sale(1, "St. Gällen", date(2026, 1, 1), 7, None, True)
 TOPIC = Topic("sales", value=Sale, timestamp=lambda sale: datetime(2026, 1, 1, sale.id, tzinfo=UTC))
 
@@ -65,7 +65,7 @@ def test_columns_of_folders_are_columns_of_the_rows(tmp_path: Path, suffix: str)
 
     assert read(tmp_path) == sales
     assert read(path) == sales
-    undeclared = {"region": "St. Gällen", "day": "2026-01-01", "n": "7", "price": None, "is_new": "true"}
+    undeclared = {"region": "St. Gällen", "day": "2026-01-01", "n": "007", "price": None, "is_new": "true"}
     id_ = "1" if suffix == ".csv" else 1
     assert read(path, Topic("t", value=dict))[0] == {"id": id_, **undeclared, "_year": "2026"}
 
