@@ -13,6 +13,7 @@ from typing_extensions import TypeForm
 from streams.core.errors import ConfigError, TopologyError
 from streams.core.serdes.serdes import Serde
 from streams.formats.avro_classes import shape_of
+from streams.formats.avro_forms import form_of
 from streams.formats.avro_logical import fitted
 from streams.formats.avro_values import Shape, check_integers, shape_of_schema
 from streams.formats.connect_types import schema_of_avro
@@ -155,7 +156,7 @@ class _AvroCodec:
         self._parsed = self._parse(shape.schema, named)
         self._shape = shape_of_schema(self._parsed, named) if is_schema else shape
         self.name = self._parsed["name"] if isinstance(self._parsed, dict) and "name" in self._parsed else _word(shape)
-        self._json = json_form(self._form)
+        self._json = json_form(form_of(self._parsed, named) if is_schema else form)
         self.is_immutable = self._json.is_immutable
         self.encode = self._encoder(self._shape)
         self.from_json = self._json.from_json

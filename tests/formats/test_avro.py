@@ -532,6 +532,50 @@ def test_a_value_of_a_given_schema_comes_back(kind, value, result):
     assert type(row["x"]) is type(result)
 
 
+_ROW = _fields(
+    n="int",
+    price=_DECIMAL,
+    at=_TIME,
+    id=_logical("string", "uuid"),
+    count=["null", "long"],
+    kind={"type": "enum", "name": "Kind", "symbols": ["PAID"]},
+    raw="bytes",
+    any=["int", "string"],
+    day=_logical("int", "date"),
+)
+_ROW["fields"] += [
+    {"name": "next", "type": ["null", "_Seen"], "default": None},
+    {"name": "rates", "type": {"type": "array", "items": "double"}, "default": []},
+]
+_CELLS = {
+    "n": "1", "price": "1.50", "at": "2026-01-01T00:00:00Z", "id": str(uuid.UUID(int=1)), "count": "5",
+    "kind": "PAID", "raw": "AQ==", "any": "x", "day": "2026-01-01", "undeclared": "1",
+}  # fmt: skip
+
+
+def test_rows_of_files_have_the_types_of_a_given_schema():
+    serde = avro(_ROW)
+
+    value = serde.format.from_row(_CELLS)
+
+    assert value == {
+        "n": 1, "price": Decimal("1.50"), "at": datetime(2026, 1, 1, tzinfo=UTC), "id": uuid.UUID(int=1), "count": 5,
+        "kind": "PAID", "raw": b"\x01", "any": "x", "day": date(2026, 1, 1),
+    }  # fmt: skip
+    row = serde.deserialize(serde.serialize(value))
+    assert row == {**value, "next": None, "rates": []}
+    assert serde.format.from_json(serde.format.to_json(row)) == row
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [({"n": "1.5"}, r"\$.n"), ({"at": "20260101"}, r"expected a time, got '20260101'"), ({"kind": "LOST"}, r"\$.kind")],
+)
+def test_a_row_that_a_given_schema_has_not_is_refused(cells, message):
+    with pytest.raises(ValueError, match=message):
+        avro(_ROW).format.from_row({**_CELLS, **cells})
+
+
 @frozen
 class _Inner:
     at: datetime
