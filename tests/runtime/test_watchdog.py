@@ -19,11 +19,11 @@ def until(holds):
     waiting.until(holds, lambda: Event().wait(0.005))
 
 
-def test_a_thread_is_logged_once_until_it_turns_again(caplog):
+def test_a_thread_is_logged_again_when_the_time_has_doubled_until_it_turns_again(caplog):
     caplog.set_level(logging.INFO, "streams")
     clock, turns = VirtualClock(), {"one": 0, "two": 0}
     watchdog = Watchdog(1_000, clock, lambda: turns, lambda name: f"the stack of {name}", SystemSignal())
-    for _ in range(5):
+    for _ in range(7):
         clock.advance(400)
         turns["two"] = clock.monotonic_ms()
         watchdog.look()
@@ -35,7 +35,8 @@ def test_a_thread_is_logged_once_until_it_turns_again(caplog):
 
     assert [record.getMessage() for record in caplog.records] == [
         "one: no iteration of its loop has begun for 1200 ms; it is at:\nthe stack of one",
-        "one: its loop continues after 2000 ms",
+        "one: no iteration of its loop has begun for 2800 ms; it is at:\nthe stack of one",
+        "one: its loop continues after 2800 ms",
         "one: no iteration of its loop has begun for 1001 ms; it is at:\nthe stack of one",
     ]
 

@@ -20,7 +20,7 @@ _LOOKS = 4
 
 @define(eq=False)
 class Watchdog:
-    """Logs the stack of each thread whose iteration takes longer than ``limit_ms``, once per iteration.
+    """Logs the stack of each thread whose iteration takes longer than ``limit_ms``, and again whenever it has doubled.
 
     ``iterations_ms`` returns the monotonic start time of the current iteration by thread.  ``stack_of`` returns the
     stack of a thread.
@@ -31,8 +31,8 @@ class Watchdog:
     _iterations_ms: Callable[[], Mapping[str, int]]
     _stack_of: Callable[[str], str]
     _stop: Signal
-    #: Threads that are stuck, with the start time of the iteration.
-    _stuck: dict[str, int] = field(factory=dict)
+    #: Threads that are stuck, with the start time of the iteration, and the duration at which it is logged again.
+    _stuck: dict[str, tuple[int, int]] = field(factory=dict)
 
     def start(self, name: str, threads: Threads) -> None:
         """Start a thread called ``name`` that performs periodic checks until ``stop`` is called."""
@@ -47,13 +47,17 @@ class Watchdog:
         now_ms = self._clock.monotonic_ms()
         began_ms = self._iterations_ms()
         for name, iteration_ms in began_ms.items():
-            is_stuck = now_ms - iteration_ms > self._limit_ms
-            if is_stuck and name not in self._stuck:
-                self._stuck[name] = iteration_ms
+            duration_ms = now_ms - iteration_ms
+            stuck_ms, limit_ms = self._stuck.get(name, (iteration_ms, self._limit_ms))
+            if stuck_ms != iteration_ms:
+                log.info("%s: its loop continues after %d ms", name, iteration_ms - stuck_ms)
+                limit_ms = self._limit_ms
+                del self._stuck[name]
+            if duration_ms > limit_ms:
+                # An iteration that was slow before may hang elsewhere now.
+                self._stuck[name] = (iteration_ms, 2 * duration_ms)
                 text = "%s: no iteration of its loop has begun for %d ms; it is at:\n%s"
-                log.warning(text, name, now_ms - iteration_ms, self._stack_of(name))
-            elif not is_stuck and name in self._stuck:
-                log.info("%s: its loop continues after %d ms", name, iteration_ms - self._stuck.pop(name))
+                log.warning(text, name, duration_ms, self._stack_of(name))
         for name in self._stuck.keys() - began_ms.keys():
             del self._stuck[name]
 
