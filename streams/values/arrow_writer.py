@@ -17,7 +17,7 @@ from msgspec import inspect
 from streams.core.errors import SerializationError
 from streams.core.serdes.serdes import BYTES, INT32, UUID, Serde, WindowedSerde, serde_for
 from streams.values.json_text import declared_type, form_of, json_type
-from streams.values.rule import NESTED, extra_of, plain_member, rule_of, without_zone
+from streams.values.rule import extra_of, plain_member, rule_of, without_zone
 
 
 @frozen
@@ -134,7 +134,7 @@ def _structured(info: Any, depth: int = 0) -> _ArrowForm | None:
         return None
     if isinstance(info, inspect.DictType):
         return _map(info, depth)
-    if type(info) in NESTED and "list" in NESTED[type(info)].columns:
+    if hasattr(info, "item_type"):
         # A set is written as a list too.
         item = _structured(info.item_type, depth + 1) or _ArrowForm(pa.string(), _json_text)
         return _ArrowForm(

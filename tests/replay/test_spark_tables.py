@@ -1,11 +1,15 @@
 """Outputs in tables of Spark's catalog, and topologies within Structured Streaming."""
 
 import json
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from streams import StreamsBuilder, Topic
 from streams.core.errors import InputError
 from streams.replay import MicroBatches, ReplayResult, replay
 from tests.replay.test_tables import copies, days, replayed, rows_of, sales, topology, write_sales
@@ -56,6 +60,36 @@ def test_table_of_another_format_or_with_other_partitions_or_columns_is_refused(
     assert spark.table("default.by_day").count() == 200
     spark.sql("DROP TABLE default.in_orc")
     spark.sql("DROP TABLE default.by_day")
+
+
+class Shop(TypedDict):
+    """A row of a folder that is partitioned by region."""
+
+    at: int
+    region: str
+
+
+@pytest.mark.spark
+def test_partition_columns_that_spark_has_guessed_are_read_with_its_setting(spark: Any, tmp_path: Path) -> None:
+    """Spark makes the number 7 of a folder region=007, of which no cast makes the text again."""
+    shop = Topic("shop", value=Shop, timestamp=itemgetter("at"))
+
+    def regions() -> list[str]:
+        with replay(copy, {shop: spark.read.parquet(str(tmp_path))}, spark=spark, application_id="a") as result:
+            return [row.value["region"] for row in result.rows("regions")]
+
+    def copy(builder: StreamsBuilder) -> None:
+        builder.stream(shop).to(Topic("regions", value=Shop))
+
+    pq.write_to_dataset(pa.table({"at": [1], "region": ["007"]}), tmp_path, partition_cols=["region"])
+    setting = "spark.sql.sources.partitionColumnTypeInference.enabled"
+    with pytest.raises(InputError, match=f"column 'region' is int32.* read region from names of folders.* {setting}="):
+        regions()
+    spark.conf.set(setting, "false")
+    try:
+        assert regions() == ["007"]
+    finally:
+        spark.conf.unset(setting)
 
 
 @pytest.mark.spark

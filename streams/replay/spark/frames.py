@@ -7,6 +7,7 @@ records to segment files.
 """
 
 import pickle
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from uuid import uuid4
@@ -38,6 +39,8 @@ _encode_headers = msgspec.msgpack.Encoder().encode
 _decode_headers = msgspec.msgpack.Decoder(Headers).decode
 #: The URI of a local file has one slash in a column, and three in a list.
 _LOCAL = r"^file:/+"
+#: The name of a partition column in the path of a file.
+_FOLDER = re.compile("/([^/=]+)=")
 
 
 def look_at_table(session: Any, call: LookAtTable, collect: Collect) -> TablePlace:
@@ -47,8 +50,19 @@ def look_at_table(session: Any, call: LookAtTable, collect: Collect) -> TablePla
         InputError: a column is missing or has another type, or there is no such table.
     """
     frame = _frame(session, call.table)
-    table_columns(call.topic, arrow_schema(frame), call.table.name)
+    schema = arrow_schema(frame)
     files = set(frame.inputFiles())
+    try:
+        table_columns(call.topic, schema, call.table.name)
+    except InputError as error:
+        in_folders = {name for file in files for name in _FOLDER.findall(file)}
+        guessed = [name for name in in_folders if f"column {name!r} is int" in str(error)]
+        if not guessed:
+            raise
+        raise InputError(
+            f"{error}; but Spark has read {', '.join(sorted(guessed))} from names of folders, and no cast makes 007 of "
+            "7: set spark.sql.sources.partitionColumnTypeInference.enabled=false, or read the folder with a schema"
+        ) from error
     column = None if files else _file_column(session, call.table, frame)
     if column is not None:
         files = {row[0] for row in collect(f"files of {call.name}", lambda: frame.selectExpr(column).distinct())}
