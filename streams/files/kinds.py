@@ -65,6 +65,11 @@ class FileKind:
     #: The path of the input, as a folder, that the file is from; empty for the file itself.
     location: str = ""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the file cannot be read in part, by lines that end with a byte."""
+        return self.kind in (Kind.PARQUET, Kind.JSON) or "a\n".encode(self.csv.encoding) != b"a\n"
+
     def advice(self, source: "FileSource", **options: Any) -> str:
         """Return the options of CSV to give for a file, as they are typed."""
         csv = evolve(self.csv, **options)

@@ -120,8 +120,9 @@ def test_a_replay_reads_the_columns_and_goes_on_by_files(tmp_path: Path) -> None
 @pytest.mark.parametrize("by_text", [True, False])
 def test_a_replay_reads_csv_of_another_dialect(tmp_path: Path, by_text: bool) -> None:
     path = write(tmp_path / "region=eu/day=2026-01-01", ".csv", [{"id": 1}])
-    path.write_text("id;n\n1;5\n")
-    name = f"csv:{tmp_path}?delimiter=;" if by_text else Files((str(path),), file_format="csv?delimiter=;")
+    path.write_text("id;n\n1;5\n", encoding="utf-16")
+    options = "delimiter=;&encoding=utf-16"
+    name = f"csv:{tmp_path}?{options}" if by_text else Files((str(path),), file_format=f"csv?{options}")
 
     assert explain(copied, {TOPIC: name}, executor="local", application_id="app").inputs["sales"].rows == 1
     with replay(copied, {TOPIC: name}, executor="local", directory=tmp_path / "work", application_id="app") as result:

@@ -60,7 +60,7 @@ class GrowingFileSource:
         if file_kind.compression or not (file_kind.kind.is_lines or file_kind.kind is Kind.CSV):
             kinds = listed(tuple(kind for kind in Kind if kind.is_lines or kind is Kind.CSV))
             raise ConfigError(f"{self._name}: only files of lines can grow: {kinds}; FolderSource reads whole files")
-        if "a\n".encode(file_kind.csv.encoding) != b"a\n":
+        if file_kind.is_whole:
             raise ConfigError(
                 f"{self._name}: the lines of files in {file_kind.csv.encoding} do not end with a byte of their own; "
                 "FolderSource reads whole files"

@@ -111,10 +111,6 @@ class _Sample:
             )
 
 
-#: Kinds of files that cannot be read in part.
-_WHOLE = (Kind.PARQUET, Kind.JSON)
-
-
 @frozen
 class _CountedRows:
     """The known or sampled number of rows of a file, and the number of bytes that contain these rows."""
@@ -146,7 +142,7 @@ def estimate_files(
     clock = VirtualClock(NO_TIMESTAMP)
     for head in heads:
         reader = open_input(topic, head, on_bad_row=on_bad_row, clock=clock, needs_time=True)
-        for batch in islice(reader(partitions, 0), 1 if reader.kind.kind in _WHOLE else None):
+        for batch in islice(reader(partitions, 0), 1 if reader.kind.is_whole else None):
             sample.take(batch)
     counted_bytes = sum(file.of_bytes for file in counted)
     counted_rows = sum(file.rows for file in counted)
@@ -219,7 +215,7 @@ def _count_rows(source: FileSource, size_bytes: int) -> _CountedRows:
         InputError: the file cannot be read, or its kind is not known.
     """
     kind = input_kind(source)
-    if kind.kind in _WHOLE:
+    if kind.is_whole:
         return _CountedRows(count_rows(source, kind, WHOLE)[0], size_bytes)
     lines, read = _lines(source, kind)
     return _CountedRows(max(0, lines.count(b"\n") - (kind.kind is Kind.CSV)), read)
@@ -253,7 +249,7 @@ def _head(source: FileSource) -> FileSource:
     import pyarrow as pa
 
     kind = input_kind(source)
-    if kind.kind in _WHOLE and (kind.compression or kind.kind is Kind.JSON):
+    if kind.is_whole and (kind.compression or kind.kind is not Kind.PARQUET):
         return source
     try:
         data = _first_rows(source) if kind.kind is Kind.PARQUET else _lines(source, kind)[0]
