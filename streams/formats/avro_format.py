@@ -144,7 +144,6 @@ class _AvroCodec:
         self._fastavro = _fastavro()
         self._errors = _errors(self._fastavro)
         is_schema = isinstance(form, (str, Mapping, list))
-        self._form = Any if is_schema else form
         shape = (
             Shape(_loaded(form) if isinstance(form, str) else form, _same)
             if is_schema
@@ -156,7 +155,9 @@ class _AvroCodec:
         self._parsed = self._parse(shape.schema, named)
         self._shape = shape_of_schema(self._parsed, named) if is_schema else shape
         self.name = self._parsed["name"] if isinstance(self._parsed, dict) and "name" in self._parsed else _word(shape)
-        self._json = json_form(form_of(self._parsed, named) if is_schema else form)
+        self._is_class = not is_schema
+        self.form = form_of(self._parsed, named) if is_schema else form
+        self._json = json_form(self.form)
         self.is_immutable = self._json.is_immutable
         self.encode = self._encoder(self._shape)
         self.from_json = self._json.from_json
@@ -208,7 +209,7 @@ class _AvroCodec:
             return lambda data: read(BytesIO(data), written, None)
 
         if own is not None:
-            written, own = fitted(written, own, linked, is_class=self._form is not Any)
+            written, own = fitted(written, own, linked, is_class=self._is_class)
             written, own = self._parse(written, linked), self._parse(own, {})
         unresolved = self._fastavro.read.SchemaResolutionError
 

@@ -5,11 +5,10 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from functools import reduce
 from operator import or_
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired, TypedDict
 from uuid import UUID
 
 from msgspec import inspect
-from typing_extensions import NotRequired, TypedDict
 
 _PLAIN: Mapping[str, Any] = {
     "null": None,

@@ -96,6 +96,7 @@ class _JsonCodec:
         documents: Mapping[str, Any] | None = None,
     ) -> None:
         is_schema = isinstance(form, Mapping)
+        self.form = None if is_schema else form
         schema = form if is_schema else _schema_of(form, title)
         self.schema = Schema(JSON, json.dumps(schema), references)
         self.dependencies = {}

@@ -103,6 +103,7 @@ class _ProtobufCodec:
         if not (isinstance(form, type) and issubclass(form, message) and hasattr(form, "DESCRIPTOR")):
             raise TopologyError(f"{form!r} is no Protobuf message: give a class that protoc has generated")
         self._cls: Any = form
+        self.form: Any = form
         self._has_indexes = has_indexes
         descriptor = self._cls.DESCRIPTOR
         self.name: str = descriptor.full_name

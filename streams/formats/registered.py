@@ -34,9 +34,11 @@ Decode = Callable[[bytes], T]
 class ClassCodec(Protocol[T]):
     """A format for one class: the ``name`` of the record, its ``schema``, and conversions to bytes without a header.
 
+    ``form`` is the class or type expression; None if the schema alone is known, and Python has no type like it.
     ``dependencies`` are the files that the schema references by name; they are registered before it.
     """
 
+    form: Any
     name: str
     schema: Schema
     dependencies: Mapping[str, Schema]
@@ -225,7 +227,7 @@ class _Registered(Generic[T]):
 
     @property
     def form(self) -> Any:
-        form = self.arguments[0]
+        form = self.codec.form
         return form if isinstance(form, type) else None
 
     def on_topic(self, topic: str, side: str) -> Serde[T]:

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import pickle
 import sys
+import typing
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
@@ -565,6 +566,8 @@ def test_rows_of_files_have_the_types_of_a_given_schema():
     row = serde.deserialize(serde.serialize(value))
     assert row == {**value, "next": None, "rates": []}
     assert serde.format.from_json(serde.format.to_json(row)) == row
+    # As for a class: by it an empty cell is None, and tables of sinks have columns of these types.
+    assert typing.get_type_hints(serde.format.form)["price"] is Decimal
 
 
 @pytest.mark.parametrize(
