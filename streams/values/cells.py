@@ -12,7 +12,8 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 from msgspec import inspect
 
-from streams.core.serdes.serdes import RefusedPart, Visit, Visits, exact_text
+from streams.core.serdes.serdes import RefusedPart, Visit, exact_text, visit_of
+from streams.values.rule import plain_member
 
 _TIME_TYPES = (inspect.DateTimeType, inspect.TimeDeltaType)
 _NUMBER_TYPES = (inspect.IntType, inspect.FloatType, inspect.AnyType)
@@ -27,11 +28,11 @@ def cell_converter(
     classes that ``msgspec`` does not know.  The function raises ``ValueError`` and ``msgspec.ValidationError``, which
     name the place.
     """
-    visits = Visits(_exact_cell)
-    visit = visits.of(inspect.type_info(form))
+    info = inspect.type_info(form)
+    visit = visit_of(info, _exact_cell)
     convert: Callable[[Any], Any] = partial(msgspec.convert, type=form, strict=strict, dec_hook=hook)
-    exact = convert if visit is None or not visits.has_any else lambda value: convert(visit(value))
-    digits = None if strict else Visits(_whole_cell).of(inspect.type_info(form))
+    exact = convert if visit is None else lambda value: convert(visit(value))
+    digits = None if strict else visit_of(info, _whole_cell)
     if digits is None:
         return exact
 
@@ -128,7 +129,7 @@ def declared_cells(form: Any, cells: Mapping[str, str | None]) -> dict[str, Any]
     if fields := getattr(info, "fields", ()):
         hints = get_type_hints(getattr(info, "cls", None), include_extras=True)
         types = {part.encode_name: hints[part.name] for part in fields}
-    elif isinstance(info, (inspect.DictType, inspect.AnyType)):
+    elif isinstance(plain_member(info), (inspect.DictType, inspect.AnyType)):
         types = dict.fromkeys(cells, get_args(form)[1] if get_args(form) else Any)
     else:
         return {}

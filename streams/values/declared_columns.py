@@ -10,7 +10,16 @@ from streams.core.nearest import nearest
 from streams.core.serdes.serdes import WindowedSerde
 from streams.core.topic import Topic
 from streams.values.json_text import declared_type, json_type
-from streams.values.rule import NESTED, arrow_family, is_serialized, plain_member, rule_of, type_name, unpacked_type
+from streams.values.rule import (
+    NESTED,
+    arrow_family,
+    extra_of,
+    is_serialized,
+    plain_member,
+    rule_of,
+    type_name,
+    unpacked_type,
+)
 
 #: The columns of a windowed key in addition to ``key``; alternatively, ``key`` is a struct of key, start and end.
 WINDOW_COLUMNS = ("window_start", "window_end")
@@ -31,7 +40,7 @@ def are_records(topic: Topic[Any, Any], names: Collection[str]) -> bool:
     fields = getattr(info, "fields", ())
     present = [part for part in fields if part.encode_name in names]
     has_all = bool(present) and all(part in present for part in fields if part.required)
-    return not has_all and not isinstance(info, (inspect.DictType, inspect.AnyType))
+    return not has_all and not isinstance(plain_member(info), (inspect.DictType, inspect.AnyType))
 
 
 def _record_misfits(topic: Topic[Any, Any], schema: Any) -> Iterator[str]:
@@ -121,7 +130,7 @@ def table_columns(topic: Topic[Any, Any], schema: Any, name: str) -> tuple[str, 
     fields = getattr(info, "fields", None)
     declared = None if fields is None else {part.encode_name for part in fields}
     problems += _value_misfits(topic, schema)
-    if fields is None and not isinstance(info, (inspect.DictType, inspect.AnyType)):
+    if fields is None and not isinstance(plain_member(info), (inspect.DictType, inspect.AnyType)):
         problems.append(
             f"a row has columns, but the values of topic {topic.name!r} have no fields; declare a class with a field "
             "for each column to read, or dict"
@@ -166,13 +175,14 @@ def _misfits(fields: Any, columns: dict[str, Any], prefix: str) -> Iterator[str]
 
 def _misfit(info: Any, kind: Any, column: str) -> Iterator[str]:
     """Yield a message if a column, of Arrow type ``kind``, cannot be read as a declared type."""
+    is_declared = extra_of(info).get("is_declared", False)
     kind = unpacked_type(kind)
     family = arrow_family(kind)
     info = plain_member(info)
     rule = rule_of(info) or NESTED.get(type(info))
     if family == "opaque":
         yield _opaque_column(kind, column, f"but is declared as {type_name(info)}")
-    elif family == "null" or isinstance(info, inspect.CustomType):
+    elif family == "null" or is_declared or isinstance(info, inspect.CustomType):
         return
     elif isinstance(info, inspect.UnionType):
         if all(any(_misfit(member, kind, column)) for member in info.types):

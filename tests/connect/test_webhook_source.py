@@ -100,6 +100,18 @@ def test_a_request_is_answered_when_its_record_is_in_the_topic(broker):
         assert [one.status_code for one in other] == [405, 404]
 
 
+def test_headers_and_keys_of_requests_are_their_bytes(broker):
+    """Doubled ones too, in their order; they were text of Latin-1, of which the last ones were lost."""
+    sent = [("X-B", b"\xff"), ("X-A", b"1"), ("X-B", b""), ("X-A", "\u00fc".encode()), ("X-Key", b"7")]
+    with Running(broker, path="/orders", headers=["X-A", "X-B"], key="", key_header="X-Key") as running:
+        answer = running.client.post(running.source.url, json={"id": 7, "customer": "ann"}, headers=sent)
+        wrong = running.client.post(running.source.url, json={"id": 7, "customer": "ann"}, headers=[("X-Key", b"\xff")])
+
+        (found,) = records(broker)
+        assert (answer.status_code, found.key, list(found.headers)) == (200, 7, sent[:-1])
+        assert (wrong.status_code, "X-Key, which has the key: 'utf-8' codec" in wrong.text) == (422, True)
+
+
 def test_a_request_with_an_id_is_written_once_also_by_another_worker(broker):
     repeated = {"Idempotency-Key": "a"}
     with Running(broker) as running:

@@ -122,6 +122,7 @@ class Loose:
             Loose(1, {}, [Loose(Decimal(1), {})]),
             "type Decimal - at `$.children[0].anything`",
         ),
+        (dict | datetime | list[Decimal], {"a": Decimal(1)}, "JSON has no value of type Decimal - at `$.a`"),
         (Loose | int, Loose(timedelta(1), {}), "JSON has no value of type timedelta - at `$.anything`"),
     ],
 )
@@ -142,6 +143,8 @@ def test_what_json_has_not_is_refused_where_no_type_is_declared(form: Any, value
         (list, [{"a": [[]]}]),
         (Any, 5),
         (dict[str, Decimal], {"a": Decimal("1.10")}),
+        (dict | datetime | list[Decimal], [Decimal("1.10")]),
+        (dict | datetime | list[Decimal], datetime(2024, 1, 2)),
         (dict[int, list[date]], {1: [date(2024, 1, 2)]}),
         (Loose, Loose([{"a": None}], {"b": 1.5}, [Loose(None, {})])),
     ],
@@ -151,6 +154,25 @@ def test_what_is_json_or_declared_is_read_as_it_was_written(form: Any, value: An
 
     assert serde.deserialize_all(serde.serialize_all([value, None])) == [value, None]
     assert serde.deserialize(serde.serialize(value)) == value
+
+
+@frozen
+class Tree:
+    name: str
+    children: "list[Tree]" = field(factory=list)
+
+
+def test_a_value_that_contains_itself_is_refused() -> None:
+    value: dict[str, Any] = {}
+    value["a"] = [value]
+    for write in (serde_for(dict).serialize, lambda value: serde_for(dict).serialize_all([value])):
+        with pytest.raises(SerializationError, match="recursion"):
+            write(value)
+
+
+def test_values_of_a_type_that_contains_itself_are_not_searched_without_need() -> None:
+    assert serde_for(Tree).quick is not None
+    assert serde_for(Loose).quick is None
 
 
 @pytest.mark.parametrize(("form", "data"), [(dict, b"[1]"), (dict, b"5"), (list, b'{"a":1}'), (list, b'"x"')])

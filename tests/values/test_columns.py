@@ -18,7 +18,7 @@ from streams.files import open_table
 from streams.files.reader import as_list
 from streams.values import form_of, table_columns
 from streams.values.arrow_reader import ArrowRows, Fields, ValueReader, plain_batch
-from streams.values.declared_columns import are_records
+from streams.values.declared_columns import are_records, check_file_columns
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 
@@ -323,3 +323,36 @@ def test_columns_that_are_not_read_may_have_the_same_name() -> None:
 def test_rows_are_records_if_they_are_no_values(value: Any, names: tuple[str, ...], expected: bool) -> None:
     assert are_records(Topic("t", key=str, value=value), names) is expected
     assert not are_records(Topic("t", key=str, value=value, timestamp=lambda _: 0), names)
+
+
+@frozen
+class Opened:
+    opened: datetime
+    price: Decimal
+
+
+@frozen
+class Closed:
+    closed: datetime
+
+
+@frozen
+class Change:
+    at: datetime
+    change: Opened | Closed
+    before: Opened | Closed | None = None
+
+
+@pytest.mark.parametrize("kind", [Opened | Closed, Change])
+def test_columns_of_unions_that_rows_tell_apart_are_those_of_any_of_their_classes(kind: Any) -> None:
+    """Their types are declared, although no column is that of one class."""
+    opened = Opened(NOON, Decimal("1.50"))
+    row = {"opened": NOON, "price": Decimal("1.50")}
+    value, rows = (Change(NOON, opened), [{"at": NOON, "change": row}]) if kind is Change else (opened, [row])
+    topic = Topic("t", key=str, value=kind, timestamp=lambda _: NOON)
+    batch = pa.RecordBatch.from_pylist(rows)
+
+    assert table_columns(topic, batch.schema, "t") == tuple(batch.schema.names)
+    check_file_columns(topic, batch.schema, "t")
+    found = ValueReader(form_of(topic.value_serde)).read(ArrowRows(batch))
+    assert [topic.value_serde.deserialize(data) for data in found.data] == [value]

@@ -18,6 +18,7 @@ from streams.core.clock import VirtualClock
 from streams.core.errors import StreamsError
 from streams.core.serdes.serdes import serde_for
 from streams.files import open_input
+from streams.values import form_of
 from streams.values.cells import cell_converter
 
 #: Texts with nanoseconds, and their times: the last digits are cut off, so that a time is never a later one.
@@ -143,7 +144,7 @@ class Payment:
 
 
 @pytest.mark.parametrize("text", ["1_0", "nan", "-Infinity", "inf", "sNaN1", "\u0661\u0662", "1\uff12"])
-@pytest.mark.parametrize("way", ["csv", "jsonl", "serde", "column", "cell", "key"])
+@pytest.mark.parametrize("way", ["csv", "jsonl", "serde", "column", "cell", "query", "key"])
 def test_decimals_are_finite_and_have_the_digits_0_to_9(tmp_path: Path, way: str, text: str) -> None:
     """As integers: ``int`` refuses ``1_0`` in a cell too."""
     data = msgspec.json.encode({"amount": text, "note": text})
@@ -155,6 +156,7 @@ def test_decimals_are_finite_and_have_the_digits_0_to_9(tmp_path: Path, way: str
         "serde": lambda: serde_for(Payment).deserialize(data),
         "column": lambda: serde_for(Payment).deserialize_all([data, None]),
         "cell": lambda: cell_converter(Payment)({"amount": text}),
+        "query": lambda: form_of(serde_for(Decimal)).from_object(text),
         "key": lambda: serde_for(dict[Decimal, int]).deserialize(msgspec.json.encode({text: 1})),
     }
 

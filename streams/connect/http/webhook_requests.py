@@ -116,9 +116,15 @@ class RequestReader:
             RequestRefusal: the signature is wrong, or the body does not fit the topic.
         """
         self.checks.check_signature(headers, body)
+        # The framework decodes the octets of a header as Latin-1, and repeats the name of a doubled one.
+        named = {name.lower(): name for name in self.headers}
         key = headers.get(self.key_header.lower()) if self.key_header else None
         if self.key_header and key is None:
             raise RequestRefusal(422, f"the header {self.key_header}, which has the key, is missing")
+        try:
+            key = None if key is None else key.encode("latin-1").decode()
+        except UnicodeDecodeError as error:
+            raise RequestRefusal(422, f"the header {self.key_header}, which has the key: {error}") from None
         try:
             items = items_at(body, "" if self.items == _WHOLE else self.items) if self.items else [body]
         except DocumentError as error:
@@ -129,7 +135,7 @@ class RequestReader:
             [key for key, _, _ in records],
             [value for _, value, _ in records],
             [now_ms if time_ms is None else time_ms for _, _, time_ms in records],
-            tuple((name, headers[name.lower()].encode()) for name in self.headers if name.lower() in headers),
+            tuple((named[name], text.encode("latin-1")) for name, text in headers.items() if name in named),
             len(body),
             request_id,
         )

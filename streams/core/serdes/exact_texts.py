@@ -14,7 +14,7 @@ from attrs import frozen
 from msgspec import inspect
 
 from streams.core.blocks.loops import is_inexact
-from streams.core.serdes.parts import RefusedPart, Visit, Visits, parts_of
+from streams.core.serdes.parts import RefusedPart, Visit, parts_of, visit_of
 
 _FRACTION = re.compile(r"(:\d\d\.\d{6})\d+")
 _DECIMAL = re.compile(r"\s*[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?\s*", re.ASCII)
@@ -66,7 +66,7 @@ def exact_decoder(info: inspect.Type, decode: Callable[[bytes], Any]) -> JsonDec
     """Return the exact decoder of a type for any decoder of it."""
     kinds = {type(part) for part in parts_of(info)}
     has_times, has_decimals = not kinds.isdisjoint(_TIMES), inspect.DecimalType in kinds
-    visit = Visits(exact_text).of(info) if has_times or has_decimals else None
+    visit = visit_of(info, exact_text) if has_times or has_decimals else None
     if visit is None:
         return JsonDecoder(decode)
     return JsonDecoder(

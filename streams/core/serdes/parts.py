@@ -47,18 +47,28 @@ def parts_of(info: inspect.Type) -> Iterator[inspect.Type]:
         pending.extend(part.type for part in getattr(item, "fields", ()))
 
 
+#: Returns the visit of a part that may have any of these types; None to look into them.
+Leaf: TypeAlias = Callable[[Sequence[inspect.Type]], Visit | None]
+
+
+def visit_of(info: inspect.Type, leaf: Leaf) -> Visit | None:
+    """Return the visit of values of a type, or None if none of their parts needs one."""
+    visits = _Visits(leaf)
+    visit = visits.of(info)
+    return visit if visits.has_any else None
+
+
 @define
-class Visits:
+class _Visits:
     """The visits within one type, which may contain itself."""
 
-    #: Returns the visit of a part that may have any of these types; None to look into them.
-    leaf: Callable[[Sequence[inspect.Type]], Visit | None]
+    leaf: Leaf
     #: Whether the type has any part to visit.
     has_any: bool = False
     _fields: dict[int, list[tuple[str, str, Visit]]] = field(factory=dict)
 
     def of(self, info: Any) -> Visit | None:
-        """Return the visit of values of a type, or None if none of their parts needs one."""
+        """Return the visit of a part of a type; None if it is not visited."""
         if isinstance(info, inspect.Metadata):
             return self.of(info.type)
         types = info.types if isinstance(info, inspect.UnionType) else (info,)

@@ -19,7 +19,7 @@ from msgspec import inspect
 
 from streams.core.blocks.loops import is_inexact, is_json
 from streams.core.serdes.exact_texts import JsonDecoder
-from streams.core.serdes.parts import RefusedPart, Visit, Visits, parts_of
+from streams.core.serdes.parts import RefusedPart, Visit, parts_of, visit_of
 from streams.core.serdes.serde_base import CODEC_ERRORS, Recipe, Serde, blank, read_error, write_error
 from streams.core.serdes.serde_models import Codec, classes_of, codec_of, encode_hook
 
@@ -101,9 +101,11 @@ def _refusal(form: Any, shape: Any) -> Visit | None:
     visit = partial(_only_json, classes)
 
     def leaf(members: Collection[inspect.Type]) -> Visit | None:
-        return visit if any(map(is_untyped, members)) else None
+        some = [member for member in members if not isinstance(member, inspect.NoneType)]
+        is_only = len(some) == 1 and is_untyped(some[0])  # In a union, the values of other members are declared.
+        return visit if is_only or inspect.AnyType() in some else None
 
-    return Visits(leaf).of(inspect.type_info(shape))
+    return visit_of(inspect.type_info(shape), leaf)
 
 
 def _only_json(declared: Collection[type], value: Any) -> Any:
@@ -219,10 +221,15 @@ def _set_writers(
 
     def serialize_all(column: Any) -> list[bytes | None]:
         try:
-            if len(kinds) == 1 and set(map(type, column)) == kinds and (refuse is None or is_json(list(column))):
-                return list(map(_encode, column))
-            if is_whole and accepted is None and is_json(list(column)):
-                return [None if value is None else _encode(value) for value in column]
+            if len(kinds) == 1 and set(map(type, column)) == kinds:
+                texts: list[bytes | None] = list(map(_encode, column))
+            elif is_whole and accepted is None:
+                texts = [None if value is None else _encode(value) for value in column]
+            else:
+                return [serialize(value) for value in column]
+            # After writing, at which a value that contains itself is an error.
+            if refuse is None or is_json(list(column)):
+                return texts
         except (msgspec.MsgspecError, *CODEC_ERRORS):
             pass  # Serialize again one by one, either with keys as str or for a message that names the value.
         return [serialize(value) for value in column]

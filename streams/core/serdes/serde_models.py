@@ -38,7 +38,7 @@ class Codec:
     """The decoder of a type form, and the shape of its JSON.
 
     ``shape`` is a type that msgspec can decode and that has the same JSON: the form itself, or generated structs in
-    place of models and a union of all JSON in place of unions without a tag.  It describes the JSON; it does not check
+    place of models and ``DECLARED`` in place of unions without a tag.  It describes the JSON; it does not check
     the values.
     """
 
@@ -247,8 +247,8 @@ def _has_fields(kind: type) -> bool:
 
 # Shapes.
 
-#: The shape of a declared type that msgspec cannot describe; Any is a type that is not declared.
-_ALL_JSON: Any = dict | list | str | int | float | bool | None
+#: The shape of a declared type that msgspec cannot describe; plain Any is a type that is not declared.
+DECLARED: Any = Annotated[Any, msgspec.Meta(extra={"is_declared": True})]
 
 
 def shape_of(form: Any, outer: tuple[Any, ...] = ()) -> Any:
@@ -257,14 +257,14 @@ def shape_of(form: Any, outer: tuple[Any, ...] = ()) -> Any:
         return form
     form = _plain_form(form)
     if form in outer:  # A recursive type.
-        return _ALL_JSON
+        return DECLARED
     outer = (*outer, form)
     origin = get_origin(form)
     arguments = get_args(form)
     if origin is Union or origin is types.UnionType:
         members = [shape_of(member, outer) for member in arguments]
         union = functools.reduce(operator.or_, members)
-        return union if _is_known(union) else _ALL_JSON
+        return union if DECLARED not in members and _is_known(union) else DECLARED
     if origin is not None and not _annotations(origin):
         return origin[tuple(shape_of(argument, outer) for argument in arguments)]
     if is_model(form) and hasattr(form, "model_fields"):
@@ -272,7 +272,7 @@ def shape_of(form: Any, outer: tuple[Any, ...] = ()) -> Any:
     kind = origin or form
     if dataclasses.is_dataclass(kind) or attrs.has(kind):
         return _class_shape(form, outer)
-    return _ALL_JSON
+    return DECLARED
 
 
 def _has_model(form: Any) -> bool:
@@ -326,7 +326,8 @@ def _struct(
 ) -> type[msgspec.Struct]:
     """Return a struct with the fields of a class, each with its type and whether it is required."""
     fields: list[Any] = [
-        (name, kind) if is_required else (name, Union[kind, UnsetType], UNSET)  # noqa: UP007 - it may be Any
+        # A union with Any, as that of a declared type, is Any.
+        (name, kind) if is_required else (name, kind if kind is DECLARED else Union[kind, UnsetType], UNSET)  # noqa: UP007
         for name, (kind, is_required) in kinds.items()
     ]
     struct: Any = msgspec.defstruct(
