@@ -6,7 +6,6 @@ Avro events are in a registry.
 """
 
 import base64
-import json
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import partial
@@ -125,7 +124,7 @@ class _Events:
 def _parser(declared: inspect.Type) -> Callable[[bytes], Any]:
     """Return the function that parses a document; each digit of a number counts if it may be a decimal."""
     has_decimals = any(isinstance(part, inspect.DecimalType) for part in parts_of(declared))
-    return partial(json.loads, parse_float=Decimal) if has_decimals else json.loads
+    return msgspec.json.Decoder(float_hook=Decimal if has_decimals else None).decode
 
 
 def _schema_and_payload(document: Any) -> tuple[Any, Any]:

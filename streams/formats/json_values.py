@@ -35,7 +35,7 @@ def json_form(form: Any) -> JsonForm:
     except FORM_ERRORS as error:
         raise TopologyError(f"no JSON form, as files and HTTP need it, for {form!r}: {error}") from error
 
-    from_plain = cell_converter(form, _validated, strict=True)
+    from_plain = cell_converter(form, _validated_strictly, strict=True)
     return JsonForm(decode, cell_converter(form, _validated), from_plain, _ENCODE, is_immutable_form(form))
 
 
@@ -45,6 +45,13 @@ def _validated(cls: Any, value: Any) -> Any:
     if validate is None:
         raise NotImplementedError(f"{cls.__qualname__} has no JSON form")
     return validate(value)
+
+
+def _validated_strictly(cls: Any, value: Any) -> Any:
+    """Return a validated instance of a pydantic model, from JSON, in which alone a strict model takes times as text."""
+    if not hasattr(cls, "model_validate_json"):
+        return _validated(cls, value)
+    return cls.model_validate_json(_ENCODE(value), strict=True)
 
 
 _ENCODE = msgspec.json.Encoder(enc_hook=encode_hook).encode

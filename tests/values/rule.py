@@ -15,6 +15,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
 from enum import Enum, IntEnum
+from fractions import Fraction
 from math import isfinite
 from typing import Any, Literal
 
@@ -106,7 +107,9 @@ def _duration(text: str) -> timedelta:
 
 
 def _decimal(text: str) -> Decimal:
-    return Decimal(_if(re.fullmatch(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", text, re.ASCII) is not None, text))
+    return Decimal(
+        _if(re.fullmatch(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*", text, re.ASCII) is not None, text)
+    )
 
 
 def _uuid(text: str) -> uuid.UUID:
@@ -150,13 +153,13 @@ def _as_float(value: int | Decimal) -> float:
 
 def _whole_cell(text: str) -> int:
     """Whole numbers may have a point or an exponent, as pandas writes them, where a float has them all."""
-    number = _decimal(_if(text[:1] != "+", text))
+    number = _decimal(_if(text[:1] not in "+ ", text))
     is_plain = text.removeprefix("-").isdecimal()
     return int(_if(number == number.to_integral_value() and (is_plain or abs(number) <= 2**53), number))
 
 
 def _float_cell(text: str) -> float:
-    return _as_float(_decimal(_if(text[:1] != "+", text)))
+    return _as_float(_decimal(_if(text[:1] not in "+ ", text)))
 
 
 _INT: dict[str, Callable[[Any], Any]] = {
@@ -234,7 +237,7 @@ EXCEPTIONS: dict[str, dict[tuple[str, str], Callable[[Any, Any], Any] | None]] =
         },
         ("uuid", "str"): lambda value, form: str(value),
         **{
-            (arrival, "bytes"): lambda value, form: _twos_complement(int(value.scaleb(form.type["scale"])))
+            (arrival, "bytes"): lambda value, form: _twos_complement(int(Fraction(value) * 10 ** form.type["scale"]))
             for arrival in ("decimal", "whole decimal")
         },
         ("float", "float"): lambda value, form: value,
@@ -251,17 +254,24 @@ EXCEPTIONS: dict[str, dict[tuple[str, str], Callable[[Any, Any], Any] | None]] =
 }
 
 
+#: The same for kinds of classes: the bytes of a pydantic model are text, by its settings UTF-8.
+EXCEPTIONS["pydantic"] = {
+    **{(arrival, "bytes"): (lambda value, form: _utf_8(value).encode()) for arrival in ("text", "cell")},
+    ("bytes", "bytes"): None,
+}
+
+
 def _twos_complement(number: int) -> bytes:
     return number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True)
 
 
-def expected(medium: str, arrival: str, target: str, form: Any, value: Any) -> Any:
-    """Return the value that a reader makes of a form of a value.
+def expected(medium: str, cls: str, arrival: str, target: str, form: Any, value: Any) -> Any:
+    """Return the value that a reader makes of a form of a value, for a kind of class.
 
     Raises:
         Refused: it makes none.
     """
-    exceptions = EXCEPTIONS.get(medium, {})
+    exceptions = EXCEPTIONS.get(medium) or EXCEPTIONS.get(cls, {})
     if (arrival, target) not in exceptions:
         return RULE[arrival].get(target, _never)(value)
     make = exceptions[arrival, target]

@@ -131,7 +131,8 @@ def _by_pydantic(form: Any) -> _Decode | None:
 
     def decode(data: bytes) -> Any:
         try:
-            return validate(data)
+            # As all types do: pydantic makes times of numbers, and numbers of booleans and texts, unless told not to.
+            return validate(data, strict=True)
         except pydantic.ValidationError as error:
             raise ValueError(_validation_message(error)) from None
 
@@ -301,8 +302,21 @@ def _model_shape(model: Any, outer: tuple[Any, ...]) -> Any:
                 f"field {name!r} of {model.__qualname__} is written as {texts[name]!r} but read as {read!r}; "
                 "give both names by alias="
             )
-    kinds = {name: (shape_of(field.annotation, outer), field.is_required()) for name, field in fields.items()}
+    kinds = {
+        name: (shape_of(_with_texts(field.annotation), outer), field.is_required()) for name, field in fields.items()
+    }
     return _struct(model, kinds, texts, is_frozen=bool(config.get("frozen")))
+
+
+def _with_texts(form: Any) -> Any:
+    """Return the type of a model's field with str for bytes, which pydantic writes as text, by the model's settings."""
+    form = _plain_form(form)
+    if form is bytes:
+        return str
+    arguments = tuple(map(_with_texts, get_args(form)))
+    if get_origin(form) in (Union, types.UnionType):
+        return functools.reduce(operator.or_, arguments)
+    return get_origin(form)[arguments] if bytes in classes_of(form) and arguments else form
 
 
 def _class_shape(form: Any, outer: tuple[Any, ...]) -> Any:
