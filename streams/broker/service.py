@@ -25,7 +25,7 @@ from streams.broker.logs.config import INTERNAL_CONFIG, BrokerConfig
 from streams.broker.logs.log import PartitionLog, RefusedRecordsError
 from streams.broker.maintenance import PAUSE_MS, Maintenance
 from streams.broker.reads import listed_offsets
-from streams.broker.refusals import error_of, refusal
+from streams.broker.refusals import StorageFailures, error_of, refusal
 from streams.broker.topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topics
 from streams.broker.transaction_log import producer_ids_key, producer_ids_value, transaction_key
 from streams.broker.transactions import (
@@ -74,8 +74,6 @@ from streams.protocol.request import Request, Response
 from streams.protocol.wire import UnsupportedVersionError
 
 _LOGGER = logging.getLogger(__name__)
-#: The shortest time between two lines about failures of the storage.
-_TOLD_EVERY_MS = 60_000
 
 _GROUP_REQUESTS: tuple[type, ...] = get_args(GroupRequest)
 _OFFSETS_PARTITION = TopicPartition(OFFSETS_TOPIC, 0)
@@ -110,9 +108,7 @@ class Broker:
     _maintenance: Maintenance = field(init=False)
     _maintenance_due_ms: int | None = field(default=None, init=False)
     _handlers: dict[type, Callable[..., None]] = field(init=False)
-    #: Failures of the storage since they were last logged, and the monotonic time of that.
-    _storage_failures: int = field(default=0, init=False)
-    _storage_told_ms: int = field(default=-(1 << 62), init=False)
+    _storage_failures: StorageFailures = field(factory=StorageFailures, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._maintenance = Maintenance(self.topics)
@@ -317,7 +313,7 @@ class Broker:
                 refused = self.topics.logs.get(partition)
                 start_offset = -1 if refused is None else refused.start_offset
                 if code is ErrorCode.STORAGE_ERROR:
-                    self._tell_of_storage(message, now_ms)
+                    self._storage_failures.note(message, now_ms)
                 reasons = error.reasons if isinstance(error, RefusedRecordsError) else {}
                 results[partition] = Produced(
                     code, log_start_offset=start_offset, record_errors=reasons, message=message
@@ -326,14 +322,6 @@ class Broker:
         self._fetches.wake(
             [partition for partition, result in results.items() if result.error is ErrorCode.NONE], now_ms
         )
-
-    def _tell_of_storage(self, message: str, now_ms: int) -> None:
-        """Log a failure of the storage, once a minute, with the number of those since the last line."""
-        self._storage_failures += 1
-        if now_ms >= self._storage_told_ms + _TOLD_EVERY_MS:
-            _LOGGER.warning("%s (failures since the last such line: %d)", message, self._storage_failures)
-            self._storage_told_ms = now_ms
-            self._storage_failures = 0
 
     def _add_partitions(self, request: Produce, now_ms: int) -> None:
         """Add the partitions of records to the transaction (KIP-890); each is then checked as if it had been before."""
@@ -446,7 +434,7 @@ class Broker:
         except (OSError, BrokerError) as error:
             # The new state is not in the log, so revert it; no response has been sent yet.
             self.transactions.restore(request.transactional_id, before)
-            _LOGGER.error("writing %s failed: %s", _TRANSACTIONS_PARTITION.topic, error)
+            self._storage_failures.note(f"writing {_TRANSACTIONS_PARTITION.topic} failed: {error}", now_ms)
             answer(refusal(request, error_of(error)[0]))
 
     def _perform_by_itself(self, effects: Sequence[TransactionEffect], now_ms: int) -> None:

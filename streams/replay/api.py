@@ -55,6 +55,9 @@ def replay(
         session = ReplaySession(request, _folder(plan, stack))
         if plan.directory is None and plan.snapshot is not None and not plan.resume:
             _discard_work(session.root)
+        for folder in (plan.snapshot, plan.directory):
+            if folder is not None:
+                Place(os.fspath(folder)).absolute().create_private()
         runner = _executor(plan, session.root, stack)
         _run(session, runner, plan.progress)
         if plan.snapshot is not None:
@@ -135,13 +138,11 @@ def _folder(plan: Plan, stack: ExitStack) -> Place:
     if plan.directory is not None:
         root = Place(os.fspath(plan.directory)).absolute()
         root.check_target()
-        root.create_private()
         return root
     if plan.snapshot is not None:
-        snapshot = Place(os.fspath(plan.snapshot)).absolute()
-        snapshot.check_target()
-        snapshot.create_private()
-        return snapshot.child("work")
+        root = Place(os.fspath(plan.snapshot)).absolute().child("work")
+        root.check_target()
+        return root
     folder = tempfile.TemporaryDirectory(prefix="streams-replay-")
     stack.callback(folder.cleanup)
     return Place(folder.name)
