@@ -288,6 +288,22 @@ def test_columns_of_any_layout_and_unit_are_exact(column: Any, declared: Any, ex
     assert values_of(column, declared) == expected
 
 
+def test_columns_of_pandas_are_exact() -> None:
+    """NaT and NA are None; pandas' own types are refused by column."""
+    pandas = pytest.importorskip("pandas")
+    for values, dtype, declared, expected in (
+        ([pandas.Timedelta("1s"), pandas.NaT], None, timedelta | None, [timedelta(seconds=1), None]),
+        ([pandas.Timestamp(AT[0]), pandas.NaT], None, datetime | None, AT),
+        (["a", pandas.NA], "string", str | None, ["a", None]),
+        (["a", None], None, str | None, ["a", None]),
+        (["a", None], "category", str | None, ["a", None]),
+        ([True, pandas.NA], "boolean", bool | None, [True, None]),
+    ):
+        assert values_of(pandas.Series(values, dtype=dtype), declared) == expected
+    with pytest.raises(InputError, match=r"column 'c' is extension<pandas.period.*cast it, such as string\(c\) AS c"):
+        values_of(pa.array(pandas.Series(pandas.period_range("2026-01", periods=2, freq="M"))), str)
+
+
 @pytest.mark.case(3)
 @pytest.mark.parametrize(
     ("column", "declared", "message"),

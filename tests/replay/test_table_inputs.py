@@ -139,7 +139,7 @@ def test_resume_is_refused_where_new_rows_are_not_known(spark: Any, tmp_path: Pa
 @pytest.mark.spark
 def test_columns_that_do_not_fit_are_an_error_before_a_task_starts(any_spark: Any, tmp_path: Path) -> None:
     frame = any_spark.createDataFrame(table(rows(20))).withColumnRenamed("price", "prise")
-    with pytest.raises(InputError, match=r"column 'price' .decimal. is missing; rename 'prise'"):
+    with pytest.raises(InputError, match=r"column 'price' .Decimal. is missing; rename 'prise'"):
         run(frame, any_spark, directory=tmp_path / "work")
     assert not (tmp_path / "work" / "progress").exists()
     with pytest.raises(InputError, match=r"table:nix: cannot be read by Spark: .TABLE_OR_VIEW_NOT_FOUND"):

@@ -509,7 +509,7 @@ def test_append_to_a_folder_with_files_of_others_is_refused(history: Path, tmp_p
     [
         (["value.colour"], "there is no such column; give day, key, value, timestamp.*value.product"),
         (["value"], "has type struct"),
-        (["value.product", "value.product"], "two columns have the same name"),
+        (["value.product", "value.product"], "two columns of the table would have the same name"),
     ],
 )
 def test_partition_columns_are_checked(history: Path, tmp_path: Path, columns: list[str], message: str) -> None:
