@@ -42,6 +42,7 @@ GROUPS = {
         "tests/replay/test_table_inputs.py::*",
         "tests/replay/test_order.py::*spark*",
         "tests/replay/test_explain.py::*spark*",
+        "tests/values/test_tables.py::*of_spark*",
     ),
     "tidy": ("tests/test_tidy.py::*",),
     "nexmark": ("tests/examples/test_nexmark.py::*all_queries*",),

@@ -217,3 +217,37 @@ def iceberg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYICEBERG_CATALOG__SHOP__WAREHOUSE", f"file://{tmp_path}")
     # The package reads its settings once.
     monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+
+
+#: What Spark has of Arrow's types; it makes instants of local times.
+_SPARK = ("bool", "int64", "int32", "int8", "double", "float", "string", "binary", "decimal128*", "date32")
+_SPARK += ("timestamp[[]us,*",)
+    "bool",
+    "int64",
+    "int32",
+    "int8",
+    "double",
+    "float",
+    "string",
+    "binary",
+    "decimal128*",
+    "timestamp[[]us,*",
+    "date32",
+]
+
+
+@pytest.mark.spark
+def test_columns_of_spark_give_the_values_of_the_rule_and_others_are_refused_by_name(spark: Any) -> None:
+    fitting, refused = (
+        [field for field in fields if any(fnmatchcase(field.form.name, pattern) for pattern in _SPARK)]
+        for fields in split(("alone",))
+    )
+
+    frame = spark.createDataFrame(table_of(fitting))
+    found = list(differences("spark", fitting, read(frame, fitting, executor="spark", spark=spark)))
+    with pytest.raises(InputError) as caught:
+        read(spark.createDataFrame(table_of(refused)), refused, executor="spark", spark=spark)
+
+    assert not found, "\n".join(["", *found])
+    missed = [field for field in refused if f"column '{field.name}" not in str(caught.value)]
+    assert not missed, "\n".join(f"{field.form.name} as {field.target}" for field in missed)
