@@ -32,6 +32,9 @@ def cell_converter(
     visit = visit_of(info, _exact_cell)
     convert: Callable[[Any], Any] = partial(msgspec.convert, type=form, strict=strict, dec_hook=hook)
     exact = convert if visit is None else lambda value: convert(visit(value))
+    nulls = None if strict else visit_of(info, _null_text)
+    if nulls is not None:
+        exact = partial(_without_null_texts, nulls, exact)
     digits = None if strict else visit_of(info, _whole_cell)
     if digits is None:
         return exact
@@ -46,6 +49,34 @@ def cell_converter(
             return exact(shorter)
 
     return with_zeros
+
+
+#: Texts that msgspec takes for None.
+_NULL_TEXTS = frozenset(("null", "Null", "NULL"))
+
+
+def _null_text(members: Sequence[inspect.Type]) -> Visit | None:
+    """Return the visit of a cell that may be None and no text, or None."""
+    kinds = {type(member) for member in members}
+    return _no_null if inspect.NoneType in kinds and not kinds & {inspect.StrType, inspect.AnyType} else None
+
+
+def _no_null(value: Any) -> Any:
+    if isinstance(value, str) and value in _NULL_TEXTS:
+        raise RefusedPart(
+            f"expected a value, got {value!r}", "say which text is a null: ?null=null, or null= in Python"
+        )
+    return value
+
+
+def _without_null_texts(visit: Visit, convert: Callable[[Any], Any], value: Any) -> Any:
+    try:
+        has_null = isinstance(value, dict) and not _NULL_TEXTS.isdisjoint(value.values())
+    except TypeError:  # Lists and dicts, which no cell of text is.
+        has_null = True
+    if has_null:
+        visit(value)
+    return convert(value)
 
 
 def _whole_cell(members: Sequence[inspect.Type]) -> Visit | None:

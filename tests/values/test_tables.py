@@ -76,10 +76,9 @@ def read(table: Any, fields: list[Column], **options: Any) -> dict[str, list[Any
     """Return the values of the columns of a table by the name of the column, in order of rows."""
     parts = {"row": attrs.field(type=int)}
     parts |= {
-        column.name: attrs.field(type=SHAPES[column.shape].declared(TARGETS[column.target]) | None, default=None)
-        if column.target != "Any"
-        else attrs.field(type=Any, default=None)
+        column.name: attrs.field(type=SHAPES["optional"].declared(kind), default=None)
         for column in fields
+        for kind in (SHAPES[column.shape].declared(TARGETS[column.target]),)
     }
     row = attrs.make_class("Row", parts, frozen=True)
     rows: Topic[Any, Any] = Topic(
@@ -157,7 +156,7 @@ def _iceberg(rows: Any, folder: Path) -> str:
 
 #: How a table comes in, and the forms that the library does not have, or makes others of.
 _POLARS = "decimal256* timestamp[[]ms,?tz=+05:30] date64"
-_DUCKDB = "halffloat decimal256*"
+_DUCKDB = "halffloat decimal256* duration*"
 WAYS: dict[str, tuple[Way, str]] = {
     "pyarrow": (lambda rows, folder: rows, ""),
     "file of pyarrow": (_file, ""),
@@ -168,9 +167,12 @@ WAYS: dict[str, tuple[Way, str]] = {
     "pandas": (lambda rows, folder: rows.to_pandas(), "time64[[]ns]"),
     "pandas of Arrow": (lambda rows, folder: rows.to_pandas(types_mapper=pandas.ArrowDtype), ""),
     "file of pandas": (_pandas_file, "time64[[]ns]"),
-    # It writes UUIDs that it cannot read.
-    "delta": (_delta, "halffloat decimal256* time32* time64* duration* uuid"),
-    "iceberg": (_iceberg, "decimal256* date64 time32* time64[[]ns] duration*"),
+    # It writes UUIDs that it cannot read, and cuts nanoseconds toward 1970.
+    "delta": (_delta, "halffloat decimal256* time32* time64* duration* uuid timestamp[[]ns*"),
+    "iceberg": (
+        _iceberg,
+        "decimal256* date64 time32* time64[[]ns] duration* timestamp[[]ns* timestamp*+05:30] timestamp*New_York]",
+    ),
 }
 
 
@@ -222,18 +224,6 @@ def iceberg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 #: What Spark has of Arrow's types; it makes instants of local times.
 _SPARK = ("bool", "int64", "int32", "int8", "double", "float", "string", "binary", "decimal128*", "date32")
 _SPARK += ("timestamp[[]us,*",)
-    "bool",
-    "int64",
-    "int32",
-    "int8",
-    "double",
-    "float",
-    "string",
-    "binary",
-    "decimal128*",
-    "timestamp[[]us,*",
-    "date32",
-]
 
 
 @pytest.mark.spark
