@@ -139,7 +139,8 @@ class _Builder:
                     f"{where}: {value!r} of {cls.__qualname__} is no symbol of an Avro enum: use letters, digits and _"
                 )
         name = self._full_name(cls)
-        self._enums[cls] = Shape(name, _value_of(cls), cls)
+        # In a union, a value of a named type comes with its name.
+        self._enums[cls] = Shape(name, _value_of(cls), lambda datum: cls(datum[1] if type(datum) is tuple else datum))
         return evolve(self._enums[cls], schema={"type": "enum", "name": name, "symbols": values})
 
     def _full_name(self, cls: type) -> str:

@@ -12,7 +12,7 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 from msgspec import inspect
 
-from streams.core.serdes.serdes import RefusedPart, Visit, exact_text, visit_of
+from streams.core.serdes.serdes import RefusedPart, Visit, exact_text, refuse_number, visit_of
 from streams.values.rule import plain_member
 
 _TIME_TYPES = (inspect.DateTimeType, inspect.TimeDeltaType)
@@ -94,24 +94,11 @@ def _exact_cell(members: Sequence[inspect.Type]) -> Visit | None:
     exact = exact_text(members)
     if not any(isinstance(member, _TIME_TYPES) for member in members):
         return exact
-    return exact if any(isinstance(member, _NUMBER_TYPES) for member in members) else partial(_no_number, exact)
+    return exact if any(isinstance(member, _NUMBER_TYPES) for member in members) else partial(_exact_time, exact)
 
 
-def _no_number(exact: Visit | None, value: Any) -> Any:
-    """Refuse a number, or a text of digits, in place of a time: ``msgspec`` would take it for seconds since 1970."""
-    is_number = isinstance(value, (int, float, Decimal))
-    if isinstance(value, str):
-        try:
-            float(value)
-            is_number = True
-        except ValueError:
-            pass
-    if is_number:
-        raise RefusedPart(
-            f"expected a time, got {value!r}",
-            "a number has no unit: write times as ISO 8601, such as 2026-01-31T00:00:00Z, "
-            "or declare an int and convert it",
-        )
+def _exact_time(exact: Visit | None, value: Any) -> Any:
+    value = refuse_number(value)
     return value if exact is None else exact(value)
 
 

@@ -1,5 +1,6 @@
 """JSON of pydantic models, and of unions of classes without a tag."""
 
+import json
 import pickle
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -279,3 +280,18 @@ def test_results_of_lambdas_may_be_models() -> None:
         driver.pipe(orders, Order(no=1), key="ann")
         driver.pipe(orders, Order(no=2), key="abe")
         assert driver.read(totals) == [("a", Cash(amount=1)), ("a", Cash(amount=3))]
+
+
+@pytest.mark.parametrize("text", ["20260101", "2026", " 1.5", "-1e9"])
+def test_texts_of_digits_are_no_times_of_a_model(text: str) -> None:
+    """Pydantic takes them for seconds since 1970, strict or not."""
+
+    class Event(pydantic.BaseModel):
+        ats: list[datetime | None]
+        note: str = ""
+
+    serde = serde_for(Event)
+
+    with pytest.raises(SerializationError, match=r"expected a time, got .* at `\$.ats\[1\]`"):
+        serde.deserialize(json.dumps({"ats": [None, text]}).encode())
+    assert serde.deserialize(json.dumps({"ats": ["2026-01-01T00:00:00Z"], "note": text}).encode()).note == text

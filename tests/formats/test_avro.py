@@ -684,3 +684,23 @@ def test_a_missing_extra_is_named(monkeypatch):
 
     with pytest.raises(ConfigError, match=r"pip install 'streams\[avro\]'"):
         avro(Line)
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+def test_an_optional_enum_comes_back_wherever_it_is():
+    """Within a union, fastavro returns a value of a named type with its name."""
+
+    @frozen
+    class Painted:
+        colours: list[Colour | None]
+        by_room: dict[str, Colour | None]
+        other: Colour | None = None
+
+    serde = avro(Painted)
+    painted = Painted([Colour.RED, None, Colour.BLUE], {"hall": Colour.RED, "attic": None}, Colour.BLUE)
+
+    assert serde.deserialize(serde.serialize(painted)) == painted

@@ -83,4 +83,4 @@ def test_a_value_is_read_back_as_it_was_written_or_not_written(name: str, tmp_pa
         assert plain(read()) == plain(value)
 
     holds()
-    assert seen["written"] > seen["refused"] / 4, seen
+    assert seen["written"], seen

@@ -7,6 +7,7 @@ as for int.  Whole columns are searched for such texts; only if there is one, th
 
 import re
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -36,6 +37,20 @@ def _cut_time(value: Any) -> Any:
 def _checked_decimal(value: Any) -> Any:
     if isinstance(value, str) and not _DECIMAL.fullmatch(value):
         raise RefusedPart(f"expected a decimal, got {value[:80]!r}", "write it with the digits 0 to 9, such as 1.50")
+    return value
+
+
+_DIGITS = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*", re.ASCII)
+
+
+def refuse_number(value: Any) -> Any:
+    """Refuse a number, or a text of digits, in place of a time: libraries take it for seconds since 1970."""
+    if isinstance(value, (int, float, Decimal)) or (isinstance(value, str) and _DIGITS.fullmatch(value)):
+        raise RefusedPart(
+            f"expected a time, got {value!r}",
+            "a number has no unit: write times as ISO 8601, such as 2026-01-31T00:00:00Z, "
+            "or declare an int and convert it",
+        )
     return value
 
 

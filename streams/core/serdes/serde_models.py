@@ -11,8 +11,9 @@ other modules of ``core``.
 import dataclasses
 import functools
 import operator
+import re
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, NewType, Union, get_args, get_origin, get_type_hints
 
 import attrs
@@ -21,8 +22,8 @@ import typing_extensions
 from attrs import frozen
 from msgspec import UNSET, UnsetType, inspect
 
-from streams.core.serdes.exact_texts import JsonDecoder, exact_decoder
-from streams.core.serdes.parts import parts_of
+from streams.core.serdes.exact_texts import JsonDecoder, exact_decoder, refuse_number
+from streams.core.serdes.parts import Visit, parts_of, visit_of
 
 #: Errors of a type form that a library cannot decode.
 FORM_ERRORS = (TypeError, NameError, ValueError, AttributeError, RecursionError)
@@ -129,7 +130,12 @@ def _by_pydantic(form: Any) -> _Decode | None:
     except pydantic.PydanticSchemaGenerationError:
         return None
 
+    # Even so it makes times of texts of digits.
+    find_number = visit_of(inspect.type_info(shape_of(form)), _time_visit)
+
     def decode(data: bytes) -> Any:
+        if find_number is not None and _TEXT_OF_DIGITS.search(data):
+            find_number(msgspec.json.decode(data))
         try:
             # As all types do: pydantic makes times of numbers, and numbers of booleans and texts, unless told not to.
             return validate(data, strict=True)
@@ -137,6 +143,16 @@ def _by_pydantic(form: Any) -> _Decode | None:
             raise ValueError(_validation_message(error)) from None
 
     return decode
+
+
+#: A text of JSON that may be a number.
+_TEXT_OF_DIGITS = re.compile(rb'"\s*[-+.]?\d[\d.]*(e[-+]?\d+)?\s*"', re.IGNORECASE)
+
+
+def _time_visit(members: Sequence[inspect.Type]) -> Visit | None:
+    is_time = any(isinstance(member, inspect.DateTimeType) for member in members)
+    may_be_other = any(isinstance(member, (inspect.StrType, inspect.AnyType)) for member in members)
+    return refuse_number if is_time and not may_be_other else None
 
 
 def _validation_message(error: Any) -> str:
