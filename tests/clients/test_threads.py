@@ -175,3 +175,22 @@ def test_second_thread_in_a_consumer_is_refused(broker, has_heartbeat):
         consumer.poll(0)
 
     assert len(refused) == 3
+
+
+def test_flush_looks_at_unfinished_batches_under_the_lock(broker):
+    """Other threads add and finish batches, and a dict must not change while it is iterated."""
+
+    class Watched(dict[int, int]):
+        def __iter__(self):
+            is_locked.append(driver._lock._is_owned())
+            return super().__iter__()
+
+    is_locked: list[bool] = []
+    with Producer(broker, linger_ms=600_000) as producer:
+        driver = producer._driver
+        driver._accumulator._unfinished = Watched(driver._accumulator._unfinished)
+        producer.send("numbers", b"v")
+        producer.flush()
+
+    assert is_locked
+    assert all(is_locked)

@@ -40,8 +40,8 @@ def test_objects_that_the_process_froze_itself_stay_frozen():
 
 
 EMBEDDED = """
-import gc
-from streams import Streams, StreamsBuilder, Topic
+import gc, threading
+from streams import State, Streams, StreamsBuilder, Topic
 
 lines = Topic("lines", value=str)
 
@@ -50,7 +50,9 @@ def topology(builder: StreamsBuilder) -> None:
 
 gc.unfreeze()
 before = gc.get_threshold()
-with Streams(topology, application_id="app"):
+is_running = threading.Event()
+with Streams(topology, application_id="app", on_state=lambda new, old: new is State.RUNNING and is_running.set()):
+    is_running.wait()  # The collector is paused while a topology is compiled.
     print(gc.isenabled(), gc.get_freeze_count(), gc.get_threshold() == before)
 """
 

@@ -150,8 +150,7 @@ class SenderDriver:
 
     def has_acknowledged(self, sequence: int) -> bool:
         """Return whether all batches up to number ``sequence`` are acknowledged; false after an untaken failure."""
-        with self._lock:
-            return self._is_settled(sequence) and self._failure is None
+        return self._is_settled(sequence) and self._failure is None
 
     def await_delivery(self, delivery: Delivery, timeout_ms: int | None) -> None:
         """Drive the sender until a delivery is done or the timeout (default: delivery plus request timeout) expires."""
@@ -239,4 +238,5 @@ class SenderDriver:
         self.wait(is_done, timeout_ms, "not everything sent is acknowledged in time; is the broker running?")
 
     def _is_settled(self, sequence: int) -> bool:
-        return self._accumulator.is_finished_through(sequence) and not self._sender.finished
+        with self._lock:  # Other threads add batches, and finish them.
+            return self._accumulator.is_finished_through(sequence) and not self._sender.finished
