@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, time
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 import pyarrow as pa
@@ -180,3 +180,67 @@ def test_decimals_without_a_value_are_not_written(value: Decimal) -> None:
         serde.serialize(Payment(value))
     with pytest.raises(StreamsError, match="expected a decimal, got"):
         serde.serialize_all([Payment(value)])
+
+
+class Opened(msgspec.Struct, tag="opened"):
+    at: datetime
+    total: Decimal = Decimal(0)
+
+
+class Closed(msgspec.Struct, tag="closed"):
+    at: datetime
+    total: Decimal = Decimal(0)
+
+
+class Noted(msgspec.Struct, tag="noted"):
+    at: str
+    total: str = ""
+
+
+class Pair(msgspec.Struct, array_like=True, tag=True):
+    name: str
+    at: datetime
+
+
+class Times(TypedDict):
+    at: datetime
+
+
+NS = "2026-01-01T23:59:59.9999999Z"
+LAST = datetime(2026, 1, 1, 23, 59, 59, 999999, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("union", [Opened | Closed | Noted, Opened | Noted, Noted | Closed | Opened])
+def test_times_and_decimals_of_classes_of_a_union_are_those_of_the_class_that_the_tag_names(union: Any) -> None:
+    serde = Topic("t", value=union).value_serde
+    assert serde.deserialize(b'{"type":"opened","at":"%b"}' % NS.encode()) == Opened(LAST)
+    assert serde.deserialize(b'{"type":"noted","at":"%b","total":"1_0"}' % NS.encode()) == Noted(NS, "1_0")
+    with pytest.raises(StreamsError, match=r"expected a decimal, got '1_0' - at `\$.total`"):
+        serde.deserialize(b'{"type":"opened","at":"%b","total":"1_0"}' % NS.encode())
+    with pytest.raises(StreamsError, match="expected a decimal, got 'NaN'"):
+        serde.serialize(Opened(LAST, Decimal("NaN")))
+    with pytest.raises(ValueError, match="a number has no unit"):
+        form_of(serde).from_cells({"type": "opened", "at": "20260101"})
+
+
+@pytest.mark.parametrize("tagged", [Pair, Pair | int, list[Pair]])
+def test_times_of_classes_that_are_arrays_are_cut(tagged: Any) -> None:
+    pair = ["Pair", NS, NS]
+    read = Topic("t", value=tagged).value_serde.deserialize(
+        msgspec.json.encode([pair] if tagged == list[Pair] else pair)
+    )
+    assert (read[0] if isinstance(read, list) else read) == Pair(NS, LAST)
+
+
+def test_an_optional_typed_dict_is_read_and_written() -> None:
+    serde: Any = serde_for(dict[str, Times | None])
+    assert serde.deserialize(b'{"a":{"at":"%b"},"b":null}' % NS.encode()) == {"a": {"at": LAST}, "b": None}
+    assert serde.deserialize(serde.serialize({"a": {"at": LAST}})) == {"a": {"at": LAST}}
+
+
+@pytest.mark.parametrize("number", ["1.10", "0.12345678901234567890123", "1E+30"])
+def test_a_decimal_beside_a_time_with_nanoseconds_has_all_of_its_digits(number: str) -> None:
+    read: Any = serde_for(Opened).deserialize(
+        b'{"at":"%b","total":%b,"type":"opened"}' % (NS.encode(), number.encode())
+    )
+    assert (read.at, str(read.total)) == (LAST, number)

@@ -20,6 +20,9 @@ from streams.core.serdes.parts import RefusedPart, Visit, parts_of, visit_of
 _FRACTION = re.compile(r"(:\d\d\.\d{6})\d+")
 _DECIMAL = re.compile(r"\s*[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?\s*", re.ASCII)
 _TIMES = (inspect.DateTimeType, inspect.TimeType)
+#: Read and write JSON with all digits of its numbers.
+_read = msgspec.json.Decoder(float_hook=Decimal).decode
+_write = msgspec.json.Encoder(decimal_format="number").encode
 
 
 def exact_text(members: Sequence[inspect.Type]) -> Visit | None:
@@ -84,6 +87,4 @@ def exact_decoder(info: inspect.Type, decode: Callable[[bytes], Any]) -> JsonDec
     visit = visit_of(info, exact_text) if has_times or has_decimals else None
     if visit is None:
         return JsonDecoder(decode)
-    return JsonDecoder(
-        decode, lambda data: msgspec.json.encode(visit(msgspec.json.decode(data))), has_times, has_decimals
-    )
+    return JsonDecoder(decode, lambda data: _write(visit(_read(data))), has_times, has_decimals)

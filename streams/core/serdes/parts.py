@@ -65,7 +65,7 @@ class _Visits:
     leaf: Leaf
     #: Whether the type has any part to visit.
     has_any: bool = False
-    _fields: dict[int, list[tuple[str, str, Visit]]] = field(factory=dict)
+    _fields: dict[int, list[tuple[str | int, str, Visit]]] = field(factory=dict)
 
     def of(self, info: Any) -> Visit | None:
         """Return the visit of a part of a type; None if it is not visited."""
@@ -93,9 +93,12 @@ class _Visits:
             return partial(_in_tuple, visits) if any(visits) else None
         if fields := getattr(info, "fields", ()):
             parts = self._fields[id(info)] = []
-            for part in fields:
+            # The items of an array are the tag, if there is one, and the fields.
+            first = int(info.tag is not None) if getattr(info, "array_like", False) else None
+            for at, part in enumerate(fields):
                 if (visit := self.of(part.type)) is not None:
-                    parts.append((part.encode_name, part.name, visit))
+                    name = part.encode_name if first is None else first + at
+                    parts.append((name, part.name, visit))
             return partial(_in_fields, parts) if parts else None
         if isinstance(info, inspect.DictType):
             key, entry = self.of(info.key_type), self.of(info.value_type)
@@ -105,30 +108,42 @@ class _Visits:
 
 
 def _in_member(visits: list[tuple[Any, Visit]], value: Any) -> Any:
-    """Visit the value as the one member of a union that it is; a dict may be any of the classes."""
-    classes = [visit for member, visit in visits if hasattr(member, "fields")]
+    """Visit the value as the one member of a union that it is; of several classes, the tag says which."""
     for member, visit in visits:
-        cls = getattr(member, "cls", None)
-        if cls is None:
+        if not hasattr(member, "fields"):
             value = visit(value)
-        elif isinstance(value, cls) or len(classes) == 1:
+        elif _is_of(member, value):
             return visit(value)
     return value
 
 
-def _in_fields(parts: list[tuple[str, str, Visit]], value: Any) -> Any:
-    is_row = isinstance(value, dict)
+def _is_of(info: Any, value: Any) -> bool:
+    """Return whether a value, an object or parsed JSON, is of this class of a union."""
+    tag = getattr(info, "tag", None)
+    if isinstance(value, dict):
+        return tag is None or value.get(info.tag_field) == tag
+    if isinstance(value, list):
+        return tag is None or value[:1] == [tag]
+    return info.cls in type(value).__mro__  # A TypedDict has no instances.
+
+
+def _in_fields(parts: list[tuple[str | int, str, Visit]], value: Any) -> Any:
+    is_parsed = isinstance(value, (dict, list))
     for name, attribute, visit in parts:
-        part = value.get(name) if is_row else getattr(value, attribute, None)
+        part = _parsed(value, name) if is_parsed else getattr(value, attribute, None)
         if part is not None:
-            try:
-                visited = visit(part)
-            except RefusedPart as error:
-                error.place = f".{name}{error.place}"
-                raise
-            if visited is not part and is_row:
-                value = {**value, name: visited}
+            visited = _entry(f".{name}" if isinstance(name, str) else f"[{name}]", visit, part)
+            if visited is not part and is_parsed:
+                value = value.copy()
+                value[name] = visited
     return value
+
+
+def _parsed(value: Any, name: str | int) -> Any:
+    """Return a field of parsed JSON, which is an object or an array; None if there is none."""
+    if isinstance(name, int):
+        return value[name] if isinstance(value, list) and name < len(value) else None
+    return value.get(name) if isinstance(value, dict) else None
 
 
 def _in_tuple(visits: list[Visit | None], value: Any) -> Any:
