@@ -17,7 +17,7 @@ from streams.files.folder_columns import Cells, unequal
 from streams.files.kinds import WHOLE, FileKind, FileSource, Part
 from streams.files.lines import BATCH_ROWS, MAX_LINE_BYTES, text_lines
 from streams.files.rows import FileFormat, RowBatch, RowColumns
-from streams.values import BAD_INPUT, Form, null_cells
+from streams.values import BAD_INPUT, Form, check_names, null_cells
 
 
 @define
@@ -45,7 +45,8 @@ class CsvRows:
         """Yield (cells, text) for each row; blank lines are skipped.
 
         Raises:
-            InputError: two columns have the same name, a quote is not closed, or the options do not fit the file.
+            InputError: a column has the name of another one, or of a field in another case; a quote is not closed, or
+                the options do not fit the file.
         """
         text = _CsvText(text_lines(source, kind, part))
         reader = self._reader(text)
@@ -111,6 +112,7 @@ class CsvRows:
             raise InputError(f"{self.source}:{line}: column {doubles[0]!r} stands twice in the header; rename one")
         if names and [cell.casefold() for cell in cells] == [name.casefold() for name in names]:
             raise InputError(f"{self.source}:{line}: is a header with these names; leave the option columns out")
+        check_names(self.value.declared, self._header, f"{self.source}:{line}")
         return names is None
 
     def declared(self) -> FileFormat:

@@ -33,6 +33,7 @@ from streams.values import (
     ValueReader,
     are_records,
     check_file_columns,
+    check_names,
     is_serialized,
     plain_batch,
     python_objects,
@@ -45,8 +46,13 @@ def format_of(
     """Return the format for a file, given the ``Form`` of a topic's keys and of its values.
 
     Rows of Arrow data that are whole records are converted by ``records``, if given.
+
+    Raises:
+        InputError: a column of the folders has the name of a field in another case.
     """
     folder = folder_cells(source.name)
+    if folder and kind.kind is not Kind.RECORDS and not kind.kind.is_text:
+        check_names(value.declared, [*folder], str(source))
     if kind.kind is Kind.CSV:
         return CsvRows(source, kind, value, folder)
     if kind.kind is Kind.PARQUET:

@@ -22,6 +22,7 @@ from streams.values.cells import null_cells as null_cells
 from streams.values.declared_columns import WINDOW_COLUMNS as WINDOW_COLUMNS
 from streams.values.declared_columns import are_records as are_records
 from streams.values.declared_columns import check_file_columns as check_file_columns
+from streams.values.declared_columns import check_names as check_names
 from streams.values.declared_columns import table_columns as table_columns
 from streams.values.json_text import BAD_INPUT as BAD_INPUT
 from streams.values.json_text import Form as Form

@@ -152,22 +152,43 @@ def _doubles(names: Sequence[str], declared: Set[str] | None) -> Iterator[str]:
                 yield f"the table has columns {listed}, which differ in case only; select or rename one of them"
 
 
+def check_names(form: Any, names: Sequence[str], place: str) -> None:
+    """Check the names of columns of text, which have no types, by the rules for the columns of a table.
+
+    Raises:
+        InputError: a name differs from that of a field of the type ``form``, or of another column, in case only.
+    """
+    fields = getattr(inspect.type_info(form), "fields", ())
+    problems = list(_doubles(names, {part.encode_name for part in fields}))
+    problems += [f"column {name!r} is missing; rename {other!r}" for name, other in _other_case(fields, names).items()]
+    if problems:
+        raise InputError(f"{place}: {'; '.join(problems)}")
+
+
+def _other_case(fields: Any, names: Collection[str]) -> dict[str, str]:
+    """Return for each field without a column the column whose name differs in case only, if there is one."""
+    # Spark and Hive ignore case, and Hive does not keep it, so a name in another case is meant for the field.
+    declared = {part.encode_name for part in fields}
+    others = {name.casefold(): name for name in names if name not in declared}
+    return {name: others[name.casefold()] for name in declared - {*names} if name.casefold() in others}
+
+
 def _misfits(fields: Any, columns: dict[str, Any], prefix: str) -> Iterator[str]:
     """Yield a message for each field whose column is missing or has the wrong type."""
-    # Spark and Hive ignore case, and Hive does not keep it, so a name in another case is meant for the field.
-    in_other_case = {name.casefold(): name for name in columns if all(part.encode_name != name for part in fields)}
+    in_other_case = _other_case(fields, columns)
     for part in fields:
         column = prefix + part.encode_name
         kind = columns.get(part.encode_name)
-        same = in_other_case.get(part.encode_name.casefold())
+        same = in_other_case.get(part.encode_name)
         if kind is None:
             if part.required or same is not None:
                 near = same or nearest(part.encode_name, columns)
                 hint = f"rename {prefix + near!r}" if near else "add it"
+                remedy = "" if same else ", or give the field a default"
                 column_names = ", ".join(prefix + name for name in list(columns)[:20])
                 yield (
-                    f"column {column!r} ({type_name(plain_member(part.type))}) is missing; {hint}, or give the field a "
-                    f"default; the table has {column_names}"
+                    f"column {column!r} ({type_name(plain_member(part.type))}) is missing; {hint}{remedy}; the table "
+                    f"has {column_names}"
                 )
         else:
             yield from _misfit(part.type, kind, column)

@@ -127,6 +127,25 @@ def test_columns_of_parquet_files_that_do_not_fit_are_refused(
     assert "in.parquet" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("path", "text", "message"),
+    [
+        ("in.csv", "id,Note\n1,a\n", "in.csv:1: column 'note' is missing; rename 'Note'$"),
+        ("in.csv", "id,note,Note\n1,a,b\n", "in.csv:1: .* columns 'Note' and 'note', which differ in case only"),
+        ("Note=a/in.csv", "id\n1\n", "in.csv: column 'note' is missing; rename 'Note'$"),
+        ("Note=a/in.jsonl", '{"id":1}\n', "in.jsonl: column 'note' is missing; rename 'Note'$"),
+    ],
+)
+def test_columns_of_csv_and_of_folders_in_another_case_are_refused(
+    tmp_path: Path, path: str, text: str, message: str
+) -> None:
+    (tmp_path / path).parent.mkdir(exist_ok=True)
+    (tmp_path / path).write_text(text)
+    with pytest.raises(InputError, match=message):
+        read(tmp_path / path, Noted)
+    assert read(tmp_path / path, dict)
+
+
 def test_doubled_columns_of_a_parquet_file_are_refused(tmp_path: Path) -> None:
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["amount", "amount"])
     pq.write_table(table, tmp_path / "in.parquet")
