@@ -3,7 +3,7 @@
 import json
 import pickle
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Annotated, Any, Generic, Literal, Optional, TypeVar
 from uuid import UUID
@@ -295,3 +295,43 @@ def test_texts_of_digits_are_no_times_of_a_model(text: str) -> None:
     with pytest.raises(SerializationError, match=r"expected a time, got .* at `\$.ats\[1\]`"):
         serde.deserialize(json.dumps({"ats": [None, text]}).encode())
     assert serde.deserialize(json.dumps({"ats": ["2026-01-01T00:00:00Z"], "note": text}).encode()).note == text
+
+
+def _day(text: Any) -> Any:
+    return datetime.strptime(text, "%Y%m%d").replace(tzinfo=UTC)
+
+
+class ByField(pydantic.BaseModel):
+    at: datetime
+
+    _read = pydantic.field_validator("at", mode="before")(_day)
+
+
+class ByType(pydantic.BaseModel):
+    at: Annotated[datetime, pydantic.BeforeValidator(_day)]
+
+
+class ByModel(pydantic.BaseModel):
+    at: datetime
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _read(cls, row: Any) -> Any:
+        return {"at": _day(row["at"])}
+
+
+@pytest.mark.parametrize("model", [ByField, ByType, ByModel])
+def test_validators_of_a_model_may_convert_texts_of_digits(model: Any) -> None:
+    serde = serde_for(list[model])
+
+    assert serde.deserialize(b'[{"at":"20260131"}]')[0].at == datetime(2026, 1, 31, tzinfo=UTC)
+
+
+def test_texts_of_digits_are_no_days_of_a_model() -> None:
+    """Pydantic takes a multiple of 86,400 for seconds since 1970."""
+
+    class Day(pydantic.BaseModel):
+        at: date
+
+    with pytest.raises(SerializationError, match="expected a time, got '86400'"):
+        serde_for(Day).deserialize(b'{"at":"86400"}')

@@ -131,7 +131,8 @@ def _by_pydantic(form: Any) -> _Decode | None:
         return None
 
     # Even so it makes times of texts of digits.
-    find_number = visit_of(inspect.type_info(shape_of(form)), _time_visit)
+    is_converted = any(map(_converts, filter(is_model, classes_of(form))))
+    find_number = None if is_converted else visit_of(inspect.type_info(shape_of(form)), _time_visit)
 
     def decode(data: bytes) -> Any:
         if find_number is not None and _TEXT_OF_DIGITS.search(data):
@@ -150,9 +151,22 @@ _TEXT_OF_DIGITS = re.compile(rb'"\s*[-+.]?\d[\d.]*(e[-+]?\d+)?\s*"', re.IGNORECA
 
 
 def _time_visit(members: Sequence[inspect.Type]) -> Visit | None:
-    is_time = any(isinstance(member, inspect.DateTimeType) for member in members)
+    is_time = any(isinstance(member, (inspect.DateTimeType, inspect.DateType)) for member in members)
     may_be_other = any(isinstance(member, (inspect.StrType, inspect.AnyType)) for member in members)
     return refuse_number if is_time and not may_be_other else None
+
+
+def _converts(model: Any) -> bool:
+    """Whether a model has validators that get values as they are in JSON, which may be of any type."""
+    import pydantic
+
+    decorators = model.__pydantic_decorators__
+    validators = [*decorators.field_validators.values(), *decorators.model_validators.values()]
+    annotated = [part for field in model.__pydantic_fields__.values() for part in field.metadata]
+    kinds = (pydantic.BeforeValidator, pydantic.PlainValidator, pydantic.WrapValidator)
+    return any(validator.info.mode != "after" for validator in validators) or any(
+        isinstance(part, kinds) for part in annotated
+    )
 
 
 def _validation_message(error: Any) -> str:
