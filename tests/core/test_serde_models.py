@@ -19,7 +19,7 @@ from streams import SerializationError, StreamsBuilder, Topic, TopologyError
 from streams.core.serdes.serde_models import shape_of
 from streams.core.serdes.serdes import canonical_json, serde_for
 from streams.testing import TopologyTestDriver
-from streams.values import form_of
+from streams.values import arrow_table, form_of
 
 T = TypeVar("T")
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -335,3 +335,51 @@ def test_texts_of_digits_are_no_days_of_a_model() -> None:
 
     with pytest.raises(SerializationError, match="expected a time, got '86400'"):
         serde_for(Day).deserialize(b'{"at":"86400"}')
+
+
+@dataclass
+class Raw:
+    data: bytes
+
+
+class Holder(pydantic.BaseModel):
+    raw: Raw
+    more: list[bytes | None] = []
+
+
+@pydantic.dataclasses.dataclass
+class OwnRaw:
+    data: bytes
+
+
+@dataclass
+class Beside:
+    data: bytes
+    holder: Holder
+
+
+@attrs.frozen
+class BesideAttrs:
+    data: bytes
+    holder: Holder
+
+
+def test_bytes_within_a_model_are_text_at_any_depth() -> None:
+    serde = serde_for(Holder)
+    value = Holder(raw=Raw(b"abcd"), more=[b"x", None])
+
+    assert serde.deserialize(serde.serialize(value)) == value
+    assert arrow_table(serde, [value]).to_pylist() == [{"raw": {"data": "abcd"}, "more": ["x", None]}]
+
+
+@pytest.mark.parametrize("form", [OwnRaw, Beside, list[OwnRaw]])
+def test_bytes_that_pydantic_reads_but_does_not_write_are_refused(form: Any) -> None:
+    with pytest.raises(TopologyError, match="are base64 in JSON, which pydantic reads as text"):
+        serde_for(form)
+
+
+def test_bytes_of_an_attrs_class_beside_a_model_are_read_back() -> None:
+    serde = serde_for(BesideAttrs)
+    value = BesideAttrs(b"abcd", Holder(raw=Raw(b"abcd")))
+
+    assert serde.deserialize(serde.serialize(value)) == value

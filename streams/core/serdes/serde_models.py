@@ -74,7 +74,16 @@ def codec_of(form: Any) -> Codec:
         if strange:
             raise TypeError(f"JSON has no form for {', '.join(sorted(_full_name(kind) for kind in strange))}")
         return _exact_codec(decoder.decode, form)
-    return _exact_codec(_by_pydantic(form) or _by_cattrs(form), shape_of(form))
+    shape = shape_of(form)
+    by_pydantic = _by_pydantic(form)
+    if by_pydantic is not None and any(
+        isinstance(part, inspect.BytesType) for part in parts_of(inspect.type_info(shape))
+    ):
+        raise TypeError(
+            "bytes beside a pydantic model, or in a dataclass of pydantic, are base64 in JSON, which pydantic reads as "
+            "text; declare the field in a BaseModel, or as str"
+        )
+    return _exact_codec(by_pydantic or _by_cattrs(form), shape)
 
 
 def _exact_codec(decode: _Decode, shape: Any) -> Codec:
@@ -282,9 +291,19 @@ def _has_fields(kind: type) -> bool:
 DECLARED: Any = Annotated[Any, msgspec.Meta(extra={"is_declared": True})]
 
 
-def shape_of(form: Any, outer: tuple[Any, ...] = ()) -> Any:
-    """Return a type that msgspec can decode and that has the same JSON as a form."""
-    if form is Ellipsis or _is_plain(form):
+def shape_of(form: Any, outer: tuple[Any, ...] = (), *, in_model: bool = False) -> Any:
+    """Return a type that msgspec can decode and that has the same JSON as a form.
+
+    Within a model, bytes are text, as pydantic writes them, by the model's settings.
+
+    Raises:
+        TypeError: a tuple with names, or a TypedDict, in a model has bytes.
+    """
+    form = _plain_form(form) if in_model else form
+    if in_model and form is bytes:
+        return str
+    has_texts = in_model and bytes in classes_of(form)
+    if form is Ellipsis or (_is_plain(form) and not has_texts):
         return form
     form = _plain_form(form)
     if form in outer:  # A recursive type.
@@ -293,16 +312,18 @@ def shape_of(form: Any, outer: tuple[Any, ...] = ()) -> Any:
     origin = get_origin(form)
     arguments = get_args(form)
     if origin is Union or origin is types.UnionType:
-        members = [shape_of(member, outer) for member in arguments]
+        members = [shape_of(member, outer, in_model=in_model) for member in arguments]
         union = functools.reduce(operator.or_, members)
         return union if DECLARED not in members and _is_known(union) else DECLARED
     if origin is not None and not _annotations(origin):
-        return origin[tuple(shape_of(argument, outer) for argument in arguments)]
+        return origin[tuple(shape_of(argument, outer, in_model=in_model) for argument in arguments)]
     if is_model(form) and hasattr(form, "model_fields"):
         return _model_shape(form, outer)
     kind = origin or form
     if dataclasses.is_dataclass(kind) or attrs.has(kind):
-        return _class_shape(form, outer)
+        return _class_shape(form, outer, in_model=in_model)
+    if has_texts:
+        raise TypeError(f"bytes of {_full_name(kind)} are text within a pydantic model; declare str")
     return DECLARED
 
 
@@ -320,7 +341,7 @@ def _is_known(form: Any) -> bool:
 def _model_shape(model: Any, outer: tuple[Any, ...]) -> Any:
     fields = model.model_fields
     if model.__pydantic_root_model__:
-        return shape_of(fields["root"].annotation, outer)
+        return shape_of(fields["root"].annotation, outer, in_model=True)
     config = model.model_config
     by_name = config.get("populate_by_name") or config.get("validate_by_name")
     texts = {}
@@ -333,23 +354,12 @@ def _model_shape(model: Any, outer: tuple[Any, ...]) -> Any:
                 "give both names by alias="
             )
     kinds = {
-        name: (shape_of(_with_texts(field.annotation), outer), field.is_required()) for name, field in fields.items()
+        name: (shape_of(field.annotation, outer, in_model=True), field.is_required()) for name, field in fields.items()
     }
     return _struct(model, kinds, texts, is_frozen=bool(config.get("frozen")))
 
 
-def _with_texts(form: Any) -> Any:
-    """Return the type of a model's field with str for bytes, which pydantic writes as text, by the model's settings."""
-    form = _plain_form(form)
-    if form is bytes:
-        return str
-    arguments = tuple(map(_with_texts, get_args(form)))
-    if get_origin(form) in (Union, types.UnionType):
-        return functools.reduce(operator.or_, arguments)
-    return get_origin(form)[arguments] if bytes in classes_of(form) and arguments else form
-
-
-def _class_shape(form: Any, outer: tuple[Any, ...]) -> Any:
+def _class_shape(form: Any, outer: tuple[Any, ...], *, in_model: bool) -> Any:
     kind = get_origin(form) or form
     if attrs.has(kind):
         required = {part.name: part.default is attrs.NOTHING for part in attrs.fields(kind) if part.init}
@@ -361,7 +371,9 @@ def _class_shape(form: Any, outer: tuple[Any, ...]) -> Any:
             if part.init
         }
     hints = get_type_hints(kind, include_extras=True)
-    kinds = {name: (shape_of(hints[name], outer), is_required) for name, is_required in required.items()}
+    kinds = {
+        name: (shape_of(hints[name], outer, in_model=in_model), is_required) for name, is_required in required.items()
+    }
     return _struct(kind, kinds, {name: name for name in required}, is_frozen=False)
 
 
