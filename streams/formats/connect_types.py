@@ -33,6 +33,10 @@ def _variable_decimal(value: Any, schema: ConnectSchema) -> Decimal:
     return _unscaled(value["value"], value["scale"])
 
 
+def _no_text(value: Any, _: ConnectSchema) -> Any:
+    raise ValueError("declare a Decimal: the text is base64 of its digits")
+
+
 def _unscaled(data: str | bytes, scale: int) -> Decimal:
     raw = base64.b64decode(data, validate=True) if isinstance(data, str) else data
     sign, digits, _ = Decimal(int.from_bytes(raw, "big", signed=True)).as_tuple()
@@ -87,6 +91,7 @@ _DURATIONS: Mapping[str, int] = {**_TIMES_OF_DAY, f"{_DEBEZIUM}MicroDuration": 1
 #: How values become a declared type, by the name of their schema.
 _READS: Mapping[type[inspect.Type], Mapping[str, _Read]] = {
     inspect.DecimalType: {f"{_CONNECT}Decimal": _decimal, "io.debezium.data.VariableScaleDecimal": _variable_decimal},
+    inspect.StrType: {f"{_CONNECT}Decimal": _no_text},
     inspect.DateTimeType: {name: _datetime(unit) for name, unit in _INSTANTS.items()},
     inspect.TimeType: {name: _time(unit) for name, unit in _TIMES_OF_DAY.items()},
     inspect.TimeDeltaType: {name: _duration(unit) for name, unit in _DURATIONS.items()},
@@ -114,6 +119,9 @@ def read_row(declared: inspect.Type, schema: ConnectSchema | None, value: Any, w
     item = getattr(declared, "item_type", None)
     if item is not None and isinstance(value, list):
         return [read_row(item, schema.get("items"), entry, f"{where}[]") for entry in value]
+    if isinstance(declared, inspect.DictType) and isinstance(value, Mapping):
+        entries = schema.get("values")
+        return {key: read_row(declared.value_type, entries, entry, f"{where}.{key}") for key, entry in value.items()}
     read = _READS.get(type(declared), {}).get(schema.get("name") or "")
     try:
         return value if read is None else read(value, schema)
@@ -130,7 +138,8 @@ def schema_of_avro(avro: Any, named: Mapping[str, Any]) -> ConnectSchema:
     if isinstance(avro, str):
         return {"type": avro}
     schema = {"type": avro["type"], "name": avro.get("connect.name"), "parameters": avro.get("connect.parameters")}
-    if "items" in avro:
-        return {**schema, "items": schema_of_avro(avro["items"], named)}
+    for inner in ("items", "values"):
+        if inner in avro:
+            return {**schema, inner: schema_of_avro(avro[inner], named)}
     parts = avro.get("fields", ())
     return {**schema, "fields": [{**schema_of_avro(part["type"], named), "field": part["name"]} for part in parts]}

@@ -6,7 +6,7 @@ Avro events are in a registry.
 """
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ import msgspec
 from attrs import frozen
 from msgspec import inspect
 
-from streams.core.serdes.parts import parts_of
+from streams.core.serdes.parts import Visit, parts_of, visit_of
 from streams.core.serdes.serde_base import CODEC_ERRORS, blank, one_by_one, read_error, write_error
 from streams.core.serdes.serdes import FormatSerde, Serde, serde_for
 from streams.formats.avro_format import any_avro
@@ -58,15 +58,19 @@ def _serde(form: Any, registry: str | RegistryAccess | None, side: str) -> Forma
     name = f"debezium:{rows.name}"
     declared = inspect.type_info(form)
     parse = _parser(declared)
+    visit = visit_of(declared, _untyped) if registry is None else None
     document = parse if registry is None else any_avro(registry)
     row_of = partial(_key_row if side == "key" else _value_row, declared)
+
+    def from_plain(row: Any) -> Any:
+        return shape.from_plain(row if visit is None else visit(row))
 
     def deserialize(data: bytes | None) -> Any:
         if data is None:
             return None
         try:
             row = row_of(document(data))
-            return None if row is None else shape.from_plain(row)
+            return None if row is None else from_plain(row)
         except _ERRORS as error:
             raise read_error(name, data, error) from error
 
@@ -86,7 +90,7 @@ def _serde(form: Any, registry: str | RegistryAccess | None, side: str) -> Forma
     serde.deserialize = deserialize
     serde.serialize_all = one_by_one(serialize)
     serde.deserialize_all = one_by_one(deserialize)
-    serde.format = _Events(form, registry, rows, shape, lambda text: row_of(parse(text)))
+    serde.format = _Events(form, registry, rows, shape, lambda text: row_of(parse(text)), from_plain)
     serde._recipe = (_serde, (form, registry, side))
     return serde
 
@@ -100,6 +104,7 @@ class _Events:
     rows: Serde[Any]
     shape: JsonForm
     row_of: Callable[[bytes], Any]
+    from_plain: Callable[[Any], Any]
 
     def on_topic(self, topic: str, side: str) -> Serde[Any]:
         return _serde(self.form, self.registry, side)
@@ -112,7 +117,7 @@ class _Events:
 
     def from_json(self, text: bytes) -> Any:
         row = self.row_of(text)
-        return None if row is None else self.shape.from_plain(row)
+        return None if row is None else self.from_plain(row)
 
     def from_row(self, row: Any) -> Any:
         return self.shape.from_row(row)
@@ -125,6 +130,18 @@ def _parser(declared: inspect.Type) -> Callable[[bytes], Any]:
     """Return the function that parses a document; each digit of a number counts if it may be a decimal."""
     has_decimals = any(isinstance(part, inspect.DecimalType) for part in parts_of(declared))
     return msgspec.json.Decoder(float_hook=Decimal if has_decimals else None).decode
+
+
+def _untyped(members: Sequence[inspect.Type]) -> Visit | None:
+    return _floats if any(isinstance(member, inspect.AnyType) for member in members) else None
+
+
+def _floats(value: Any) -> Any:
+    """Return JSON whose type is not declared, with numbers as JSON has them."""
+    return msgspec.json.decode(_with_numbers(value))
+
+
+_with_numbers = msgspec.json.Encoder(decimal_format="number").encode
 
 
 def _schema_and_payload(document: Any) -> tuple[Any, Any]:
@@ -164,7 +181,9 @@ def _value_row(declared: inspect.Type, document: Any) -> Any:
 
 def _available(row: Mapping[str, Any], before: Mapping[str, Any], name: str) -> Any:
     """Return the value of a field, which may be in the row before the change only."""
-    for value in (row[name], before.get(name, _UNAVAILABLE)):
+    former = before.get(name)
+    # A large value is no null: the row before has null where Postgres has not logged it.
+    for value in (row[name], _UNAVAILABLE if former is None else former):
         if (value[0] if value and type(value) is list else value) not in _PLACEHOLDERS:
             return value
     raise ValueError(

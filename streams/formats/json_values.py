@@ -1,6 +1,7 @@
 """The JSON form of values whose topic has a format other than JSON, for files and HTTP responses."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -51,7 +52,12 @@ def _validated_strictly(cls: Any, value: Any) -> Any:
     """Return a validated instance of a pydantic model, from JSON, in which alone a strict model takes times as text."""
     if not hasattr(cls, "model_validate_json"):
         return _validated(cls, value)
-    return cls.model_validate_json(_ENCODE(value), strict=True)
+    return _decoder_of(cls)(_ENCODE(value))
+
+
+@cache
+def _decoder_of(cls: Any) -> Callable[[bytes], Any]:
+    return codec_of(cls).decoder.one
 
 
 _ENCODE = msgspec.json.Encoder(enc_hook=encode_hook).encode

@@ -18,6 +18,7 @@ from pydantic import BaseModel, Field
 from streams import SerializationError, StreamsBuilder, Topic, TopologyError
 from streams.core.serdes.serde_models import shape_of
 from streams.core.serdes.serdes import canonical_json, serde_for
+from streams.formats import debezium
 from streams.testing import TopologyTestDriver
 from streams.values import arrow_table, form_of
 
@@ -292,7 +293,7 @@ def test_texts_of_digits_are_no_times_of_a_model(text: str) -> None:
 
     serde = serde_for(Event)
 
-    with pytest.raises(SerializationError, match=r"expected a time, got .* at `\$.ats\[1\]`"):
+    with pytest.raises(SerializationError, match=r"at `\$.ats\[1\]`|ats\.1: Input should be a valid datetime"):
         serde.deserialize(json.dumps({"ats": [None, text]}).encode())
     assert serde.deserialize(json.dumps({"ats": ["2026-01-01T00:00:00Z"], "note": text}).encode()).note == text
 
@@ -327,13 +328,37 @@ def test_validators_of_a_model_may_convert_texts_of_digits(model: Any) -> None:
     assert serde.deserialize(b'[{"at":"20260131"}]')[0].at == datetime(2026, 1, 31, tzinfo=UTC)
 
 
+class Loose(pydantic.BaseModel):
+    x: Literal[0, 1] | None = None
+    f: float = 0.0
+    id: UUID | None = None
+
+
+@pytest.mark.parametrize(
+    "text", ['{"x":false}', '{"x":0.0}', '{"f":NaN}', '{"id":"urn:uuid:67e55044-10b1-426f-9247-bb680e5fe0c8"}']
+)
+def test_what_pydantic_takes_for_another_value_is_refused(text: str) -> None:
+    with pytest.raises(SerializationError, match=r"Expected|malformed|Invalid"):
+        serde_for(Loose).deserialize(text.encode())
+    with pytest.raises(SerializationError, match=r"Expected|malformed|Invalid"):
+        debezium(Loose).deserialize(b'{"before":null,"after":%b,"op":"c"}' % text.encode())
+
+
+def test_a_model_with_two_names_of_a_field_is_read_by_either() -> None:
+    class Named(pydantic.BaseModel):
+        model_config = pydantic.ConfigDict(populate_by_name=True)
+        number: int = Field(alias="no")
+
+    assert [serde_for(Named).deserialize(text).number for text in (b'{"no":1}', b'{"number":1}')] == [1, 1]
+
+
 def test_texts_of_digits_are_no_days_of_a_model() -> None:
     """Pydantic takes a multiple of 86,400 for seconds since 1970."""
 
     class Day(pydantic.BaseModel):
         at: date
 
-    with pytest.raises(SerializationError, match="expected a time, got '86400'"):
+    with pytest.raises(SerializationError, match="Invalid RFC3339 encoded date"):
         serde_for(Day).deserialize(b'{"at":"86400"}')
 
 

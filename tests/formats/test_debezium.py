@@ -4,6 +4,7 @@ import base64
 import json
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal
+from typing import Any
 
 import attrs
 import pytest
@@ -317,3 +318,51 @@ def test_a_large_value_that_the_event_lacks_is_an_error_of_the_record(placeholde
     with pytest.raises(SerializationError, match=r"field 'email' has __debezium_unavailable_value: .*REPLICA IDENTITY"):
         serde.deserialize(without_email)
     assert serde.deserialize(without_other) == EVENTS[1][1]
+
+
+@attrs.frozen
+class Account:
+    total: Decimal
+    notes: Any = None
+    limits: dict[str, Decimal] | None = None
+    text: str | None = None
+
+
+def test_json_beside_a_decimal_has_numbers_as_json_has_them():
+    row = b'{"total":1.10,"notes":{"rates":[1.5,2]},"limits":{"day":0.12345678901234567890123}}'
+    account = debezium(Account).deserialize(b'{"before":null,"after":%b,"op":"c"}' % row)
+
+    assert str(account) == str(
+        Account(Decimal("1.10"), {"rates": [1.5, 2]}, {"day": Decimal("0.12345678901234567890123")})
+    )
+
+
+def _with_schema(fields: list[dict[str, Any]], row: dict[str, Any]) -> bytes:
+    after = {"field": "after", "type": "struct", "fields": fields}
+    payload = {"before": None, "after": row, "op": "c"}
+    return json.dumps({"schema": {"type": "struct", "fields": [after]}, "payload": payload}).encode()
+
+
+_PRECISE = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}}
+
+
+def test_precise_decimals_of_a_map_are_read_by_its_schema():
+    limits = {"field": "limits", "type": "map", "values": _PRECISE}
+    row = {"total": "0", "limits": {"day": "AJY="}}
+
+    assert debezium(Account).deserialize(_with_schema([limits], row)).limits == {"day": Decimal("1.50")}
+
+
+def test_a_precise_decimal_is_no_text():
+    text = {**_PRECISE, "field": "text"}
+
+    with pytest.raises(SerializationError, match="declare a Decimal: the text is base64"):
+        debezium(Account).deserialize(_with_schema([text], {"total": "0", "text": "AJY="}))
+
+
+def test_null_in_the_row_before_is_no_large_value():
+    row = {"total": "0", "text": "__debezium_unavailable_value"}
+    change = {"before": {"total": None, "text": None}, "after": row, "op": "u"}
+
+    with pytest.raises(SerializationError, match="REPLICA IDENTITY FULL"):
+        debezium(Account).deserialize(json.dumps(change).encode())

@@ -11,9 +11,8 @@ other modules of ``core``.
 import dataclasses
 import functools
 import operator
-import re
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, NewType, Union, get_args, get_origin, get_type_hints
 
 import attrs
@@ -22,8 +21,8 @@ import typing_extensions
 from attrs import frozen
 from msgspec import UNSET, UnsetType, inspect
 
-from streams.core.serdes.exact_texts import JsonDecoder, exact_decoder, refuse_number
-from streams.core.serdes.parts import Visit, parts_of, visit_of
+from streams.core.serdes.exact_texts import JsonDecoder, exact_decoder
+from streams.core.serdes.parts import parts_of
 
 #: Errors of a type form that a library cannot decode.
 FORM_ERRORS = (TypeError, NameError, ValueError, AttributeError, RecursionError)
@@ -139,35 +138,30 @@ def _by_pydantic(form: Any) -> _Decode | None:
     except pydantic.PydanticSchemaGenerationError:
         return None
 
-    # Even so it makes times of texts of digits.
-    is_converted = any(map(_converts, filter(is_model, classes_of(form))))
-    find_number = None if is_converted else visit_of(inspect.type_info(shape_of(form)), _time_visit)
+    # Even so it makes times of texts of digits, choices of booleans, and NaN of no JSON.
+    is_open = any(map(_is_open, filter(is_model, classes_of(form))))
+    check = None if is_open else msgspec.json.Decoder(shape_of(form)).decode
 
     def decode(data: bytes) -> Any:
-        if find_number is not None and _TEXT_OF_DIGITS.search(data):
-            find_number(msgspec.json.decode(data))
         try:
             # As all types do: pydantic makes times of numbers, and numbers of booleans and texts, unless told not to.
-            return validate(data, strict=True)
+            value = validate(data, strict=True)
         except pydantic.ValidationError as error:
             raise ValueError(_validation_message(error)) from None
+        if check is not None:
+            check(data)
+        return value
 
     return decode
 
 
-#: A text of JSON that may be a number.
-_TEXT_OF_DIGITS = re.compile(rb'"\s*[-+.]?\d[\d.]*(e[-+]?\d+)?\s*"', re.IGNORECASE)
-
-
-def _time_visit(members: Sequence[inspect.Type]) -> Visit | None:
-    is_time = any(isinstance(member, (inspect.DateTimeType, inspect.DateType)) for member in members)
-    may_be_other = any(isinstance(member, (inspect.StrType, inspect.AnyType)) for member in members)
-    return refuse_number if is_time and not may_be_other else None
-
-
-def _converts(model: Any) -> bool:
-    """Whether a model has validators that get values as they are in JSON, which may be of any type."""
+def _is_open(model: Any) -> bool:
+    """Whether a model reads other JSON than its shape: it has two names of a field, or validators that get the JSON."""
     import pydantic
+
+    config = getattr(model, "model_config", {})
+    if config.get("populate_by_name") or config.get("validate_by_name"):
+        return True
 
     decorators = model.__pydantic_decorators__
     validators = [*decorators.field_validators.values(), *decorators.model_validators.values()]
