@@ -103,7 +103,10 @@ class CsvRows:
         """Return whether the first row is the header, also that of a file that was joined to another one."""
         text.is_start = False
         if self._header:
-            return cells == self._header and self.kind.csv.columns is None
+            is_header = self.kind.csv.columns is None and sorted(cells) == sorted(self._header)
+            if is_header and cells != self._header:
+                raise InputError(f"{self.source}:{line}: has the columns of line 1 in another order; give two files")
+            return is_header
         _check_dialect(self.source, self.kind, line, cells)
         names = self.kind.csv.columns
         self._header = list(names or cells)

@@ -3,7 +3,7 @@
 import json
 import pickle
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, Any, Generic, Literal, Optional, TypeVar
 from uuid import UUID
@@ -408,3 +408,15 @@ def test_bytes_of_an_attrs_class_beside_a_model_are_read_back() -> None:
     value = BesideAttrs(b"abcd", Holder(raw=Raw(b"abcd")))
 
     assert serde.deserialize(serde.serialize(value)) == value
+
+
+def test_durations_of_years_are_read_back() -> None:
+    class Span(pydantic.BaseModel):
+        took: timedelta
+        at: datetime | None = None
+
+    serde = serde_for(Span)
+
+    assert serde.deserialize(serde.serialize(Span(took=timedelta(days=800)))) == Span(took=timedelta(days=800))
+    with pytest.raises(SerializationError, match="Invalid RFC3339"):
+        serde.deserialize(b'{"took":"PT1S","at":"20260101"}')

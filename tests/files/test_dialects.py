@@ -177,3 +177,10 @@ def test_files_with_marks_that_were_joined_are_one(tmp_path: Path, name: str) ->
 
     expected = lines if name == "f.log" else [{"id": "1", "name": "a"}, {"id": "2", "name": "b"}]
     assert read(f"{tmp_path}/{name}", Topic("t", value=str if name == "f.log" else dict)) == expected
+
+
+def test_joined_files_with_columns_in_another_order_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "f.csv").write_text("\ufeffid,name\n1,a\n\ufeffname,id\nb,2\n")
+
+    with pytest.raises(InputError, match=r"f.csv:3: has the columns of line 1 in another order"):
+        read(f"{tmp_path}/f.csv", Topic("t", value=dict))

@@ -1,11 +1,13 @@
 """The registry's HTTP API: what Confluent's client does with it, error codes, references, and what is kept."""
 
+import asyncio
 import json
 import socket
 import threading
 import urllib.error
 import urllib.request
 from contextlib import ExitStack
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -21,6 +23,7 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from streams import ConfigError, EmbeddedBroker
 from streams.broker.registry import http_server
 from streams.core.blocks.records import TopicPartition
+from streams.core.http.http_checks import HttpRefusal, whole_body
 
 
 def record(*fields: tuple[str, object], name: str = "Order", **more: object) -> Schema:
@@ -347,3 +350,15 @@ def test_half_requests_take_no_threads_and_end(url, broker, monkeypatch):
         assert urllib.request.urlopen(f"{url}/subjects").read() == b"[]"
         assert threading.active_count() == threads
         assert {raw.recv(100)[:12] for raw in half} == {b"HTTP/1.1 408"}
+
+
+def test_a_body_whose_connection_is_cut_is_no_whole_body() -> None:
+    messages = iter(
+        [{"type": "http.request", "body": b'{"schema":"1"}', "more_body": True}, {"type": "http.disconnect"}]
+    )
+
+    async def receive() -> Any:
+        return next(messages)
+
+    with pytest.raises(HttpRefusal, match="closed before the whole body"):
+        asyncio.run(whole_body(receive, 100, within_s=60))

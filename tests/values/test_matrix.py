@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from decimal import Decimal
 from fnmatch import fnmatchcase
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,6 +29,8 @@ def media() -> Iterator[dict[str, Medium]]:
 OPEN = (
     # pydantic makes floats of the numbers of JSON, so that digits beyond 17 are lost.
     ("pydantic", "number", "Decimal"),
+    # It reads durations of other forms too, such as 23:59:59: msgspec does not read the years that it writes.
+    ("pydantic", "text", "timedelta"),
 )
 
 
@@ -56,7 +59,8 @@ def differences(name: str, medium: Medium, arrival: str, target: str, case: Case
                 if case.shape == "optional" and target != "Any"
                 else {"str": "", "Any": "", "bytes": b""}.get(target, Refused)
             )
-        if arrival == "cell" and value == "null" and case.shape == "optional" and target not in ("str", "Any"):
+        is_text = target in ("str", "Any") or (case.cls, target) == ("pydantic", "bytes")
+        if arrival == "cell" and value == "null" and case.shape == "optional" and not is_text:
             # The text of a null is said by an option.
             wanted = Refused
         is_refused = isinstance(found, StreamsError)
@@ -107,8 +111,10 @@ def test_all_readers_make_the_same_of_each_extreme_in_every_type(
                 values = [value for value in EXTREMES[arrival] if form.holds(value)]
                 assert values, (name, form.name)
                 # An empty cell depends on what the type takes.
-                for shape in ("alone", "optional") if name == "csv" else ("alone",):
-                    case = Case(form, declared(name, target, form), values, shape)
+                shapes = ("alone", "optional") if name == "csv" else ("alone",)
+                # The classes of pydantic are not read by msgspec, as all others are.
+                for shape, cls in product(shapes, ("attrs", "pydantic")):
+                    case = Case(form, declared(name, target, form), values, shape, cls)
                     found += differences(name, medium, arrival, target, case, tmp_path)
     assert not found, "\n".join(["", *found, "The rule:", table(arrival)])
 

@@ -101,7 +101,7 @@ async def whole_body(receive: _Receive, max_bytes: int, within_s: float) -> byte
     """Return the body of a request.
 
     Raises:
-        HttpRefusal: it is too large, or has not arrived within ``within_s`` seconds.
+        HttpRefusal: it is too large, or has not arrived within ``within_s`` seconds, or the client has gone.
     """
     body = bytearray()
     receive = bounded(receive, max_bytes)
@@ -109,6 +109,8 @@ async def whole_body(receive: _Receive, max_bytes: int, within_s: float) -> byte
         async with asyncio.timeout(within_s):
             while True:
                 message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise HttpRefusal(400, "BAD_REQUEST", "the connection was closed before the whole body had arrived")
                 body += message.get("body", b"")
                 if not message.get("more_body"):
                     return bytes(body)

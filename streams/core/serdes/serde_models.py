@@ -13,7 +13,8 @@ import functools
 import operator
 import types
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, NewType, Union, get_args, get_origin, get_type_hints
+from datetime import timedelta
+from typing import Annotated, Any, NewType, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import attrs
 import msgspec
@@ -140,7 +141,8 @@ def _by_pydantic(form: Any) -> _Decode | None:
 
     # Even so it makes times of texts of digits, choices of booleans, and NaN of no JSON.
     is_open = any(map(_is_open, filter(is_model, classes_of(form))))
-    check = None if is_open else msgspec.json.Decoder(shape_of(form)).decode
+    # A duration of more than a year has years as pydantic writes it, which msgspec does not read.
+    check = None if is_open else msgspec.json.Decoder(shape_of(form, texts=(bytes, timedelta))).decode
 
     def decode(data: bytes) -> Any:
         try:
@@ -283,20 +285,22 @@ def _has_fields(kind: type) -> bool:
 
 #: The shape of a declared type that msgspec cannot describe; plain Any is a type that is not declared.
 DECLARED: Any = Annotated[Any, msgspec.Meta(extra={"is_declared": True})]
+#: Types whose values are text within a model.
+Texts: TypeAlias = tuple[type, ...]
 
 
-def shape_of(form: Any, outer: tuple[Any, ...] = (), *, in_model: bool = False) -> Any:
+def shape_of(form: Any, outer: tuple[Any, ...] = (), *, in_model: bool = False, texts: Texts = (bytes,)) -> Any:
     """Return a type that msgspec can decode and that has the same JSON as a form.
 
-    Within a model, bytes are text, as pydantic writes them, by the model's settings.
+    Values of the types ``texts`` within a model are text, as pydantic writes bytes, by the model's settings.
 
     Raises:
         TypeError: a tuple with names, or a TypedDict, in a model has bytes.
     """
     form = _plain_form(form) if in_model else form
-    if in_model and form is bytes:
+    if in_model and form in texts:
         return str
-    has_texts = in_model and bytes in classes_of(form)
+    has_texts = in_model and not {*texts}.isdisjoint(classes_of(form))
     if form is Ellipsis or (_is_plain(form) and not has_texts):
         return form
     form = _plain_form(form)
@@ -304,19 +308,21 @@ def shape_of(form: Any, outer: tuple[Any, ...] = (), *, in_model: bool = False) 
         return DECLARED
     outer = (*outer, form)
     origin = get_origin(form)
-    arguments = get_args(form)
+    arguments = [
+        shape_of(argument, outer, in_model=in_model, texts=texts)
+        for argument in (get_args(form) if origin is not None and not _annotations(origin) else ())
+    ]
     if origin is Union or origin is types.UnionType:
-        members = [shape_of(member, outer, in_model=in_model) for member in arguments]
-        union = functools.reduce(operator.or_, members)
-        return union if DECLARED not in members and _is_known(union) else DECLARED
-    if origin is not None and not _annotations(origin):
-        return origin[tuple(shape_of(argument, outer, in_model=in_model) for argument in arguments)]
+        union = functools.reduce(operator.or_, arguments)
+        return union if DECLARED not in arguments and _is_known(union) else DECLARED
+    if arguments:
+        return origin[tuple(arguments)]
     if is_model(form) and hasattr(form, "model_fields"):
-        return _model_shape(form, outer)
+        return _model_shape(form, outer, texts)
     kind = origin or form
     if dataclasses.is_dataclass(kind) or attrs.has(kind):
-        return _class_shape(form, outer, in_model=in_model)
-    if has_texts:
+        return _class_shape(form, outer, in_model=in_model, texts=texts)
+    if has_texts and bytes in classes_of(form):
         raise TypeError(f"bytes of {_full_name(kind)} are text within a pydantic model; declare str")
     return DECLARED
 
@@ -332,10 +338,10 @@ def _is_known(form: Any) -> bool:
         return False
 
 
-def _model_shape(model: Any, outer: tuple[Any, ...]) -> Any:
+def _model_shape(model: Any, outer: tuple[Any, ...], texts_of: Texts) -> Any:
     fields = model.model_fields
     if model.__pydantic_root_model__:
-        return shape_of(fields["root"].annotation, outer, in_model=True)
+        return shape_of(fields["root"].annotation, outer, in_model=True, texts=texts_of)
     config = model.model_config
     by_name = config.get("populate_by_name") or config.get("validate_by_name")
     texts = {}
@@ -348,12 +354,13 @@ def _model_shape(model: Any, outer: tuple[Any, ...]) -> Any:
                 "give both names by alias="
             )
     kinds = {
-        name: (shape_of(field.annotation, outer, in_model=True), field.is_required()) for name, field in fields.items()
+        name: (shape_of(field.annotation, outer, in_model=True, texts=texts_of), field.is_required())
+        for name, field in fields.items()
     }
     return _struct(model, kinds, texts, is_frozen=bool(config.get("frozen")))
 
 
-def _class_shape(form: Any, outer: tuple[Any, ...], *, in_model: bool) -> Any:
+def _class_shape(form: Any, outer: tuple[Any, ...], *, in_model: bool, texts: Texts) -> Any:
     kind = get_origin(form) or form
     if attrs.has(kind):
         required = {part.name: part.default is attrs.NOTHING for part in attrs.fields(kind) if part.init}
@@ -366,7 +373,8 @@ def _class_shape(form: Any, outer: tuple[Any, ...], *, in_model: bool) -> Any:
         }
     hints = get_type_hints(kind, include_extras=True)
     kinds = {
-        name: (shape_of(hints[name], outer, in_model=in_model), is_required) for name, is_required in required.items()
+        name: (shape_of(hints[name], outer, in_model=in_model, texts=texts), is_required)
+        for name, is_required in required.items()
     }
     return _struct(kind, kinds, {name: name for name in required}, is_frozen=False)
 
