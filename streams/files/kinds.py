@@ -170,7 +170,7 @@ class Location:
         path, *options = _OPTIONS.split(rest, maxsplit=1)
         if name in _KINDS:
             return cls(path, "?".join([name, *options]))
-        near = nearest(name, _KINDS) if name.isalpha() else None
+        near = nearest(name, _KINDS) if name.isalpha() and not rest.startswith("//") else None
         meant = f"{near}:{rest}" if near else f"csv:{text}" if re.search("[?][a-z]+=", text) else ""
         if meant and not os.path.exists(text):
             raise ConfigError(f"{text}: there is no such path or format; did you mean {meant}?")

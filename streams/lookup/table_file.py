@@ -150,27 +150,21 @@ class FileLookUp(Generic[A]):
         kind = self._location.kind_of(self._path) or FileKind(Kind.CSV)
         try:
             with open_binary(FileSource.local(self._path), kind) as stream:
-                table = _table(stream.read(), kind, self._text)
-        except (pyarrow.ArrowException, msgspec.MsgspecError, UnicodeError, OSError, EOFError) as error:
+                table = _columns(stream.read(), kind, self._text)
+        except (pyarrow.ArrowException, msgspec.MsgspecError, ValueError, OSError, EOFError) as error:
             raise InputError(f"{self._path} cannot be read: {error}") from error
-        if self._key not in table.column_names:
-            raise InputError(f"{self._path} has no column {self._key!r}; it has {', '.join(table.column_names)}")
-        for name, count in Counter((*table.column_names, *self._text)).items():
+        names = [name for name, _ in table]
+        if self._key not in names:
+            raise InputError(f"{self._path} has no column {self._key!r}; it has {', '.join(names)}")
+        for name, count in Counter((*names, *self._text)).items():
             if count - (name in self._text) != 1:
                 raise InputError(
                     f"{self._path} has {count - (name in self._text) or 'no'} columns {name!r}; it has "
-                    f"{', '.join(table.column_names)}"
+                    f"{', '.join(names)}"
                 )
-        if kind.kind is Kind.CSV:
-            for name, kind in zip(table.column_names, table.schema.types, strict=True):
-                if pyarrow.types.is_binary(kind):  # As Arrow reads text that is not UTF-8.
-                    raise InputError(
-                        f"{self._path}: column {name!r} is not UTF-8; write the file as UTF-8, or "
-                        "give its encoding, as file_format='csv?encoding=latin-1'"
-                    )
-        names = [name for name in table.column_names if name != self._key]
-        columns = [table.column(name).to_pylist() for name in names]
-        keys = table.column(self._key).to_pylist()
+        keys = dict(table)[self._key]
+        names.remove(self._key)
+        columns = [values for name, values in table if name != self._key]
         rows = {}
         for number, (key, *row) in enumerate(zip(keys, *columns, strict=True), 1):
             try:
@@ -183,25 +177,40 @@ class FileLookUp(Generic[A]):
         return rows
 
 
-def _table(data: bytes, kind: FileKind, text: tuple[str, ...]) -> Any:
-    """Return the content of a file as an Arrow table, with the ``text`` columns of CSV as strings."""
+def _columns(data: bytes, kind: FileKind, text: tuple[str, ...]) -> list[tuple[str, list[Any]]]:
+    """Return the columns of a file by name, with the ``text`` columns of CSV as strings.
+
+    Raises:
+        ValueError: a column of CSV is not in the encoding of the file.
+    """
     import pyarrow
     from pyarrow import csv, parquet
 
+    if kind.kind in (Kind.JSON, Kind.JSON_LINES):
+        decoder = msgspec.json.Decoder(dict[str, Any])
+        is_array = kind.kind is Kind.JSON
+        rows = msgspec.json.decode(data, type=list[dict[str, Any]]) if is_array else decoder.decode_lines(data)
+        # Objects may lack some fields, also the first one.
+        names = dict.fromkeys(name for row in rows for name in row)
+        return [(name, [row.get(name) for row in rows]) for name in names]
     if kind.kind is Kind.PARQUET:
-        return parquet.read_table(pyarrow.BufferReader(data))
-    if kind.kind is Kind.JSON:
-        return pyarrow.Table.from_pylist(msgspec.json.decode(data, type=list[dict[str, Any]]))
-    if kind.kind is Kind.JSON_LINES:
-        return pyarrow.Table.from_pylist(msgspec.json.Decoder(dict[str, Any]).decode_lines(data))
-    options = kind.csv
-    nulls = {} if options.null is None else {"null_values": [options.null], "strings_can_be_null": True}
-    return csv.read_csv(
-        pyarrow.BufferReader(data),
-        csv.ReadOptions(encoding=options.encoding, column_names=list(options.columns or ())),
-        csv.ParseOptions(delimiter=options.delimiter, quote_char=options.quote or False, newlines_in_values=True),
-        csv.ConvertOptions(column_types={name: pyarrow.string() for name in text}, **nulls),
-    )
+        table = parquet.read_table(pyarrow.BufferReader(data))
+    else:
+        options = kind.csv
+        nulls = {} if options.null is None else {"null_values": [options.null], "strings_can_be_null": True}
+        table = csv.read_csv(
+            pyarrow.BufferReader(data),
+            csv.ReadOptions(encoding=options.encoding, column_names=list(options.columns or ())),
+            csv.ParseOptions(delimiter=options.delimiter, quote_char=options.quote or False, newlines_in_values=True),
+            csv.ConvertOptions(column_types={name: pyarrow.string() for name in text}, **nulls),
+        )
+        for part in table.schema:
+            if pyarrow.types.is_binary(part.type):  # As Arrow reads text that is not UTF-8.
+                raise ValueError(
+                    f"column {part.name!r} is not UTF-8; write the file as UTF-8, or give its encoding, as "
+                    "file_format='csv?encoding=latin-1'"
+                )
+    return [(name, column.to_pylist()) for name, column in zip(table.column_names, table.columns, strict=True)]
 
 
 def _types(rows: Mapping[Any, Any]) -> tuple[type, ...]:

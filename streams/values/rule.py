@@ -8,9 +8,8 @@ of text, which has nothing else.
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from enum import StrEnum
+from enum import Enum, StrEnum
 from functools import cache
-from operator import attrgetter
 from typing import Any, Final
 from uuid import UUID
 
@@ -79,6 +78,11 @@ def without_zone(value: time) -> time:
     return value
 
 
+def text_of(value: str | bytes) -> str:
+    """Return a text, which bytes of a pydantic model are in JSON."""
+    return value.decode() if isinstance(value, bytes) else value
+
+
 _NUMBERS: Final = ("integer", "whole decimal", "decimal", "float")
 _STRING: Final = ("string",)
 _SQL = ColumnType
@@ -86,7 +90,7 @@ _SQL = ColumnType
 # fmt: off
 _SCALARS: tuple[tuple[Any, ...], ...] = (
     (inspect.StrType, str, _STRING, "any text", ("text",),
-        lambda pa: pa.string(), _SQL.TEXT, "string", {"": "string({0})"}),
+        lambda pa: pa.string(), _SQL.TEXT, "string", {"": "string({0})"}, text_of),
     (inspect.IntType, int, ("integer",), "digits", ("integer", "whole decimal"),
         lambda pa: pa.int64(), _SQL.INTEGER, "long", {"": "bigint({0})", "timestamp": "unix_millis({0})"}),
     (inspect.FloatType, float, ("fraction", "integer"), "a number", _NUMBERS,
@@ -145,11 +149,16 @@ _MIXED: Final = TypeRule(
 CHOICES: Final = {frozenset({str}): RULES[inspect.StrType], frozenset({int}): RULES[inspect.IntType]}
 
 
+def _value_of(member: Any) -> Any:
+    # A model of pydantic may have the values themselves.
+    return member.value if isinstance(member, Enum) else member
+
+
 def rule_of(info: Any) -> TypeRule | None:
     """Return the rule for a scalar type, None for any other; an enum and ``Literal`` are as their values."""
     if isinstance(info, inspect.EnumType):
         choices = CHOICES.get(frozenset(type(member.value) for member in info.cls), _MIXED)
-        return evolve(choices, column_value=None if choices is _MIXED else attrgetter("value"))
+        return evolve(choices, column_value=None if choices is _MIXED else _value_of)
     if isinstance(info, inspect.LiteralType):
         return CHOICES.get(frozenset(map(type, info.values)), _MIXED)
     return RULES.get(type(info))

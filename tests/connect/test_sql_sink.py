@@ -8,8 +8,10 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
+from enum import Enum
 from uuid import UUID
 
+import pydantic
 import pytest
 import sqlalchemy
 
@@ -268,6 +270,21 @@ def test_a_column_is_added_as_the_dialect_says(dialect, addition):
     sink = SqlSink(sqlalchemy.create_mock_engine(f"{dialect}://", print), "totals")
 
     assert sink._addition(table_shape(TOTALS).values[0]) == addition
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+def test_choices_and_bytes_of_a_model_are_the_texts_that_they_are_in_json():
+    class Order(pydantic.BaseModel):
+        model_config = pydantic.ConfigDict(use_enum_values=True)
+        colour: Colour
+        note: bytes = b"ab"
+
+    columns = table_shape(Topic("orders", key=str, value=Order)).values
+
+    assert [column.values([Order(colour=Colour.RED), None]) for column in columns] == [["red", None], ["ab", None]]
 
 
 def test_what_does_not_fit_is_refused_with_a_remedy(tmp_path):

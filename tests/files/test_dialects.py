@@ -184,3 +184,7 @@ def test_joined_files_with_columns_in_another_order_are_refused(tmp_path: Path) 
 
     with pytest.raises(InputError, match=r"f.csv:3: has the columns of line 1 in another order"):
         read(f"{tmp_path}/f.csv", Topic("t", value=dict))
+
+
+def test_the_scheme_of_a_uri_is_no_misspelt_format() -> None:
+    assert Location.parse("gcs://bucket/f.csv") == Location("gcs://bucket/f.csv")

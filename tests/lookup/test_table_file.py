@@ -122,7 +122,9 @@ def test_file_that_cannot_be_read_at_first_is_an_error(tmp_path: Path) -> None:
 
 def test_text_that_is_not_utf8_is_an_error_and_no_bytes(tmp_path: Path) -> None:
     (tmp_path / "latin.csv").write_bytes("id,name\n01,Århus\n".encode("latin-1"))
-    with pytest.raises(InputError, match=r"latin.csv: column 'name' is not UTF-8; write the file as UTF-8"):
+    with pytest.raises(
+        InputError, match=r"latin.csv cannot be read: column 'name' is not UTF-8; write the file as UTF-8"
+    ):
         opened(tmp_path / "latin.csv")
 
 
@@ -205,3 +207,20 @@ def test_folder_that_cannot_be_read_keeps_the_rows(tmp_path: Path, caplog: pytes
 
     assert later(look_up, clock) == "Norway"
     assert "the previous rows remain in use" in caplog.text
+
+
+@pytest.mark.parametrize("suffix", ["json", "jsonl"])
+def test_json_is_read_as_it_is(tmp_path, suffix):
+    """The first object need not have all fields; numbers and objects are those of their own row."""
+    rows = [
+        '{"id":"a","n":1}',
+        '{"id":"b","n":1.5,"more":{"x":1}}',
+        '{"id":"c","n":1180591620717411303424,"more":{"y":2}}',
+    ]
+    text = "\n".join(rows) if suffix == "jsonl" else f"[{','.join(rows)}]"
+    (tmp_path / f"t.{suffix}").write_text(text)
+
+    table = FileLookUp(tmp_path / f"t.{suffix}", key="id", row=dict)
+
+    expected = [{"n": 1, "more": None}, {"n": 1.5, "more": {"x": 1}}, {"n": 2**70, "more": {"y": 2}}]
+    assert repr([table(key) for key in "abc"]) == repr(expected)
