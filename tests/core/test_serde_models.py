@@ -2,9 +2,11 @@
 
 import json
 import pickle
+import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, Optional, TypeVar
 from uuid import UUID
 
@@ -420,3 +422,24 @@ def test_durations_of_years_are_read_back() -> None:
     assert serde.deserialize(serde.serialize(Span(took=timedelta(days=800)))) == Span(took=timedelta(days=800))
     with pytest.raises(SerializationError, match="Invalid RFC3339"):
         serde.deserialize(b'{"took":"PT1S","at":"20260101"}')
+
+
+class Whatever(pydantic.BaseModel):
+    aware: pydantic.AwareDatetime | None = None
+    path: Path | None = None
+    numbers: pydantic.Json[list[int]] | None = None
+    texts: list[Annotated[int, pydantic.BeforeValidator(int)]] = []
+    took: Optional[timedelta] = None  # noqa: UP045 - the old form.
+
+
+def test_what_only_pydantic_knows_is_written_and_read_as_pydantic_does() -> None:
+    serde = serde_for(Whatever)
+    value = Whatever(aware=datetime(2026, 1, 1, tzinfo=UTC), path=Path("a"), took=timedelta(days=800))
+
+    assert serde.deserialize(serde.serialize(value)) == value
+    assert serde.deserialize(b'{"numbers":"[1]","texts":["5"]}') == Whatever(numbers="[1]", texts=[5])
+    assert serde_for(Matcher).deserialize(b'{"pattern":"a+"}').pattern.fullmatch("aa")
+
+
+class Matcher(pydantic.BaseModel):
+    pattern: re.Pattern[str]

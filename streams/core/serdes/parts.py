@@ -70,7 +70,7 @@ class _Visits:
     def of(self, info: Any) -> Visit | None:
         """Return the visit of a part of a type; None if it is not visited."""
         if isinstance(info, inspect.Metadata):
-            return self.of(info.type)
+            return None if (info.extra or {}).get("is_opaque") else self.of(info.type)
         types = info.types if isinstance(info, inspect.UnionType) else (info,)
         members = [member.type if isinstance(member, inspect.Metadata) else member for member in types]
         visit = self.leaf(members)

@@ -139,10 +139,11 @@ def _by_pydantic(form: Any) -> _Decode | None:
     except pydantic.PydanticSchemaGenerationError:
         return None
 
-    # Even so it makes times of texts of digits, choices of booleans, and NaN of no JSON.
-    is_open = any(map(_is_open, filter(is_model, classes_of(form))))
-    # A duration of more than a year has years as pydantic writes it, which msgspec does not read.
-    check = None if is_open else msgspec.json.Decoder(shape_of(form, texts=(bytes, timedelta))).decode
+    # Even so it makes times of texts of digits, choices of booleans, and NaN of what is no JSON.  A duration of more
+    # than a year has years as pydantic writes it, which msgspec does not read.
+    shape = shape_of(form, texts=(bytes, timedelta))
+    is_open = any(map(_is_open, classes_of(form))) or bool(unreadable_parts(shape))
+    check = None if is_open else msgspec.json.Decoder(shape).decode
 
     def decode(data: bytes) -> Any:
         try:
@@ -157,21 +158,33 @@ def _by_pydantic(form: Any) -> _Decode | None:
     return decode
 
 
-def _is_open(model: Any) -> bool:
-    """Whether a model reads other JSON than its shape: it has two names of a field, or validators that get the JSON."""
+def _is_open(kind: type) -> bool:
+    """Whether JSON of a class is another than its shape: two names of a field, or validators that get the JSON."""
     import pydantic
 
-    config = getattr(model, "model_config", {})
-    if config.get("populate_by_name") or config.get("validate_by_name"):
-        return True
-
-    decorators = model.__pydantic_decorators__
-    validators = [*decorators.field_validators.values(), *decorators.model_validators.values()]
-    annotated = [part for field in model.__pydantic_fields__.values() for part in field.metadata]
-    kinds = (pydantic.BeforeValidator, pydantic.PlainValidator, pydantic.WrapValidator)
-    return any(validator.info.mode != "after" for validator in validators) or any(
-        isinstance(part, kinds) for part in annotated
+    if not is_model(kind):
+        hints = get_type_hints(kind, include_extras=True).values() if _has_fields(kind) else ()
+        return any(map(_reads_itself, hints))
+    decorators: Any = kind.__pydantic_decorators__  # type: ignore[attr-defined]
+    fields = kind.__pydantic_fields__.values()  # type: ignore[attr-defined]
+    config = getattr(kind, "model_config", {})
+    return bool(
+        config.get("populate_by_name")
+        or config.get("validate_by_name")
+        or any(it.info.mode != "after" for it in decorators.field_validators.values())
+        or any(it.info.mode != "after" for it in decorators.model_validators.values())
+        or any(_reads_itself(Annotated[field.annotation, pydantic.Field(), *field.metadata]) for field in fields)
     )
+
+
+def _reads_itself(form: Any) -> bool:
+    """Whether a form has annotations by which pydantic reads other JSON than that of the type."""
+    import pydantic
+
+    own = form.__metadata__ if get_origin(form) is Annotated else ()
+    return any(
+        hasattr(part, "__get_pydantic_core_schema__") and not isinstance(part, pydantic.AfterValidator) for part in own
+    ) or any(map(_reads_itself, get_args(form)))
 
 
 def _validation_message(error: Any) -> str:
@@ -285,6 +298,8 @@ def _has_fields(kind: type) -> bool:
 
 #: The shape of a declared type that msgspec cannot describe; plain Any is a type that is not declared.
 DECLARED: Any = Annotated[Any, msgspec.Meta(extra={"is_declared": True})]
+#: The same for a class that only pydantic knows, such as AwareDatetime: its values may be of other classes.
+_OPAQUE: Any = Annotated[Any, msgspec.Meta(extra={"is_declared": True, "is_opaque": True})]
 #: Types whose values are text within a model.
 Texts: TypeAlias = tuple[type, ...]
 
@@ -308,15 +323,15 @@ def shape_of(form: Any, outer: tuple[Any, ...] = (), *, in_model: bool = False, 
         return DECLARED
     outer = (*outer, form)
     origin = get_origin(form)
-    arguments = [
-        shape_of(argument, outer, in_model=in_model, texts=texts)
-        for argument in (get_args(form) if origin is not None and not _annotations(origin) else ())
-    ]
-    if origin is Union or origin is types.UnionType:
+    is_union = origin is Union or origin is types.UnionType
+    if is_union or (origin is not None and not _annotations(origin)):
+        arguments = [shape_of(argument, outer, in_model=in_model, texts=texts) for argument in get_args(form)]
+        if not is_union:
+            return origin[tuple(arguments)]
+        if _OPAQUE in arguments:
+            return _OPAQUE
         union = functools.reduce(operator.or_, arguments)
         return union if DECLARED not in arguments and _is_known(union) else DECLARED
-    if arguments:
-        return origin[tuple(arguments)]
     if is_model(form) and hasattr(form, "model_fields"):
         return _model_shape(form, outer, texts)
     kind = origin or form
@@ -324,7 +339,7 @@ def shape_of(form: Any, outer: tuple[Any, ...] = (), *, in_model: bool = False, 
         return _class_shape(form, outer, in_model=in_model, texts=texts)
     if has_texts and bytes in classes_of(form):
         raise TypeError(f"bytes of {_full_name(kind)} are text within a pydantic model; declare str")
-    return DECLARED
+    return _OPAQUE
 
 
 def _has_model(form: Any) -> bool:
@@ -385,7 +400,7 @@ def _struct(
     """Return a struct with the fields of a class, each with its type and whether it is required."""
     fields: list[Any] = [
         # A union with Any, as that of a declared type, is Any.
-        (name, kind) if is_required else (name, kind if kind is DECLARED else Union[kind, UnsetType], UNSET)  # noqa: UP007
+        (name, kind) if is_required else (name, kind if kind in (DECLARED, _OPAQUE) else Union[kind, UnsetType], UNSET)  # noqa: UP007
         for name, (kind, is_required) in kinds.items()
     ]
     struct: Any = msgspec.defstruct(
