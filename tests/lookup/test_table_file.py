@@ -133,7 +133,7 @@ def test_text_that_is_not_utf8_is_an_error_and_no_bytes(tmp_path: Path) -> None:
     [
         ("a.csv", Csv(delimiter=";", encoding="latin-1", null="-"), "id;name\n01;\xc5rhus\n02;-\n".encode("latin-1")),
         ("a.dat", "csv?columns=id,name&null=-", "01,\xc5rhus\n02,-\n".encode()),
-        ("a.csv.gz", "csv?null=-", gzip.compress("id,name\n01,\xc5rhus\n02,-\n".encode())),
+        ("a.csv.gz", "csv?null=-", gzip.compress("id,name\n01,\xc5rhus\n02,-\n".encode(), mtime=0)),
         ("a.json", "", '[{"id": "01", "name": "\xc5rhus"}, {"id": "02", "name": null}]'.encode()),
         ("a.ndjson", "", '{"id": "01", "name": "\xc5rhus"}\n{"id": "02", "name": null}\n'.encode()),
     ],
