@@ -170,6 +170,15 @@ _INT: dict[str, Callable[[Any], Any]] = {
     "literals of int": _choice(0, 9007199254740993),
     "Any": same,
 }
+
+
+def _choice_cell(text: str) -> int:
+    """Return the number of a cell that is a choice, which has digits only, and no leading zeros."""
+    if re.fullmatch("-?(0|[1-9][0-9]*)", text) is None:
+        raise Refused
+    return int(text)
+
+
 _CHOICES_OF_INT = ("enum of int", "literals of int")
 _FINITE: Callable[[float], float] = lambda value: _if(isfinite(value), value)  # noqa: E731
 
@@ -199,8 +208,8 @@ RULE: dict[str, dict[str, Callable[[Any], Any]]] = {
         "int": _only(_whole_cell),
         "float": _only(_float_cell),
         "bool": _only(lambda text: {"true": True, "false": False, "1": True, "0": False}[text.lower()]),
-        "enum of int": _only(lambda text: Level(_whole_cell(text))),
-        "literals of int": _only(lambda text: _INT["literals of int"](_whole_cell(text))),
+        "enum of int": _only(lambda text: Level(_choice_cell(text))),
+        "literals of int": _only(lambda text: _INT["literals of int"](_choice_cell(text))),
     },
     "bytes": {"bytes": same, "UUID": lambda data: uuid.UUID(bytes=_if(len(data) == 16, data))},
     # A decimal without fraction digits, by its type, is a whole number.
