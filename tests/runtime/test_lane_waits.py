@@ -238,3 +238,21 @@ def test_marks_that_came_while_others_did_not_count_yet_count_in_the_same_step()
     assert waits.step(1)
 
     assert queue.lanes.lanes[0].reached_ms == 10
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_records_that_arrive_with_word_of_a_task_that_is_behind_wait_for_it(looks: bool) -> None:
+    """A thread at rest may hear of both at once; without a look the record would be taken before the word."""
+    board, reader = ProgressBoard(), reader_of(0, 1)
+    waits, _ = waits_of(board, reader)
+    (queue,) = reader.queues
+    board.note("other", 1, {lane: TaskMark(5, MarkState.AT_END) for lane in (0, 1)}, 0)
+    waits.step(0)
+    assert queue.size == 1, "nothing else is awaited"
+    board.note("other", 1, {0: TaskMark(5, MarkState.BEHIND)}, 1)
+
+    if looks:
+        waits.look()
+    reader.queues.add(queue, Batch([b"k"], [b"v"], [9], None, [1], (), Lanes([1], [9])))
+
+    assert queue.size == (1 if looks else 2)

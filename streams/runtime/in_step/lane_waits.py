@@ -113,6 +113,18 @@ class LaneWaits:
         """Whether a partition waits for a lane."""
         return any(reading.lanes.awaited is not None for reading in self._readings.values())
 
+    def look(self) -> None:
+        """Take the marks of the board, and wait for tasks that are behind by now.
+
+        Call it before fetched records are added: those that may follow may belong before them.
+        """
+        version = self._board.version
+        outdated = [reading for reading in self._readings.values() if reading.version != version]
+        # The partitions of a topic have the same lanes.
+        marks = {numbers: self._board.marks(numbers) for numbers in {reading.lanes.numbers for reading in outdated}}
+        for reading in outdated:
+            self._look(reading, version, marks[reading.lanes.numbers])
+
     def step(self, now_ms: int) -> bool:
         """Let the marks count that do by now, and ask what others need; return whether any lane has changed.
 
@@ -126,19 +138,15 @@ class LaneWaits:
         version = self._board.version
         has_changed = False
         # Marks that count now may have newer ones behind them, which nothing announces again: those are looked at too.
-        while (changed := self._advance(version, now_ms)) and any(reading.wants_end(now_ms) for reading in changed):
+        while (changed := self._advance(now_ms)) and any(reading.wants_end(now_ms) for reading in changed):
             has_changed = True
         # The thread is woken by the next change of the board also if it has work now: it may sleep after it.
         is_outdated = self.is_waiting and not self._board.wait_from(self._thread, version)
         return bool(changed) or has_changed or is_outdated
 
-    def _advance(self, version: int, now_ms: int) -> list[_Reading]:
+    def _advance(self, now_ms: int) -> list[_Reading]:
         """Take the marks of the board, and let those count that do; return the readings whose lanes changed."""
-        outdated = [reading for reading in self._readings.values() if reading.version != version]
-        # The partitions of a topic have the same lanes.
-        marks = {numbers: self._board.marks(numbers) for numbers in {reading.lanes.numbers for reading in outdated}}
-        for reading in outdated:
-            self._look(reading, version, marks[reading.lanes.numbers])
+        self.look()
         asking = [reading for reading in self._readings.values() if reading.wants_end(now_ms)]
         if asking:
             ends = self._ends([reading.queue.partition for reading in asking])

@@ -227,6 +227,7 @@ class StreamThread(RebalanceListener):
                 polled = self._poll(0)
         self._calls.may_wait = False
         self.sensors.note_polled(polled)
+        self.waits.look()
         for partition, blocks in polled.items():
             task = self.task_set.owner_of.get(partition)
             if task is not None:
