@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import msgspec
 from attrs import evolve, field, frozen
@@ -66,13 +66,31 @@ def format_of(
 
 
 @frozen
-class LineRows:
-    """Files with one row per line; ``convert`` turns lines into columns, and ``skips_blank`` omits blank lines."""
+class _TextRows:
+    """Rows that are texts as they stand in the file; ``convert`` turns them into columns."""
 
     convert: Callable[[Sequence[bytes]], RowColumns]
+    heading: bytes = b""
+
+    def declared(self) -> Self:
+        """Return the format itself."""
+        return self
+
+    def columns(self, rows: Sequence[bytes]) -> RowColumns:
+        """Convert rows to columns."""
+        return self.convert(rows)
+
+    def raw(self, row: bytes) -> bytes:
+        """Return the row, which is its own original form."""
+        return row
+
+
+@frozen
+class LineRows(_TextRows):
+    """Files with one row per line; ``skips_blank`` omits blank lines."""
+
     skips_blank: bool = True
     unit: str = "line"
-    heading: bytes = b""
 
     def batches(self, source: FileSource, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[RowBatch]:
         """Yield batches of lines."""
@@ -87,18 +105,6 @@ class LineRows:
             row += len(lines)
             if row > skip_rows:
                 yield batch.from_row(skip_rows)
-
-    def declared(self) -> FileFormat:
-        """Return the format itself."""
-        return self
-
-    def columns(self, rows: Sequence[bytes]) -> RowColumns:
-        """Convert lines to columns."""
-        return self.convert(rows)
-
-    def raw(self, row: bytes) -> bytes:
-        """Return the line, which is the original form of the row."""
-        return row
 
 
 def _json_columns(value: Form, folder: Cells, rows: Sequence[bytes]) -> RowColumns:
@@ -123,12 +129,10 @@ _read_lines = msgspec.json.Decoder(msgspec.Raw).decode_lines
 
 
 @frozen
-class JsonRows:
+class JsonRows(_TextRows):
     """JSON files with an array of values, or with one value, or a value on each line; read as a whole."""
 
-    convert: Callable[[Sequence[bytes]], RowColumns]
     unit: str = "row"
-    heading: bytes = b""
 
     def batches(self, source: FileSource, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[RowBatch]:
         """Yield the JSON of each value.
@@ -146,18 +150,6 @@ class JsonRows:
         for start in range(skip_rows, len(rows), BATCH_ROWS):
             some = rows[start : start + BATCH_ROWS]
             yield RowBatch(start, range(start + 1, start + 1 + len(some)), list(map(bytes, some)))
-
-    def declared(self) -> FileFormat:
-        """Return the format itself."""
-        return self
-
-    def columns(self, rows: Sequence[bytes]) -> RowColumns:
-        """Convert JSON values to columns."""
-        return self.convert(rows)
-
-    def raw(self, row: bytes) -> bytes:
-        """Return the JSON of the row."""
-        return row
 
 
 def _values(data: bytes) -> list[msgspec.Raw]:

@@ -4,6 +4,7 @@ Numbers and booleans are read from text, as a CSV file has nothing else.  A numb
 unit.  A fraction never becomes an integer.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
@@ -12,11 +13,12 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 from msgspec import inspect
 
-from streams.core.serdes.serdes import RefusedPart, Visit, exact_text, refuse_number, visit_of
+from streams.core.serdes.serdes import RefusedPart, Visit, exact_text, visit_of
 from streams.values.rule import plain_member
 
 _TIME_TYPES = (inspect.DateTimeType, inspect.TimeDeltaType)
 _NUMBER_TYPES = (inspect.IntType, inspect.FloatType, inspect.AnyType)
+_DIGITS = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*", re.ASCII)
 
 
 def cell_converter(
@@ -98,8 +100,18 @@ def _exact_cell(members: Sequence[inspect.Type]) -> Visit | None:
 
 
 def _exact_time(exact: Visit | None, value: Any) -> Any:
-    value = refuse_number(value)
+    _refuse_number(value)
     return value if exact is None else exact(value)
+
+
+def _refuse_number(value: Any) -> None:
+    """Refuse a number, or a text of digits, in place of a time: libraries take it for seconds since 1970."""
+    if isinstance(value, (int, float, Decimal)) or (isinstance(value, str) and _DIGITS.fullmatch(value)):
+        raise RefusedPart(
+            f"expected a time, got {value!r}",
+            "a number has no unit: write times as ISO 8601, such as 2026-01-31T00:00:00Z, "
+            "or declare an int and convert it",
+        )
 
 
 def whole_or_same(value: Decimal) -> int | Decimal:

@@ -43,20 +43,6 @@ def _checked_decimal(value: Any) -> Any:
     return value
 
 
-_DIGITS = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*", re.ASCII)
-
-
-def refuse_number(value: Any) -> Any:
-    """Refuse a number, or a text of digits, in place of a time: libraries take it for seconds since 1970."""
-    if isinstance(value, (int, float, Decimal)) or (isinstance(value, str) and _DIGITS.fullmatch(value)):
-        raise RefusedPart(
-            f"expected a time, got {value!r}",
-            "a number has no unit: write times as ISO 8601, such as 2026-01-31T00:00:00Z, "
-            "or declare an int and convert it",
-        )
-    return value
-
-
 @frozen
 class JsonDecoder:
     """Decodes JSON of one type exactly; ``decode`` does so too unless the JSON is inexact (``is_inexact``)."""

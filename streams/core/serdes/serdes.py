@@ -7,7 +7,6 @@
 
 from streams.core.serdes.exact_texts import exact_decoder as exact_decoder
 from streams.core.serdes.exact_texts import exact_text as exact_text
-from streams.core.serdes.exact_texts import refuse_number as refuse_number
 from streams.core.serdes.parts import RefusedPart as RefusedPart
 from streams.core.serdes.parts import Visit as Visit
 from streams.core.serdes.parts import visit_of as visit_of
