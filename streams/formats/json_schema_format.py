@@ -185,13 +185,13 @@ def _validator(schema: Mapping[str, Any], documents: Mapping[str, Any]) -> Calla
 
 def _finite(form: JsonForm) -> Callable[[Any], bytes]:
     """Return the encoder of a form that raises ValueError for NaN and infinity, which would be written as null."""
-    encode = form.to_json
-    decode = form.from_json
+    encode, decoder = form.to_json, form.decoder
 
     def write(value: Any) -> bytes:
         data = encode(value)
+        decoder.check_decimals(data)
         if b"null" in data:
-            refuse_non_finite(value, data, decode)
+            refuse_non_finite(value, data, decoder.one)
         return data
 
     return write

@@ -8,6 +8,7 @@ import msgspec
 from attrs import frozen
 
 from streams.core.errors import TopologyError
+from streams.core.serdes.exact_texts import JsonDecoder
 from streams.core.serdes.serde_models import FORM_ERRORS, codec_of, encode_hook
 from streams.core.serdes.serdes import is_immutable_form
 from streams.values import cell_converter
@@ -17,12 +18,17 @@ from streams.values import cell_converter
 class JsonForm:
     """Conversions between values of a type and JSON; bytes are encoded as base64."""
 
-    from_json: Callable[[bytes], Any]
+    decoder: JsonDecoder
     from_row: Callable[[Any], Any]
     #: From JSON that is parsed already.
     from_plain: Callable[[Any], Any]
     to_json: Callable[[Any], bytes]
     is_immutable: bool
+
+    @property
+    def from_json(self) -> Callable[[bytes], Any]:
+        """The function that returns the value of JSON."""
+        return self.decoder.one
 
 
 def json_form(form: Any) -> JsonForm:
@@ -32,12 +38,12 @@ def json_form(form: Any) -> JsonForm:
         TopologyError: there is no JSON for the form.
     """
     try:
-        decode = codec_of(form).decoder.one
+        decoder = codec_of(form).decoder
     except FORM_ERRORS as error:
         raise TopologyError(f"no JSON form, as files and HTTP need it, for {form!r}: {error}") from error
 
     from_plain = cell_converter(form, _validated_strictly, strict=True)
-    return JsonForm(decode, cell_converter(form, _validated), from_plain, _ENCODE, is_immutable_form(form))
+    return JsonForm(decoder, cell_converter(form, _validated), from_plain, _ENCODE, is_immutable_form(form))
 
 
 def _validated(cls: Any, value: Any) -> Any:

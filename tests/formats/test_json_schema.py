@@ -4,6 +4,7 @@ import json
 import pickle
 import sys
 import uuid
+from decimal import Decimal
 
 import pydantic
 import pytest
@@ -215,3 +216,13 @@ def test_without_a_registry_the_bytes_are_json():
     assert serde.deserialize(serde.serialize(Line("a", 2))) == Line("a", 2)
     assert json.loads(serde.serialize(Line("a", 2))) == {"sku": "a", "count": 2}
     assert uuid.UUID(int=1) == json_schema(uuid.UUID).deserialize(json_schema(uuid.UUID).serialize(uuid.UUID(int=1)))
+
+
+@pytest.mark.parametrize("number", ["NaN", "sNaN", "Infinity"])
+def test_a_decimal_that_json_has_not_is_not_written(number):
+    """It would be a text that no reader takes."""
+    serde = json_schema(dict[str, list[Decimal]])
+
+    with pytest.raises(SerializationError, match="expected a decimal"):
+        serde.serialize({"prices": [Decimal(number)]})
+    assert serde.deserialize(serde.serialize({"prices": [Decimal("1.50")]})) == {"prices": [Decimal("1.50")]}

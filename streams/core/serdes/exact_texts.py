@@ -53,6 +53,11 @@ class JsonDecoder:
     has_times: bool = False
     has_decimals: bool = False
 
+    def check_decimals(self, data: bytes) -> None:
+        """Raise ValueError for JSON that was written of a decimal that JSON has not, such as NaN."""
+        if self.exact is not None and self.has_decimals and is_inexact(data, False, True):
+            self.exact(data)
+
     def one(self, data: bytes) -> Any:
         """Return the value of JSON."""
         if self.exact is not None and is_inexact(data, self.has_times, self.has_decimals):

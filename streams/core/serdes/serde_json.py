@@ -190,7 +190,7 @@ def _set_writers(
     name, decoder = serde.name, codec.decoder
     check = None if accepted is None else _checker(form, accepted)
     refuse = _refusal(form, codec.shape)
-    exact = decoder.exact if decoder.has_decimals else None
+    has_decimals, check_decimals = decoder.has_decimals, decoder.check_decimals
 
     def serialize(value: Any) -> bytes | None:
         if value is None:
@@ -206,15 +206,15 @@ def _set_writers(
                 data = _encode_any(value)
             if refuse is not None:
                 refuse(value)
-            if exact is not None and is_inexact(data, False, True):
-                exact(data)  # It refuses NaN.
+            if has_decimals:
+                check_decimals(data)
             if holds_float and b"null" in data:
                 refuse_non_finite(value, data, decoder.decode)
             return data
         except (msgspec.MsgspecError, *CODEC_ERRORS) as error:
             raise write_error(name, value, error) from error
 
-    is_checked = holds_float or exact is not None
+    is_checked = holds_float or has_decimals
     # Untyped values of a column are checked at once; the values of these types need no other check.
     is_whole = is_untyped(inspect.type_info(codec.shape))
     kinds: set[type] = set(accepted or ()) if not is_checked and (refuse is None or is_whole) else set()
