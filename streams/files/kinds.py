@@ -222,9 +222,10 @@ def input_kind(source: FileSource) -> FileKind:
     if kind is None:
         if path.is_dir():
             raise InputError(f"{source}: is a folder; give one of its files here (`streams replay` reads folders)")
+        plain = FileKind(Kind.CSV)
         raise InputError(
             f"{source}: its suffix is not of a known kind of file; known are {listed()}, each also with {COMPRESSED}; "
-            f"else name the format, as csv:{source}{'?delimiter=tab' if '.tsv' in path.suffixes else ''}"
+            f"else name the format: {plain.advice(source, delimiter='tab' if '.tsv' in path.suffixes else ',')}"
         )
     if source.lines is not None:
         return evolve(kind, compression="")

@@ -1,39 +1,41 @@
-"""Look-ups in a Parquet or CSV file, which is kept in memory and reloaded when it changes.
+"""Look-ups in files, which are kept in memory and reloaded when they change.
 
 Of the other packages, this module imports only ``core`` and ``files``.
 """
 
+import inspect
 import logging
+import os
 import threading
-from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from numbers import Number
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
-
-import msgspec
+from typing import Any, ClassVar, Generic, NotRequired, TypeAlias, TypedDict, TypeVar
 
 from streams.core.clock import Clock, SystemClock
 from streams.core.errors import ConfigError, InputError, StreamsError
+from streams.core.topic import Topic
 from streams.core.user_code import refuse_unawaited
-from streams.files import FileKind, FileSource, FormatOption, Kind, Location, open_binary
+from streams.files import FileSource, FormatOption, Location, as_list, local_files, open_input
 
 A = TypeVar("A")
 
 log = logging.getLogger(__name__)
 
-#: The inode, size and modification time of a file; a different value means that the file has changed.
-_Version: TypeAlias = tuple[int, int, int]
+#: The name, inode, size and modification time of each file; a different value means that a file has changed.
+_Version: TypeAlias = tuple[tuple[str, int, int, int], ...]
 
 
 class FileLookUp(Generic[A]):
     """Looks a key up in a table from a Parquet, JSON or CSV file; the answer is None if no row has the key.
 
-    ``key`` is the name of the key column.  ``row`` is called with the other columns as keyword arguments, and returns
-    the answer.  The same object is the answer for all records with this key, so do not modify it.  ``text`` has the
-    names of CSV columns that are read as strings rather than as numbers or dates (default: the key column).
-    ``file_format`` is "csv", "json", "jsonl" or "parquet", by default that of the suffix, or else CSV; options of CSV
+    ``key`` is the name of the key column.  ``row`` is called with the columns that its parameters name, and returns the
+    answer.  The same object is the answer for all records with this key, so do not modify it.  Columns are read as the
+    types of the parameters, by the rules of a topic's files; a parameter without a type takes what JSON has, and the
+    text of a CSV file.  This also applies to the key, which has the type of the parameter with its name, if there is
+    one.  A function that takes any arguments, such as ``dict``, gets all columns but the key.  ``path`` may be a folder
+    or a pattern.  ``file_format`` is "csv", "json", "jsonl" or "parquet", by default that of the suffix; options of CSV
     are a ``streams.Csv``, or text, as in "csv?delimiter=;".
 
     All rows are in memory, so ``look_up`` neither caches answers nor starts calls.  A look-up checks at most once per
@@ -43,9 +45,10 @@ class FileLookUp(Generic[A]):
     a new file and rename it over the old one: an incomplete CSV file may look like a complete one.
 
     Raises:
-        InputError: the file cannot be read, a column is missing or occurs twice, a key occurs twice, or ``row`` failed.
-        ConfigError: ``check`` is negative, ``text`` is not a tuple, there is no such ``file_format``, or ``row`` is
-            async.
+        InputError: the file cannot be read, a column is missing, a row does not have the types of the parameters, a key
+            occurs twice, or ``row`` failed.
+        ConfigError: ``check`` is negative, there is no such ``file_format``, or ``row`` is async, or has parameters of
+            types that are not read.
     """
 
     #: Read by ``look_up``, which then uses neither calls nor a cache.
@@ -57,23 +60,20 @@ class FileLookUp(Generic[A]):
         *,
         key: str,
         row: Callable[..., A],
-        text: tuple[str, ...] | None = None,
         file_format: FormatOption = "",
         check: timedelta = timedelta(seconds=1),
         clock: Clock | None = None,
     ) -> None:
-        self._arguments = (path, key, row, text, file_format, check, clock)
+        self._arguments = (path, key, row, file_format, check, clock)
         self._path = Path(path)
         self._location = Location(str(path), file_format)
         self._key = key
         self._row = row
-        self._text = (key,) if text is None else text
         self._clock: Clock = clock or SystemClock()
         if not isinstance(check, timedelta) or check < timedelta(0):
             raise ConfigError(f"{self!r}: check must be a timedelta of 0 or more, not {check!r}")
-        if isinstance(text, str):
-            raise ConfigError(f"{self!r}: text must be a tuple of names of columns, not {text!r}")
         refuse_unawaited(row, f"row= of {self!r}", error=ConfigError)
+        self._has_key, self._topic = _declared(row, key, repr(self))
         self._check_ms = check // timedelta(milliseconds=1)
         self._lock = threading.Lock()
         version = self._version()
@@ -109,7 +109,7 @@ class FileLookUp(Generic[A]):
         kinds = " or ".join(sorted(kind.__name__ for kind in self._types))
         raise StreamsError(
             f"{self!r} has keys of type {kinds}, so {key!r:.60} of type {type(key).__name__} cannot be found: convert "
-            "it with by=, or, for numbers of a CSV file, give text=() so that keys are not read as text"
+            f"it with by=, or declare the type of the keys as that of a parameter {self._key!r} of row="
         )
 
     def _check(self) -> None:
@@ -131,86 +131,58 @@ class FileLookUp(Generic[A]):
 
     def _version(self) -> _Version | None:
         try:
-            status = self._path.stat()
-        except OSError:
+            files = [(path, os.stat(path)) for path in local_files(str(self._path))]
+        except (StreamsError, OSError):
             # ``_read`` reports the reason.
             return None
-        return status.st_ino, status.st_size, status.st_mtime_ns
+        return tuple((path, it.st_ino, it.st_size, it.st_mtime_ns) for path, it in files)
 
     def _read(self) -> Mapping[Any, A]:
         """Return the answers by key.
 
         Raises:
-            InputError: the file cannot be read, a column is missing or occurs twice, a key occurs twice, or ``row``
-            failed.
+            InputError: a file cannot be read, a row does not have the types, a key occurs twice, or ``row`` failed.
         """
-        # Imported here, because the import takes long.
-        import pyarrow
-
-        kind = self._location.kind_of(self._path) or FileKind(Kind.CSV)
-        try:
-            with open_binary(FileSource.local(self._path), kind) as stream:
-                table = _columns(stream.read(), kind, self._text)
-        except (pyarrow.ArrowException, msgspec.MsgspecError, ValueError, OSError, EOFError) as error:
-            raise InputError(f"{self._path} cannot be read: {error}") from error
-        names = [name for name, _ in table]
-        if self._key not in names:
-            raise InputError(f"{self._path} has no column {self._key!r}; it has {', '.join(names)}")
-        for name, count in Counter((*names, *self._text)).items():
-            if count - (name in self._text) != 1:
-                raise InputError(
-                    f"{self._path} has {count - (name in self._text) or 'no'} columns {name!r}; it has "
-                    f"{', '.join(names)}"
-                )
-        keys = dict(table)[self._key]
-        names.remove(self._key)
-        columns = [values for name, values in table if name != self._key]
-        rows = {}
-        for number, (key, *row) in enumerate(zip(keys, *columns, strict=True), 1):
-            try:
-                rows[key] = self._row(**dict(zip(names, row, strict=True)))
-            except Exception as error:
-                raise InputError(f"{self._path}, row {number}: {type(error).__name__}: {error}") from error
-        if len(rows) < len(keys):
-            ((repeated, _),) = Counter(keys).most_common(1)
-            raise InputError(f"{self._path} has the key {repeated!r} more than once")
-        return rows
+        answers: dict[Any, A] = {}
+        for path in local_files(str(self._path)):
+            source = FileSource.local(path, self._location.kind_of(path))
+            number = 0
+            for records in open_input(self._topic, source, advice="correct it").records(1):
+                rows: list[Any] = self._topic.value_serde.deserialize_all(as_list(records.values))
+                for row in rows:
+                    number += 1
+                    if self._key not in row:
+                        raise InputError(f"{path} has no column {self._key!r}; it has {', '.join(row)}")
+                    try:
+                        key = row[self._key] if self._has_key else row.pop(self._key)
+                        is_double = key in answers
+                        answers[key] = self._row(**row)
+                    except Exception as error:
+                        raise InputError(f"{path}, row {number}: {type(error).__name__}: {error}") from error
+                    if is_double:
+                        raise InputError(f"{path}, row {number}: has the key {key!r}, as an earlier row")
+        return answers
 
 
-def _columns(data: bytes, kind: FileKind, text: tuple[str, ...]) -> list[tuple[str, list[Any]]]:
-    """Return the columns of a file by name, with the ``text`` columns of CSV as strings.
+def _declared(row: Callable[..., Any], key: str, place: str) -> tuple[bool, Topic[None, Any]]:
+    """Return whether ``row`` takes the key, and the topic whose values are the rows of the file.
 
     Raises:
-        ValueError: a column of CSV is not in the encoding of the file.
+        ConfigError: a type is not known or not read.
     """
-    import pyarrow
-    from pyarrow import csv, parquet
-
-    if kind.kind in (Kind.JSON, Kind.JSON_LINES):
-        decoder = msgspec.json.Decoder(dict[str, Any])
-        is_array = kind.kind is Kind.JSON
-        rows = msgspec.json.decode(data, type=list[dict[str, Any]]) if is_array else decoder.decode_lines(data)
-        # Objects may lack some fields, also the first one.
-        names = dict.fromkeys(name for row in rows for name in row)
-        return [(name, [row.get(name) for row in rows]) for name in names]
-    if kind.kind is Kind.PARQUET:
-        table = parquet.read_table(pyarrow.BufferReader(data))
-    else:
-        options = kind.csv
-        nulls = {} if options.null is None else {"null_values": [options.null], "strings_can_be_null": True}
-        table = csv.read_csv(
-            pyarrow.BufferReader(data),
-            csv.ReadOptions(encoding=options.encoding, column_names=list(options.columns or ())),
-            csv.ParseOptions(delimiter=options.delimiter, quote_char=options.quote or False, newlines_in_values=True),
-            csv.ConvertOptions(column_types={name: pyarrow.string() for name in text}, **nulls),
-        )
-        for part in table.schema:
-            if pyarrow.types.is_binary(part.type):  # As Arrow reads text that is not UTF-8.
-                raise ValueError(
-                    f"column {part.name!r} is not UTF-8; write the file as UTF-8, or give its encoding, as "
-                    "file_format='csv?encoding=latin-1'"
-                )
-    return [(name, column.to_pylist()) for name, column in zip(table.column_names, table.columns, strict=True)]
+    try:
+        parameters = inspect.signature(row, eval_str=True).parameters.values()
+    except ValueError:  # A class without a signature, such as dict.
+        parameters = {}.values()
+    except NameError as error:
+        raise ConfigError(f"row= of {place}: its types cannot be read: {error}") from error
+    columns: dict[str, Any] = {}
+    for part in parameters:
+        if part.kind not in (part.VAR_POSITIONAL, part.VAR_KEYWORD):
+            kind = Any if part.annotation is part.empty else part.annotation
+            columns[part.name] = kind if part.default is part.empty or part.name == key else NotRequired[kind]
+    form: Any = TypedDict("Row", {key: Any, **columns}) if columns else dict[str, Any]  # type: ignore[operator]
+    return key in columns, Topic("look-up", value=form)
 
 
 def _types(rows: Mapping[Any, Any]) -> tuple[type, ...]:
@@ -219,5 +191,5 @@ def _types(rows: Mapping[Any, Any]) -> tuple[type, ...]:
     return tuple({Number if issubclass(kind, Number) else kind for kind in kinds})
 
 
-def _rebuild(path: Any, key: str, row: Any, text: Any, file_format: Any, check: Any, clock: Any) -> "FileLookUp[Any]":
-    return FileLookUp(path, key=key, row=row, text=text, file_format=file_format, check=check, clock=clock)
+def _rebuild(path: Any, key: str, row: Any, file_format: Any, check: Any, clock: Any) -> "FileLookUp[Any]":
+    return FileLookUp(path, key=key, row=row, file_format=file_format, check=check, clock=clock)

@@ -2,10 +2,12 @@
 
 import gzip
 import pickle
-from datetime import timedelta
+from datetime import date, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -29,11 +31,11 @@ def write(path: Path, rows: dict[str, str]) -> None:
     new.replace(path)
 
 
-def name_of(name: str) -> str:
+def name_of(name: str | None) -> str | None:
     return name
 
 
-def opened(path: Path, clock: VirtualClock | None = None) -> FileLookUp[str]:
+def opened(path: Path, clock: VirtualClock | None = None) -> FileLookUp[str | None]:
     return FileLookUp(path, key="id", row=name_of, clock=clock or VirtualClock())
 
 
@@ -72,7 +74,7 @@ def test_changed_file_is_read_when_it_is_the_same_in_two_checks(path: Path) -> N
     assert (look_up("01"), look_up("02")) == ("Norge", None)
 
 
-def later(look_up: FileLookUp[str], clock: VirtualClock) -> str | None:
+def later(look_up: FileLookUp[str | None], clock: VirtualClock) -> str | None:
     for _ in range(2):
         clock.advance(1_000)
         look_up("01")
@@ -116,14 +118,14 @@ def test_file_that_cannot_be_read_keeps_the_rows_and_says_so_once(
 
 
 def test_file_that_cannot_be_read_at_first_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"none.csv cannot be read"):
+    with pytest.raises(InputError, match=r"none.csv: there is no such file"):
         opened(tmp_path / "none.csv")
 
 
 def test_text_that_is_not_utf8_is_an_error_and_no_bytes(tmp_path: Path) -> None:
     (tmp_path / "latin.csv").write_bytes("id,name\n01,Århus\n".encode("latin-1"))
     with pytest.raises(
-        InputError, match=r"latin.csv cannot be read: column 'name' is not UTF-8; write the file as UTF-8"
+        InputError, match=r"latin.csv:2: byte 0xc5 is not UTF-8; .* or file_format=.csv.encoding=latin-1. in code"
     ):
         opened(tmp_path / "latin.csv")
 
@@ -164,23 +166,22 @@ async def _name_later(name: str) -> str:
     return name
 
 
+def _of_unknown(name: "Unknown") -> str:  # type: ignore[name-defined]  # noqa: F821
+    return str(name)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"check": 1}, "check must be a timedelta of 0 or more, not 1"),
         ({"check": timedelta(-1)}, "check must be a timedelta of 0 or more"),
-        ({"text": "id"}, "text must be a tuple of names of columns, not 'id'"),
+        ({"row": _of_unknown}, "row= of FileLookUp.*: its types cannot be read: name 'Unknown' is not defined"),
         ({"row": _name_later}, "row= of FileLookUp.*is async"),
     ],
 )
 def test_wrong_options_are_refused(path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         FileLookUp(path, **{"key": "id", "row": name_of, **options})
-
-
-def test_text_must_name_columns(path: Path) -> None:
-    with pytest.raises(InputError, match=r"countries\.\w+ has no columns 'code'; it has id, name"):
-        FileLookUp(path, key="id", row=name_of, text=("id", "code"))
 
 
 def test_key_of_another_type_than_those_of_the_file_is_an_error_and_not_unknown(path: Path) -> None:
@@ -190,11 +191,65 @@ def test_key_of_another_type_than_those_of_the_file_is_an_error_and_not_unknown(
         look_up(1)
 
 
+def numbered(id: int, name: str) -> str:  # noqa: A002 - the name of a column.
+    return name
+
+
 def test_numbers_of_other_types_are_looked_up_as_numbers(tmp_path: Path) -> None:
     path = tmp_path / "numbers.csv"
     path.write_text("id,name\n1,one\n")
-    look_up = FileLookUp(path, key="id", row=name_of, text=())
+    look_up = FileLookUp(path, key="id", row=numbered)
     assert (look_up(1), look_up(1.0), look_up(2.5)) == ("one", "one", None)
+
+
+@attrs.frozen
+class Rate:
+    day: date
+    rate: Decimal
+    code: str
+    note: str | None = "none"
+
+
+RATES = {
+    "rates.csv": b"day,rate,code,other\n2026-01-31,1.10,007,x\n",
+    "rates.json": b'[{"day": "2026-01-31", "rate": 1.10, "code": "007"}]',
+    "rates.ndjson": b'{"day": "2026-01-31", "rate": "1.10", "code": "007"}\n',
+    "code=007/rates.csv": b"day,rate\n2026-01-31,1.10\n",
+}
+
+
+@pytest.mark.parametrize("name", [*RATES, "rates.parquet"])
+def test_columns_are_read_as_the_types_of_the_parameters(tmp_path: Path, name: str) -> None:
+    """``1.10`` is no float, ``007`` no number, and a column that is missing is the default of its parameter."""
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    if name in RATES:
+        path.write_bytes(RATES[name])
+    else:
+        pq.write_table(pa.table({"day": [date(2026, 1, 31)], "rate": [Decimal("1.10")], "code": ["007"]}), path)
+
+    for where in (path, path.parent, tmp_path / "**" / "rates.*"):
+        look_up = FileLookUp(where, key="day", row=Rate)
+        assert look_up(date(2026, 1, 31)) == Rate(date(2026, 1, 31), Decimal("1.10"), "007")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("n.csv", "id,name\n1.5,a\n", r"n.csv:2: the row does not match .*int.*; correct it"),
+        ("n.csv", "id,Name\n1,a\n", "column 'name' is missing; rename 'Name'"),
+        ("n.csv", "id;name\n1;a\n", r'give "csv:.*n.csv\?delimiter=;" as the input, or file_format="csv\?delimiter=;"'),
+        ("n.json", '[{"id": "1", "name": "a"}]', r"expected `int`, got `str`"),
+        ("n.csv", "id,name\n1,a\n01,b\n", "n.csv, row 2: has the key 1, as an earlier row"),
+        ("n.dat", "id,name\n1,a\n", r"its suffix is not of a known kind"),
+    ],
+)
+def test_what_is_no_such_table_is_refused_by_the_rules_of_files(
+    tmp_path: Path, name: str, content: str, message: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=message):
+        FileLookUp(tmp_path / name, key="id", row=numbered)
 
 
 def test_folder_that_cannot_be_read_keeps_the_rows(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -210,7 +265,7 @@ def test_folder_that_cannot_be_read_keeps_the_rows(tmp_path: Path, caplog: pytes
 
 
 @pytest.mark.parametrize("suffix", ["json", "jsonl"])
-def test_json_is_read_as_it_is(tmp_path, suffix):
+def test_json_is_read_as_it_is(tmp_path: Path, suffix: str) -> None:
     """The first object need not have all fields; numbers and objects are those of their own row."""
     rows = [
         '{"id":"a","n":1}',
@@ -220,7 +275,7 @@ def test_json_is_read_as_it_is(tmp_path, suffix):
     text = "\n".join(rows) if suffix == "jsonl" else f"[{','.join(rows)}]"
     (tmp_path / f"t.{suffix}").write_text(text)
 
-    table = FileLookUp(tmp_path / f"t.{suffix}", key="id", row=dict)
+    table: FileLookUp[Any] = FileLookUp(tmp_path / f"t.{suffix}", key="id", row=dict)
 
-    expected = [{"n": 1, "more": None}, {"n": 1.5, "more": {"x": 1}}, {"n": 2**70, "more": {"y": 2}}]
+    expected = [{"n": 1}, {"n": 1.5, "more": {"x": 1}}, {"n": 2**70, "more": {"y": 2}}]
     assert repr([table(key) for key in "abc"]) == repr(expected)
