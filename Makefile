@@ -14,6 +14,10 @@ SEEDS ?= 1
 KAFKA_JARS := .kafka
 HELM := .helm
 COLLECTOR := .collector
+# Suites of others: some of their names, or all; empty RECORD: the page stays as it is.
+SUITES ?=
+RECORD ?= --record
+OUTSIDE_ARGS ?=
 PEERS ?= ../shared/bench
 BENCH_ARGS ?=
 
@@ -22,7 +26,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-rest test-stress kafka-jars kafka-test takeover-test collector-test browser-test deploy-test pictures lint bench bench-peers docs clean distclean
+.PHONY: help install demo test test-all test-rest test-stress kafka-jars kafka-test takeover-test outside-test collector-test browser-test deploy-test pictures lint bench bench-peers docs clean distclean
 
 help:
 	@echo "make demo     run the main job on the embedded broker (installs what it needs into $(VENV))"
@@ -31,6 +35,7 @@ help:
 	@echo "make test-stress  run the sample ROUNDS times beside BUSY busy loops (SCOPE=all: everything)"
 	@echo "make kafka-test  run the tests of a real Kafka (needs Java 17 and Maven, which fetches it into $(KAFKA_JARS))"
 	@echo "make takeover-test  run all cases of applications that Java and this library continue in turn (as kafka-test)"
+	@echo "make outside-test  run the suites of tests of others, or SUITES of them, and write docs/conformance.md (needs Go, Java 17, Maven, a C compiler)"
 	@echo "make collector-test  run the tests of a real OpenTelemetry Collector (needs Go, which builds it into $(COLLECTOR))"
 	@echo "make browser-test  run the tests of the live page in Chromium (pictures: and write those of the docs)"
 	@echo "make deploy-test  build a wheel and install it, run helm on the chart (needs Go, which fetches helm into $(HELM))"
@@ -39,7 +44,7 @@ help:
 	@echo "make bench-peers  compare with Kafka Streams and others on a real Kafka (Java, Maven, the peers' programs in PEERS)"
 	@echo "make docs     build the documentation into site/"
 	@echo "make install  install everything for development"
-	@echo "make clean    remove what was built (distclean: and $(VENV), $(KAFKA_JARS), $(COLLECTOR), .bench)"
+	@echo "make clean    remove what was built (distclean: and $(VENV), $(KAFKA_JARS), $(COLLECTOR), .outside, .bench)"
 
 # The stamps say what is installed: base for the main job, and each extra of pyproject.toml.
 # compat: a path file instead of an import hook, which type checkers cannot follow.
@@ -101,6 +106,9 @@ kafka-test: $(VENV)/.test kafka-jars
 takeover-test: $(VENV)/.test kafka-jars
 	$(PYTEST_KAFKA) -m 'kafka and takeover' $(PYTEST_ARGS)
 
+outside-test: $(VENV)/.test
+	$(BIN)/python -m tests.outside $(RECORD) $(OUTSIDE_ARGS) $(SUITES)
+
 # Its own go.sum is written beside the build: the modules are those of go.mod and what they need.
 $(COLLECTOR)/collector: tests/telemetry/collector/main.go tests/telemetry/collector/go.mod
 	@command -v go >/dev/null || { \
@@ -146,4 +154,4 @@ clean: $(VENV)/.base
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print | xargs -r rm -rf
 
 distclean: clean
-	rm -rf $(VENV) $(KAFKA_JARS) $(KAFKA_JARS).new $(HELM) $(COLLECTOR) .bench
+	rm -rf $(VENV) $(KAFKA_JARS) $(KAFKA_JARS).new $(HELM) $(COLLECTOR) .outside .bench

@@ -33,7 +33,7 @@ def _script(name: str):
     return module
 
 
-@pytest.mark.parametrize("name", ["settings", "metrics", "dashboard", "commands", "values"])
+@pytest.mark.parametrize("name", ["settings", "metrics", "dashboard", "commands", "values", "conformance"])
 def test_generated_page_is_that_of_the_code(name: str):
     module = _script(name)
 

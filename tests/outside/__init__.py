@@ -1,0 +1,1 @@
+"""Suites of tests that nobody of this project wrote: ``make outside-test``."""

@@ -1,0 +1,86 @@
+"""``streams broker`` as suites of others meet it: started, killed with ``kill -9`` on a timer, and started again.
+
+Clients of a ``proxied`` broker connect to a port that stays: while the broker is away their connections are cut
+instead of refused.
+"""
+
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from shutil import rmtree
+
+from attrs import define, field
+
+from tests.kafka.processes import Started
+from tests.kafka.proxy import Proxy
+from tests.ports import free_ports
+
+
+@define(eq=False)
+class Broker:
+    """A broker at ``address``, which stays when it is killed; ``kills`` counts how often it was."""
+
+    address: str
+    command: Sequence[str]
+    log: Path
+    kills: int = 0
+    _started: Started = field(init=False)
+    _lock: threading.Lock = field(factory=threading.Lock, init=False)
+
+    @property
+    def port(self) -> int:
+        """The port of its address."""
+        return int(self.address.rpartition(":")[2])
+
+    def start(self) -> None:
+        """Start it, and wait until it listens."""
+        self._started = Started(self.command, self.log.with_suffix(f".{self.kills}.log"))
+        self._started.line_with("listens on ")
+
+    def kill(self) -> None:
+        """Kill it as ``kill -9`` does, and start it again over the same files."""
+        with self._lock:
+            self._started.kill()
+            self.kills += 1
+            self.start()
+
+    def stop(self) -> None:
+        """End it as an operator does; one that does not end in time is killed."""
+        with self._lock:
+            self._started.process.terminate()
+            try:
+                self._started.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self._started.kill()
+
+
+@contextmanager
+def broker(
+    command: Sequence[str], logs: Path, data: bool, kill_every_s: float | None, proxied: bool
+) -> Iterator[Broker]:
+    """Run a broker with files (``data``) or in memory; ``kill_every_s`` needs files."""
+    (port,) = free_ports(1)
+    with ExitStack() as stack:
+        proxy = stack.enter_context(Proxy(port)) if proxied else None
+        address = proxy.bootstrap_servers if proxy else f"127.0.0.1:{port}"
+        places = ["--listen", f"127.0.0.1:{port}", "--advertise", address]
+        if data:
+            rmtree(logs / "data", ignore_errors=True)
+            places += ["--data", str(logs / "data")]
+        server = Broker(address, [*command, *places], logs / "broker.log")
+        server.start()
+        stack.callback(server.stop)
+        if kill_every_s is not None:
+            is_over = threading.Event()
+
+            def kill() -> None:
+                while not is_over.wait(kill_every_s):
+                    server.kill()
+
+            killer = threading.Thread(target=kill)
+            killer.start()
+            stack.callback(killer.join)
+            stack.callback(is_over.set)
+        yield server

@@ -1,0 +1,111 @@
+"""What the frame makes of outcomes: nothing that a suite says is lost, and what is expected is held to."""
+
+import argparse
+import json
+import sys
+
+import pytest
+
+from tests.outside import __main__ as command
+from tests.outside.listed import FOLDER, Listed, listed, verdict
+from tests.outside.suite import Outcome, Room, Suite, UnavailableError
+from tests.outside.suites import suites
+
+
+def suite(run=lambda room: iter(()), **options):
+    return Suite(name="x", title="X", version="1", origin="", run=run, **options)
+
+
+@pytest.mark.parametrize(
+    ("result", "table", "part"),
+    [
+        ("passed", None, "passed"),
+        ("failed", None, "failed"),
+        ("failed", "failed", "expected"),
+        ("passed", "failed", "surprising"),
+        ("failed", "unsteady", "expected"),
+        ("passed", "unsteady", "passed"),
+        ("left out", "left_out", "left_out"),
+        ("left out", None, "left_out"),
+    ],
+)
+def test_every_outcome_is_in_one_part_of_the_verdict(result, table, part):
+    expected = Listed(**{table: {"Test[a]/*": "why"}}) if table else Listed()
+
+    judged = verdict([Outcome("Test[a]/b", result, "said")], expected, is_whole=True)
+
+    parts = {name: list(getattr(judged, name)) for name in ("passed", "failed", "expected", "left_out", "surprising")}
+    assert {name for name, tests in parts.items() if tests} == {part}
+    assert judged.is_as_expected == (part not in ("failed", "surprising"))
+
+
+def test_a_test_that_is_listed_and_does_not_exist_is_reported_by_a_whole_run():
+    outcomes, expected = [Outcome("a", "passed")], Listed(failed={"gone": "why"}, left_out={"b*": "why"})
+
+    assert verdict(outcomes, expected, is_whole=True).unseen == ["gone", "b*"]
+    assert verdict(outcomes, expected, is_whole=False).unseen == []
+
+
+def test_a_suite_that_ran_nothing_is_not_as_expected():
+    assert not verdict([], Listed(), is_whole=True).is_as_expected
+
+
+def test_a_program_that_says_nothing_is_ended_with_its_children_and_said_so(tmp_path):
+    room = Room(suite(), tmp_path, Listed())
+
+    with room.program("sh", "-c", "echo begun; sleep 1000; echo over") as program:
+        lines = iter(program)
+        first = next(lines)
+        program.quiet_s = 0.1
+        rest = list(lines)
+
+    assert (first, rest, program.status, program.ended_by) == ("begun", [], None, "no word in 0 s")
+    assert (tmp_path / "logs" / "output.log").read_text() == "begun\n"
+
+
+def test_a_program_ends_when_the_time_of_its_suite_is_over(tmp_path):
+    room = Room(suite(limit_s=1.0), tmp_path, Listed())
+
+    with room.program("sleep", "1000") as program:
+        assert list(program) == []
+
+    assert program.ended_by == "the suite's time was over"
+
+
+def test_what_cannot_be_fetched_leaves_the_suite_out_with_the_reason(tmp_path, monkeypatch, capsys):
+    def run(room):
+        room.fetch(sys.executable, "-c", "print('no such module'); raise SystemExit(1)")
+        yield Outcome("a", "passed")
+
+    def refused(room):
+        raise UnavailableError("no way to the registry")
+        yield
+
+    monkeypatch.setattr(command, "CACHE", tmp_path)
+    options = argparse.Namespace(only="", limit=0.0, verbose=False)
+
+    assert "no such module" in command.judged(suite(run), options)
+    assert command.judged(suite(refused), options) == "no way to the registry"
+    assert command.judged(suite(needs=["no-such-program"]), options) == "no-such-program not on the PATH"
+
+
+def test_results_of_a_run_replace_those_of_its_suite_only(tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "RESULTS", tmp_path / "results.json")
+    monkeypatch.setattr(command.subprocess, "run", lambda *_, **__: None)
+    first, second = suite(), Suite(name="y", title="Y", version="2", origin="", run=lambda _: iter(()))
+
+    command.record(first, verdict([Outcome("a", "passed"), Outcome("b", "failed", "no")], Listed(), is_whole=True), 1)
+    command.record(second, "no way to the registry", 1)
+
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert (results["x"]["passed"], results["x"]["failed"]) == (1, {"b": "no"})
+    assert results["y"]["unavailable"] == "no way to the registry"
+
+
+def test_every_list_belongs_to_a_suite_and_gives_reasons():
+    names = {path.stem for path in FOLDER.glob("*.toml")}
+
+    assert names <= suites().keys()
+    for name in names:
+        expected = listed(name)
+        assert all(table.values() for table in (expected.failed, expected.left_out, expected.unsteady) if table)
