@@ -14,7 +14,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any, TypeAlias, get_args
 
-from attrs import define, evolve, field
+from attrs import Factory, define, evolve, field
 
 from streams.broker.catalogue import Catalogue, refuse_internal
 from streams.broker.features import served
@@ -96,7 +96,8 @@ class Broker:
     config: BrokerConfig = field(factory=BrokerConfig)
     handlers: Mapping[type, Handler] = field(kw_only=True)
     transactions: TransactionCoordinator = field(
-        factory=lambda: TransactionCoordinator(lambda _: _OFFSETS_PARTITION), kw_only=True
+        default=Factory(lambda it: TransactionCoordinator(lambda _: _OFFSETS_PARTITION, it.config), takes_self=True),
+        kw_only=True,
     )
     fetch_sessions: FetchSessions = field(factory=FetchSessions, kw_only=True)
     catalogue: Catalogue = field(init=False)

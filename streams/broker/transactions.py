@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from attrs import define, evolve, field, frozen
-from attrs.validators import ge
 
+from streams.broker.logs.config import BrokerConfig
 from streams.broker.logs.producers import ActiveProducer, ProducerLedger
 from streams.broker.transaction_log import (
     TransactionMetadata,
@@ -60,14 +60,6 @@ _LEGAL_NEXT: Mapping[TransactionState, frozenset[TransactionState]] = {
 _PREPARED = {_S.PREPARE_COMMIT, _S.PREPARE_ABORT}
 #: States in which the outcome is final, by whether it is a commit.
 _ENDED = {True: {_S.PREPARE_COMMIT, _S.COMPLETE_COMMIT}, False: {_S.PREPARE_ABORT, _S.COMPLETE_ABORT}}
-
-
-@frozen
-class TransactionConfig:
-    """Transaction settings (Kafka's ``transaction.max.timeout.ms``, ``transactional.id.expiration.ms``)."""
-
-    max_timeout_ms: int = field(default=900_000, validator=ge(1))
-    id_expiration_ms: int = field(default=604_800_000, validator=ge(1))
 
 
 @frozen
@@ -123,7 +115,7 @@ class TransactionCoordinator:
     """
 
     offsets_partition: Callable[[str], TopicPartition]
-    config: TransactionConfig = field(factory=TransactionConfig)
+    config: BrokerConfig = field(factory=BrokerConfig)
     #: The producers of each log; their IDs are never assigned.
     ledgers: Callable[[], Iterable[ProducerLedger]] = tuple
     _by_id: dict[str, TransactionMetadata] = field(factory=dict)
@@ -183,10 +175,10 @@ class TransactionCoordinator:
         return self._take_effects()
 
     def expire(self, now_ms: int) -> list[TransactionEffect]:
-        """Delete transactional IDs that have not been used for ``id_expiration_ms``."""
+        """Delete transactional IDs that have not been used for ``transactional_id_expiration_ms``."""
         for transaction in list(self._by_id.values()):
             is_idle = transaction.state is not _S.ONGOING and transaction.state not in _PREPARED
-            if is_idle and transaction.updated_ms < now_ms - self.config.id_expiration_ms:
+            if is_idle and transaction.updated_ms < now_ms - self.config.transactional_id_expiration_ms:
                 del self._by_id[transaction.transactional_id]
                 self._effects.append(PersistTransaction(transaction.transactional_id, None))
         return self._take_effects()
@@ -303,7 +295,7 @@ class TransactionCoordinator:
         transaction = self._by_id.get(transactional_id)
         if not transactional_id:
             self._answer(token, InitProducerIdResponse(ErrorCode.INVALID_REQUEST))
-        elif not 0 < request.transaction_timeout_ms <= self.config.max_timeout_ms:
+        elif not 0 < request.transaction_timeout_ms <= self.config.transaction_max_timeout_ms:
             self._answer(token, InitProducerIdResponse(ErrorCode.INVALID_TRANSACTION_TIMEOUT))
         elif transaction is None:
             new = TransactionMetadata(transactional_id, self._new_producer_id(), 0, request.transaction_timeout_ms)

@@ -11,6 +11,8 @@ from streams.core.blocks.records import Block, TopicPartition
 from streams.core.errors import ConfigError, RecordTooLargeError
 from streams.core.settings.setting import texts_of
 from streams.protocol.admin_messages import ConfigResource, ConfigSource, DescribeConfigs, ResourceType
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.messages import InitProducerId
 
 SETTINGS = {
     "num.partitions": "3",
@@ -87,6 +89,18 @@ def test_unknown_names_and_invalid_values_are_refused(name: str, text: str, mess
 def test_settings_of_topics_must_not_contradict_each_other():
     with pytest.raises(ConfigError, match=r"settings of brokers for topics: .* it must not"):
         EmbeddedBroker(settings={"log.cleaner.min.compaction.lag.ms": "2", "log.cleaner.max.compaction.lag.ms": "1"})
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [({}, ErrorCode.INVALID_TRANSACTION_TIMEOUT), ({"transaction.max.timeout.ms": "2147483647"}, ErrorCode.NONE)],
+)
+def test_the_longest_timeout_of_a_transaction_is_a_setting(settings: dict[str, str], error: ErrorCode):
+    answers = []
+    with EmbeddedBroker(settings=settings) as broker:
+        broker._machine.handle(InitProducerId("tx", 3_600_000), 0, answers.append)
+
+    assert answers[0].error is error
 
 
 def test_the_log_of_groups_has_its_own_settings():

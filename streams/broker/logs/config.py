@@ -363,6 +363,16 @@ class BrokerConfig:
         takes_none=True,
         check=_check_rack,
     )
+    transaction_max_timeout_ms: int = number(
+        "transaction.max.timeout.ms", 900_000, "ms", "Longest timeout that a transaction may ask for.", minimum=1
+    )
+    transactional_id_expiration_ms: int = number(
+        "transactional.id.expiration.ms",
+        604_800_000,
+        "ms",
+        "Time without use that removes a transactional ID.",
+        minimum=1,
+    )
     of_single: OfSingleBroker = group(OfSingleBroker)  # noqa: RUF009 - frozen.
 
     def __attrs_post_init__(self) -> None:
@@ -379,3 +389,5 @@ class BrokerOptions(TypedDict, total=False):
     fsync: FsyncPolicy
     is_private: bool
     rack: str | None
+    transaction_max_timeout_ms: int
+    transactional_id_expiration_ms: int

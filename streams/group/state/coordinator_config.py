@@ -24,7 +24,7 @@ class CoordinatorConfig:
     """
 
     min_session_timeout_ms: int = number(
-        "group.min.session.timeout.ms", 1, "ms", "Shortest session that a member may ask for.", minimum=1
+        "group.min.session.timeout.ms", 1, "ms", "Shortest session that a member may ask for."
     )
     max_session_timeout_ms: int = number(
         "group.max.session.timeout.ms", 1_800_000, "ms", "Longest session that a member may ask for.", minimum=1
