@@ -19,7 +19,7 @@ from streams.core.clock import Clock, SystemClock
 from streams.core.errors import ConfigError, MemberFencedError, OffsetOutOfRangeError
 from streams.core.topic import TopicLike, topic_name, topic_names
 from streams.group import decode_assignment, decode_subscription
-from streams.group.assignment.subscriptions import READABLE_PROTOCOL_TYPES
+from streams.group.assignment.subscriptions import CONSUMER_PROTOCOL_TYPE
 from streams.protocol.admin_messages import (
     ChangedConfigs,
     ConfigChange,
@@ -438,7 +438,7 @@ class Admin:
         """Return all partitions of the topics that a group has committed or been assigned."""
         topics = {partition.topic for partition in self.committed_offsets(group_id)}
         described = self.describe_group(group_id)
-        if described.protocol_type in READABLE_PROTOCOL_TYPES:
+        if described.protocol_type == CONSUMER_PROTOCOL_TYPE:
             for member in described.members:
                 topics.update(partition.topic for partition in decode_assignment(member.assignment).partitions)
                 if member.metadata:

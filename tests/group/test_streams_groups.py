@@ -631,7 +631,8 @@ def test_groups_are_listed_and_described_by_type(desk: Desk):
     assert desk.ask(ListGroups(types_filter=["consumer"])).groups == ()
     assert len(desk.ask(ListGroups(states_filter=["stable"], types_filter=["streams"])).groups) == 1
     found = desk.ask(DescribeGroup("g"))
-    assert (found.state, found.protocol_type) == ("Stable", "streams")
+    # Java's describeConsumerGroups takes no other protocol type.
+    assert (found.state, found.protocol_type) == ("Stable", "consumer")
     read = tuple(TopicPartition(name, number) for name in ("g-words", "t") for number in range(2))
     assert [decode_assignment(member.assignment).partitions for member in found.members] == [read]
     assert desk.ask(StreamsGroupDescribe("h")).error is ErrorCode.GROUP_ID_NOT_FOUND

@@ -70,7 +70,7 @@ def execute(options: argparse.Namespace) -> int:
 def _describe(admin: "Admin", group: str) -> None:
     from streams.clients import LATEST
     from streams.group import decode_assignment
-    from streams.group.assignment.subscriptions import READABLE_PROTOCOL_TYPES
+    from streams.group.assignment.subscriptions import CONSUMER_PROTOCOL_TYPE
 
     description = admin.describe_group(group)
     committed = admin.committed_offsets(group)
@@ -79,7 +79,7 @@ def _describe(admin: "Admin", group: str) -> None:
     print(f"{group}: {description.state}, {len(description.members)} members")
     for member in description.members:
         owned: Iterable[TopicPartition] = ()
-        if description.protocol_type in READABLE_PROTOCOL_TYPES and member.assignment:
+        if description.protocol_type == CONSUMER_PROTOCOL_TYPE and member.assignment:
             owned = decode_assignment(member.assignment).partitions
         print(f"  {member.client_id} ({member.member_id}): {', '.join(map(str, owned)) or 'nothing'}")
     ends = admin.list_offsets(dict.fromkeys(committed, LATEST)) if committed else {}

@@ -13,12 +13,10 @@ from streams.core.blocks.records import TopicPartition
 from streams.core.errors import SerializationError
 from streams.group.assignment.wire import Reader, Writer
 
-#: Protocol type for consumer groups.
+#: Protocol type of groups whose descriptions have the subscriptions and partitions of their members.
 CONSUMER_PROTOCOL_TYPE = "consumer"
-#: Protocol type for streams groups (KIP-1071).
+#: Protocol type that streams groups (KIP-1071) are listed with.
 STREAMS_PROTOCOL_TYPE = "streams"
-#: Protocol types of groups whose descriptions have the subscriptions and partitions of their members.
-READABLE_PROTOCOL_TYPES = frozenset({CONSUMER_PROTOCOL_TYPE, STREAMS_PROTOCOL_TYPE})
 
 _VERSION = 3
 

@@ -89,7 +89,10 @@ def _described_consumers(group: ConsumerGroup) -> DescribeGroupResponse:
 
 
 def _described_streams(group: StreamsGroup) -> DescribeGroupResponse:
-    """Return the description of a streams group as if its members were consumers that read what their tasks read."""
+    """Return the description of a streams group as if its members were consumers that read what their tasks read.
+
+    By another protocol type, Java's ``describeConsumerGroups`` would refuse the group; Kafka calls it ``Dead``.
+    """
     subscribed = encode_subscription(Subscription(tuple(sorted(source_topics(group)))))
     members = tuple(
         DescribedMember(
@@ -102,7 +105,7 @@ def _described_streams(group: StreamsGroup) -> DescribeGroupResponse:
         )
         for m in group.members.values()
     )
-    return DescribeGroupResponse(ErrorCode.NONE, group.state, STREAMS_PROTOCOL_TYPE, STICKY, group.epoch, members)
+    return DescribeGroupResponse(ErrorCode.NONE, group.state, CONSUMER_PROTOCOL_TYPE, STICKY, group.epoch, members)
 
 
 def listed(groups: Groups, request: ListGroups) -> tuple[tuple[str, str, str, str], ...]:
