@@ -84,11 +84,14 @@ class TopicSettingsWithoutEffect:
 
 @frozen(kw_only=True)
 class OlderTopicSettings:
-    """Settings removed in Kafka 4.0 that scripts still use; they are shown only if they were set."""
+    """Settings of scripts, which Kafka 4.0 removed, and of its own tests; they are shown only if they were set."""
 
     # There is one message format.
     message_downconversion_enable: bool = flag(True)
     message_format_version: str = text("")
+    internal_segment_bytes: int = number(
+        "internal.segment.bytes", 1 << 30, "bytes", "Goes before `segment.bytes`; Kafka's own tests set it.", minimum=14
+    )
     message_timestamp_difference_max_ms: int = _long(
         "message.timestamp.difference.max.ms", LONG_MAX, "ms", "Limit of timestamps in both directions."
     )

@@ -201,7 +201,8 @@ class FileStorage:
 
     def configure(self, config: Mapping[str, str]) -> None:
         """Apply ``segment.bytes``, ``segment.ms`` and ``compression.type`` to later appends."""
-        self.segment_bytes = int(config.get("segment.bytes", _DEFAULT_SEGMENT_BYTES))
+        size = config.get("segment.bytes", _DEFAULT_SEGMENT_BYTES)
+        self.segment_bytes = int(config.get("internal.segment.bytes", size))
         self.segment_ms = int(config.get("segment.ms", _DEFAULT_SEGMENT_MS))
         self.compression = config.get("compression.type", "producer")
 

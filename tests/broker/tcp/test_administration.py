@@ -151,19 +151,20 @@ def test_a_changed_setting_holds_for_the_next_records(client):
     assert client.produce("words", bytes(500))["error_code"] == ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_changed_settings_are_there_after_a_restart(tmp_path):
+@pytest.mark.parametrize("name", ["segment.bytes", "internal.segment.bytes"])
+def test_changed_settings_are_there_after_a_restart(tmp_path, name):
     from streams.broker import EmbeddedBroker
 
     with EmbeddedBroker(tmp_path) as broker:
         broker.create_topic("words")
         with broker.serve("127.0.0.1:0") as server, Client(server.bootstrap_servers) as client:
-            alter(client, ("segment.bytes", SET, "500"), ("compression.type", SET, "zstd"))
+            alter(client, (name, SET, "500"), ("compression.type", SET, "zstd"))
             for _ in range(10):
                 client.produce("words", bytes(900))
 
     with EmbeddedBroker(tmp_path) as broker:
         config = broker.describe_topic("words").config
-        assert (config["segment.bytes"], config["compression.type"]) == ("500", "zstd")
+        assert (config[name], config["compression.type"]) == ("500", "zstd")
     assert len(list((tmp_path / "logs" / "words-0").glob("*.log"))) > 1
 
 
