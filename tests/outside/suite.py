@@ -126,6 +126,11 @@ class Room:
         self.logs.mkdir(parents=True)
         self.deadline = time.monotonic() + (self.limit_s or self.suite.limit_s)
 
+    @property
+    def left_s(self) -> float:
+        """Seconds that the suite still has."""
+        return max(1.0, self.deadline - time.monotonic())
+
     @contextmanager
     def program(
         self,

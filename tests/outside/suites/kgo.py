@@ -1,0 +1,37 @@
+"""franz-go: the tests of its client, then those with chains of groups again, under kills of the broker."""
+
+from collections.abc import Iterator
+
+from tests.outside.gotests import built_tests, fetched_module, run_tests
+from tests.outside.suite import Outcome, Room, Suite
+
+MODULE = "github.com/twmb/franz-go"
+VERSION = "1.22.3"
+#: Chains of groups with members that join and leave, exactly once; each record is accounted for at the end.
+KILLED = "TestGroupETL|TestTxnEtl"
+#: A broker that a chain is to outlive; sooner, static members of a classic group wait for one another.
+KILL_EVERY_S = 15.0
+
+
+def run(room: Room) -> Iterator[Outcome]:
+    """Run the package ``kgo`` on a broker, and its chains on one that is killed, behind a proxy."""
+    folder = fetched_module(room, MODULE, VERSION)
+    program = built_tests(room, folder, "./pkg/kgo")
+    for prefix, pattern, kill_every_s in (("", room.only or ".", None), ("killed: ", KILLED, KILL_EVERY_S)):
+        if room.only not in prefix + pattern:
+            continue
+        with room.broker(kill_every_s=kill_every_s, proxied=kill_every_s is not None) as broker:
+            env = {"KGO_SEEDS": broker.address, "KGO_LOG_LEVEL": "none", "KGO_TEST_RF": "1"}
+            env |= {"KGO_TEST_RECORDS": "30000"} if kill_every_s is not None else {}
+            yield from run_tests(room, program, folder / "pkg" / "kgo", f"-test.run={pattern}", prefix=prefix, env=env)
+
+
+SUITE = Suite(
+    name="kgo",
+    title="franz-go (Go)",
+    version=VERSION,
+    origin=f"the package `kgo` of `{MODULE}` from the Go module proxy",
+    needs=("go",),
+    limit_s=1_800.0,
+    run=run,
+)

@@ -1,0 +1,83 @@
+"""Ways to run one topology over the same records, which must agree: partitions, slices of a replay, a broker."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from streams import Record, StreamsBuilder, Topic
+from streams.testing import TopologyTestDriver
+from tests.replay.outcomes import Row, archived, drive, lived, quick_folder, replayed_outcome, result_of, session_of
+
+
+@frozen
+class Piped:
+    """A topology with one output, and the records that it reads: topic, key, value, time and headers of each."""
+
+    build: Callable[[StreamsBuilder], None]
+    sources: Sequence[Topic[Any, Any]]
+    sink: Topic[Any, Any]
+    records: list[tuple[Topic[Any, Any], Any, Any, int, Any]]
+
+    def written(self, partitions: int = 1) -> list[Record[Any, Any]]:
+        """Return what it writes, in a driver with so many partitions."""
+        with TopologyTestDriver(self.build, partitions=partitions) as driver:
+            for topic, key, value, time, headers in self.records:
+                driver.pipe(topic, value, key=key, timestamp_ms=time, headers=headers)
+            return driver.read_records(self.sink)
+
+    def rows(self) -> dict[str, list[Row]]:
+        """Return the records as bytes, by topic; each source is there."""
+        rows: dict[str, list[Row]] = {topic.name: [] for topic in self.sources}
+        for topic, key, value, time, headers in self.records:
+            data = None if key is None else topic.key_serde.serialize(key)
+            row = None if value is None else topic.value_serde.serialize(value)
+            rows[topic.name].append(Row(0, data, row, time, tuple(headers or ())))
+        return rows
+
+
+def _by_key(records: list[Record[Any, Any]]) -> dict[str, list[Any]]:
+    result: dict[str, list[Any]] = defaultdict(list)
+    for record in records:
+        result[repr(record.key)].append((record.value, record.timestamp_ms, record.headers))
+    return result
+
+
+def of_three_partitions(piped: Piped) -> str | None:
+    """Return in what three partitions differ from one, per key."""
+    one, three = _by_key(piped.written()), _by_key(piped.written(partitions=3))
+    key = next((key for key in one.keys() | three.keys() if one.get(key) != three.get(key)), None)
+    return None if key is None else f"{key}: {one.get(key)} in one partition, {three.get(key)} in three"
+
+
+def of_three_slices(piped: Piped) -> str | None:
+    """Return in what a replay in three slices differs from a bounded run, record for record."""
+    rows = piped.rows()
+    once = lived(piped.build, rows)
+    with quick_folder() as folder:
+        archives = archived(folder, rows, dict.fromkeys(rows, 1))
+        session = session_of(piped.build, archives, folder / "replay", slices=3)
+        drive(session)
+        return once.difference(replayed_outcome(result_of(session)))
+
+
+def of_a_broker(piped: Piped) -> str | None:
+    """Return in what the last values of keys differ on a broker, with the record cache, from those of the driver."""
+    sink = piped.sink
+    outputs = lived(piped.build, piped.rows(), cache_max_bytes=10_000_000).outputs.get(sink.name, {}).get(0, ())
+    last = {repr(record.key): record.value for record in piped.written()}
+    live = {
+        repr(None if key is None else sink.key_serde.deserialize(key)): value and sink.value_serde.deserialize(value)
+        for _, key, value, _, _ in outputs
+    }
+    key = next((key for key in last.keys() | live.keys() if last.get(key) != live.get(key)), None)
+    return None if key is None else f"{key}: {last.get(key)} in the driver, {live.get(key)} on a broker"
+
+
+#: What each topology must do alike, by name.
+WAYS: Mapping[str, Callable[[Piped], str | None]] = {
+    "3 partitions": of_three_partitions,
+    "3 slices": of_three_slices,
+    "broker": of_a_broker,
+}
