@@ -1,4 +1,4 @@
-"""Tools to test topologies: a test driver with a virtual clock, a simulation with faults, generated records, snapshots.
+"""Tools to test topologies: a test driver, a simulation with faults, checks of histories, generated records, snapshots.
 
 The pytest plugin ``streams_pytest`` gives them as fixtures.
 """
@@ -10,6 +10,7 @@ from streams.core.arguments import InputRow
 from streams.core.topic import Topic
 from streams.testing.driver import TopologyTestDriver
 from streams.testing.generated import records
+from streams.testing.histories import Anomaly, AnomalyKind, ClientHistory, ClientOperation, ClientRecord, check_history
 from streams.testing.simulation import SimulationError, SimulationReport, simulate
 from streams.testing.snapshots import OutputSnapshot
 
@@ -17,11 +18,17 @@ from streams.testing.snapshots import OutputSnapshot
 Inputs: TypeAlias = Mapping[Topic[Any, Any], Iterable[InputRow[Any, Any]]]
 
 __all__ = [
+    "Anomaly",
+    "AnomalyKind",
+    "ClientHistory",
+    "ClientOperation",
+    "ClientRecord",
     "Inputs",
     "OutputSnapshot",
     "SimulationError",
     "SimulationReport",
     "TopologyTestDriver",
+    "check_history",
     "records",
     "simulate",
 ]

@@ -112,7 +112,7 @@ class Instance:
         self.supervisor = Supervisor(config, environment, self.listeners, self.metrics, self._make_thread)
         self.life = self.supervisor.life
         self.pool = self.supervisor.pool
-        self._clients = InstanceClients(cluster, config, clock, environment.home, self.metrics)
+        self._clients = InstanceClients(cluster, config, clock, environment.home, self.metrics, environment.on_client)
         self._plans = Plans(self.topology, config, clock, self.grouper, self.bounds is not None)
         self._provisioner = Provisioner(cluster, clock, config, self.topology, environment.creates_topics)
         self._membership = (

@@ -1,6 +1,6 @@
 """The environment of an instance, and the objects that its threads share.
 
-The module contains no logic, and imports only ``core`` and ``protocol`` from outside ``runtime``.
+The module contains no logic, and imports only ``clients``, ``core`` and ``protocol`` from outside ``runtime``.
 """
 
 from collections.abc import Callable, Mapping, Set
@@ -8,6 +8,7 @@ from typing import Any
 
 from attrs import define, field, frozen
 
+from streams.clients import Consumer, Producer
 from streams.core.clock import Clock
 from streams.core.concurrency.calls import PolledLoop, ThreadedLoop
 from streams.core.concurrency.threads import SystemThreads, Threads
@@ -41,6 +42,8 @@ class Environment:
     call_loop: Callable[[Callable[[], None]], PolledLoop] = ThreadedLoop
     #: Topics with rows that name their partitions, which need not be those of their keys; grows as rows are read.
     placed_by_rows: Set[str] = frozenset()
+    #: Called with each client of the instance, once.
+    on_client: Callable[[Consumer | Producer], None] = lambda client: None
     #: Creates the spans of sampled records; None without tracing.
     spans: SpanSource | None = None
 

@@ -34,6 +34,7 @@ class InstanceClients:
     _clock: Clock
     _home: StateHome
     _metrics: Metrics
+    _on_client: Callable[[Consumer | Producer], None]
 
     def reader(self, client_id: str) -> Consumer:
         """Return a consumer outside of any group, which reads changelogs and global topics from the beginning."""
@@ -111,6 +112,7 @@ class InstanceClients:
 
     def _recorded(self, client: _C) -> _C:
         client.record_metrics(self._metrics)
+        self._on_client(client)
         return client
 
     @property

@@ -75,7 +75,7 @@ class SimBroker:
         offset = log.start_offset
         end = log.last_stable_offset if committed_only else log.high_watermark
         while offset < end:
-            for block in log.read(offset, 100_000):
+            for block in log.read(offset, end - offset):
                 offset = block.offsets[-1] + 1
                 stamp = block.producer
                 if stamp is not None and (stamp.is_control or (committed_only and log.producers.is_aborted(block))):

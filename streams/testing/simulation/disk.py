@@ -82,12 +82,16 @@ class SimDisk:
         """Return the file of a task's store; a missing one is created."""
         return self._files.setdefault((task_id, store), _File())
 
-    def crash(self) -> None:
-        """Lose some of the batches that are not synced; an ephemeral disk loses all files."""
+    def crash(self) -> int:
+        """Lose some of the batches that are not synced, and return how many; an ephemeral disk loses all files."""
         if not self.is_kept:
             self._files.clear()
+        lost = 0
         for file in self._files.values():
-            file.sync(self.rng.randint(0, len(file.unsynced)))
+            synced = self.rng.randint(0, len(file.unsynced))
+            lost += len(file.unsynced) - synced
+            file.sync(synced)
+        return lost
 
     def delete(self, task_id: TaskId, store: str) -> None:
         """Delete a store's file."""

@@ -98,6 +98,8 @@ class SimNetwork:
     on_late: Callable[[Request], None] = field(default=lambda request: None, init=False)
     #: Called with the name of a process and each request before it is sent.
     on_send: Callable[[str, Request], None] = field(default=lambda name, request: None, init=False)
+    #: Called with the request and the response that its client receives, before the client does.
+    on_received: Callable[[Request, Response], None] = field(default=lambda request, response: None, init=False)
     #: Links that the brokers have accepted and not closed, in the order of acceptance.
     links: "dict[SimLink, None]" = field(factory=dict)
 
@@ -227,7 +229,7 @@ class SimLink:
     _down_ms: int = 0
     #: Requests queued at the server.
     _requests: deque[Request] = field(factory=deque)
-    _is_serving: bool = False
+    _served: Request | None = None
     _used_ms: int = 0
     #: Whether in-flight requests still arrive after the client has closed its end.
     _is_flushed: bool = True
@@ -322,7 +324,8 @@ class SimLink:
                 self._send_down(lambda: self._broken("it closed the connection", was_closed=True))
 
     def _end_server(self) -> None:
-        self._is_server_open = self._is_serving = False
+        self._is_server_open = False
+        self._served = None
         self._requests.clear()
         self._network.links.pop(self, None)
 
@@ -352,7 +355,7 @@ class SimLink:
         if idle_ms is None or not self._is_server_open:
             return
         until_ms = self._used_ms + idle_ms
-        if network.scheduler.now_ms >= until_ms and not self._is_serving:
+        if network.scheduler.now_ms >= until_ms and self._served is None:
             network.counters.idle_closes += 1
             self.close_by_server()
         else:
@@ -382,28 +385,31 @@ class SimLink:
 
     def _serve(self) -> None:
         """Handle the next request, once the previous one has been answered."""
-        if self._is_serving or not self._requests:
+        if self._served is not None or not self._requests:
             return
-        self._is_serving = True
         self._used_ms = self._network.scheduler.now_ms
-        request = self._requests.popleft()
+        request = self._served = self._requests.popleft()
         if not self._is_client_open:
             self._network.on_late(request)
         node = self._network.server.addresses.index(str(self._channel.address))
         self._network.server.serve(node, request, self._answered)
 
     def _answered(self, response: Response | Exception) -> None:
-        if not self._is_server_open:
+        if not self._is_server_open or self._served is None:
             return
-        self._is_serving = False
+        request, self._served = self._served, None
         self._used_ms = self._network.scheduler.now_ms
         if isinstance(response, Exception):
             # A request that cannot be handled closes the connection.
             self.close_by_server()
             return
         answer = response
-        now = self._network.scheduler.clock.monotonic_ms
-        self._send_down(lambda: self._report(lambda: self._channel.on_response(answer, now())))
+
+        def receive() -> None:
+            self._network.on_received(request, answer)
+            self._channel.on_response(answer, self._network.scheduler.clock.monotonic_ms())
+
+        self._send_down(lambda: self._report(receive))
         self._serve()
 
 

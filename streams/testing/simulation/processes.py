@@ -10,6 +10,7 @@ from typing import Any
 
 from attrs import define, field
 
+from streams.clients import Consumer, Producer
 from streams.core.blocks.records import TopicPartition
 from streams.core.concurrency.calls import SteppedLoop
 from streams.core.errors import BrokerError, ClientClosedError, StreamsError
@@ -22,6 +23,7 @@ from streams.testing.simulation.disk import SimDisk, SimHome
 from streams.testing.simulation.network import SimNetwork
 from streams.testing.simulation.report import Counters, SpinError
 from streams.testing.simulation.scheduler import Scheduler, SimProcess, SimThreads, SpinDetector
+from streams.testing.simulation.states import StateWatch
 
 #: Time in milliseconds after which a process that has failed is restarted.
 _SUPERVISOR_MS = 500
@@ -62,6 +64,9 @@ class Machine:
     is_static: bool = False
     #: Called when the instance is RUNNING, that is, its tasks match the group's assignment.
     on_settled: Callable[["Machine"], None] = lambda machine: None
+    states: StateWatch = field(factory=StateWatch)
+    #: Called with each client of an instance.
+    on_client: Callable[[Consumer | Producer], None] = lambda client: None
     process: SimProcess | None = None
     instance: Instance | None = None
     #: Errors of user code or the library that no fault explains.
@@ -98,6 +103,7 @@ class Machine:
                 SimHome(self.disk, process, identity),
                 SimThreads(process),
                 call_loop=lambda _: self._call_loop(process, f"calls {self.seed} {identity}"),
+                on_client=self.on_client,
             ),
             InstanceListeners(on_state=self._on_state, on_exception=self._on_exception),
         )
@@ -109,8 +115,10 @@ class Machine:
         """Crash the process; writes that are not synced may be lost.  Return whether it was running."""
         if self.process is None:
             return False
+        if self.instance is not None:
+            self.states.on_crash(self.instance)
         self._end("crashes")
-        self.disk.crash()
+        self.states.note("writes of a store lost in a crash", count=self.disk.crash())
         return True
 
     def stop(self, then: Callable[[], None]) -> bool:

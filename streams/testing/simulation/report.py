@@ -2,6 +2,7 @@
 ``core``.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 import attrs
@@ -54,10 +55,13 @@ class Counters:
     #: Records processed again after a failure, and calls of async functions made again after a restart; with
     #: exactly-once the results contain them only once.
     reprocessed: int = 0
+    #: How often each state was reached that a thousand worlds must reach; by name, without those never reached.
+    states: Counter[str] = field(factory=Counter)
 
     def add(self, other: "Counters") -> None:
         """Add the counters of another world."""
         for name in attrs.fields_dict(Counters):
+            # Also of the states, by name.
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
@@ -85,8 +89,11 @@ class SimulationReport(Counters):
         shown += [
             f"{getattr(self, name):,} {name.replace('_', ' ')}"
             for name in attrs.fields_dict(Counters)
-            if getattr(self, name)
+            if name != "states" and getattr(self, name)
         ]
+        if self.states:
+            reached = ", ".join(f"{name} {count:,}" for name, count in sorted(self.states.items()))
+            shown.append(f"states reached: {reached}")
         if self.order_dependent:
             shown.append(f"not compared, for the order decides: {', '.join(self.order_dependent)}")
         if self.out_of_step:

@@ -5,15 +5,20 @@ none is named, and prints the faults of each two hundred seeds.  It continues wi
 returns 1 if one has.  The world ``combined`` is that of generated topologies, always with exactly-once: another one for
 each forty seeds.  The world ``stepped`` is that of generated topologies behind repartition topics: another one for each
 ten seeds, of which every third is run with at-least-once.  So is ``cyclic``, with foreign-key joins.
+
+At the end it prints how often each state of ``streams.testing.simulation.states`` was reached; from a thousand worlds
+on, one that was never reached is a failure, too.
 """
 
 import argparse
 import gc
 import sys
+from collections import Counter
 from functools import partial
 from typing import Any
 
 from streams.testing import SimulationError
+from streams.testing.simulation.states import Need, unreached
 from tests.testing.simulation import cyclic, stepped
 from tests.testing.simulation.combined import Combined, differences, driven
 from tests.testing.simulation.worlds import WORLDS, storm
@@ -26,10 +31,12 @@ BACKLOGS: dict[str, Any] = {"stepped": stepped, "cyclic": cyclic}
 _CHUNK = 200
 #: Seeds of one generated topology, whose expected results take as long as half a world.
 _SEEDS_OF_TOPOLOGY = 40
+#: Worlds from which on every state must have been reached.
+ENOUGH = 1_000
 
 
-def run(world: str, first: int, count: int, guarantee: str) -> tuple[int, list[int]]:
-    """Return the number of seeds of a world that passed, and the seeds that failed."""
+def run(world: str, first: int, count: int, guarantee: str, states: Counter[str]) -> tuple[int, list[int]]:
+    """Return the number of seeds of a world that passed, and the seeds that failed; add the states reached."""
     passed, failed, end = 0, list[int](), first + count
     while first < end:
         seeds = range(first, min(first + _CHUNK, end))
@@ -43,6 +50,7 @@ def run(world: str, first: int, count: int, guarantee: str) -> tuple[int, list[i
             failed.append(error.seed)
         else:
             passed, first = passed + report.seeds, seeds.stop
+            states += report.states
             print(f"{world} {seeds.start} to {seeds.stop - 1}: {report.summary()}", flush=True)
     return passed, failed
 
@@ -91,15 +99,23 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seeds", type=int, default=_CHUNK)
     parser.add_argument("--guarantee", default="exactly_once_v2")
     options = parser.parse_args(arguments)
-    has_failed = False
+    has_failed, states, count = False, Counter[str](), 0
     for world in options.worlds or (*WORLDS, *generated):
         if world in generated:
             passed, failed = generated[world](options.first, options.seeds)
         else:
-            passed, failed = run(world, options.first, options.seeds, options.guarantee)
+            passed, failed = run(world, options.first, options.seeds, options.guarantee, states)
+            count += passed
         print(f"{world}, {options.guarantee}: {passed} seeds passed, failed: {failed or 'none'}", flush=True)
         has_failed = has_failed or bool(failed)
-    return int(has_failed)
+    able: list[Need] = ["state", "steps"]
+    if options.guarantee == "exactly_once_v2":
+        able.append("exactly once")
+    never = unreached(states, able)
+    for state, times in states.most_common():
+        print(f"reached {times} times: {state}")
+    print(f"never reached in {count} worlds: {', '.join(never) or 'none'}", flush=True)
+    return int(has_failed or (count >= ENOUGH and bool(never)))
 
 
 if __name__ == "__main__":

@@ -123,8 +123,8 @@ def changelog_outside_of_the_transaction():
 def restore_from_the_middle():
     """Restoring begins after the store's position."""
 
-    def restoring(task_id, store, start, position, end, started_ms):
-        return original(task_id, store, start, position + 3, end, started_ms)
+    def restoring(task_id, store, start, position, *rest):
+        return original(task_id, store, start, position + 3, *rest)
 
     original = restore._Restoring
     return _replaced(restore, "_Restoring", restoring)
@@ -332,11 +332,11 @@ def unanswered_records_count_as_written():
 def retried_with_a_new_sequence():
     """Records that are sent again get new sequence numbers."""
 
-    def retry(self, batch):
+    def retry(self, batch, *rest):
         queue = self.accumulator._queues[batch.partition]
         if batch.block.producer is not None:
             self._stamp(queue, batch)
-        original(self, batch)
+        original(self, batch, *rest)
 
     original = Sender._retry
     return _replaced(Sender, "_retry", retry)

@@ -9,6 +9,7 @@ import random
 import re
 import time
 import uuid
+from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -16,9 +17,10 @@ from attrs import evolve
 
 from streams import ConfigError, Processor, Producer, StreamsBuilder, TimeWindows, TopologyError
 from streams.core.concurrency.virtual_loop import VirtualLoop
-from streams.testing import SimulationError, simulate
+from streams.testing import AnomalyKind, SimulationError, SimulationReport, simulate
 from streams.testing.simulation.conditions import Arrival, Conditions, Scenario, in_order_of_topics
 from streams.testing.simulation.outcome import OutputPlace
+from streams.testing.simulation.states import STATES, unreached
 from streams.testing.simulation.world import World
 from tests.testing.simulation import first_seeds, mutations
 from tests.testing.simulation.hashes import printed_with_other_hashes
@@ -124,6 +126,58 @@ def test_application_bears_a_storm(world, guarantee, seeds):
     report = storm(world, range(first, first + FEW * seeds), guarantee)
 
     assert report.seeds == FEW * seeds
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(7_200)
+def test_thousand_worlds_reach_every_state():
+    """The simulation itself requires it."""
+    assert storm("word count", range(1_000), "exactly_once_v2").states.keys() == STATES.keys()
+
+
+def test_states_that_are_never_reached_fail_a_large_simulation(monkeypatch):
+    module = importlib.import_module("streams.testing.simulation.simulate")
+    for name in ("_MANY", "_MOST"):
+        monkeypatch.setattr(module, name, 1)
+
+    with pytest.raises(SimulationError, match=r"never: .*, coordinator moved in a commit, .*crash in a restore, "):
+        simulate(word_count, ONE, seeds=[0], storm_ms=1_000)
+
+    report = SimulationReport(states=Counter(dict.fromkeys(STATES, 2)))
+    assert unreached(report.states, ["state", "exactly once", "steps"]) == []
+    assert "crash in a restore 2" in report.summary()
+    del report.states["crash in a restore"]
+    assert unreached(report.states, ["state"]) == ["crash in a restore"]
+    assert unreached(report.states, ["exactly once"]) == []
+
+
+def test_guide_has_every_state_with_what_it_needs():
+    rows = re.findall(r"^\| (.+?) \| (.*?) ?\|$", first_seeds.GUIDE.read_text(), re.MULTILINE)
+    told = {state: re.sub(r"\[(.+)\].*", r"\1", need) or "nothing" for state, need in rows if state in STATES}
+
+    assert told == STATES
+
+
+#: Deliberate bugs that the history shows when nothing else is looked at, with the kind and a seed.
+SHOWN = {
+    "repetitions_are_appended": (AnomalyKind.DUPLICATE, "word count", "at_least_once", 1),
+    "aborted_records_are_read": (AnomalyKind.ABORTED_READ, "word count", "exactly_once_v2", 1),
+}
+
+
+@pytest.mark.world
+@pytest.mark.parametrize("name", SHOWN)
+def test_history_of_the_clients_shows_a_deliberate_bug(name):
+    kind, world, guarantee, seed = SHOWN[name]
+    topology, inputs = WORLDS[world]
+    rows = [(topic, *row) for topic, own in inputs.items() for row in own]
+    names = {topic.name: 2 for topic in inputs} | {"counts": 2}
+    scenario = Scenario(topology, rows, {}, names, 20_000, is_exactly_once=guarantee == "exactly_once_v2")
+    simulated = World(seed, scenario, Conditions.drawn(seed, scenario))
+    with mutations.ALL[name]():
+        simulated.run()
+
+        assert kind in {anomaly.kind for anomaly in simulated.anomalies()}
 
 
 @pytest.mark.slow
