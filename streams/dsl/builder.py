@@ -21,7 +21,7 @@ from streams.core.event_time.timestamps import (
     TimestampFunction,
 )
 from streams.core.migrations import Migration
-from streams.core.serdes.serdes import Serde
+from streams.core.serdes.serdes import PartialSerde, Serde
 from streams.core.settings.config import StreamsConfig
 from streams.core.settings.offset_reset import OffsetReset, policy_of
 from streams.core.topic import Topic, check_topic_name
@@ -208,8 +208,8 @@ class StreamsBuilder:
         source_name = names.suffixed(name, "-source", "KSTREAM-SOURCE-")
         full_name = names.node(name, "KTABLE-SOURCE-")
         source.declare(self._graph)
-        state = SourceState(materialized, materialized.is_needed)
-        process = LogicalOperator(lambda: TableSource(state.store, state.send_old), state.specs)
+        state = SourceState(materialized, materialized.is_needed or isinstance(source.value, PartialSerde))
+        process = LogicalOperator(lambda: TableSource(state.store, state.send_old, source.value), state.specs)
         content = LogicalTableSource(source_name, topics, process, lambda: state.store)
         node = LogicalNode(full_name, content, is_output_versioned=materialized.is_versioned)
         self._graph.add(self._graph.root, node)
@@ -282,7 +282,8 @@ class StreamsBuilder:
         source_name = names.suffixed(name, "-source", "KSTREAM-SOURCE-")
         full_name = names.node(name, "KTABLE-SOURCE-")
         source.declare(self._graph)
-        content = LogicalGlobalTable(source_name, topics, lambda: TableSource(materialized.store), materialized.spec)
+        operator = TableSource(materialized.store, serde=source.value)
+        content = LogicalGlobalTable(source_name, topics, lambda: operator, materialized.spec)
         self._graph.add(self._graph.root, LogicalNode(full_name, content))
         return GlobalKTable(GlobalTableRef(self._graph, *types, materialized.store))
 
@@ -433,6 +434,11 @@ class _Source:
         shown = ", ".join(names) or repr(patterns[0].pattern)
         key = _common(operator, shown, "key", key, [topic.key_serde for topic in declared])
         value = _common(operator, shown, "value", value, [topic.value_serde for topic in declared])
+        if isinstance(value, PartialSerde) and operator not in ("table", "global_table"):
+            raise TopologyError(
+                f"{operator} of {shown}: its values ({value.name}) keep what the former row has, which only a table "
+                "knows; read it with table() or global_table()"
+            )
         extractor = _extractor(operator, shown, timestamp, declared, len(names))
         policy = policy_of(offset_reset, f"{operator} of {shown}")
         return cls(names, patterns[0] if patterns else None, key, value, extractor, policy, declared)

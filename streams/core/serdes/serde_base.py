@@ -5,9 +5,11 @@ None. This module imports only ``core.errors`` and ``core.user_code``.
 """
 
 import reprlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import BuiltinFunctionType, MethodDescriptorType, NoneType
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+from attrs import frozen
 
 from streams.core.errors import SerializationError, StreamsError
 from streams.core.user_code import refuse_unawaited
@@ -152,6 +154,37 @@ class FormatSerde(Serde[T]):
     __slots__ = ("format",)
 
     format: SerdeFormat
+
+
+@frozen(eq=False)
+class PartialRow:
+    """A row whose record lacks values that have not changed, so that only a table can complete it.
+
+    The other fields can be read, for event times.
+    """
+
+    row: Any
+    #: The fields that have stand-ins in ``row``, with their names in JSON.
+    lacking: Mapping[str, str]
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.lacking:
+            raise AttributeError(f"the record has no value of {name!r}: it did not change; the table has it")
+        return getattr(self.row, name)
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name) if name in self.lacking else self.row[name]
+
+
+class PartialSerde(FormatSerde[T]):
+    """A serde that reads some records as a ``PartialRow``: ``complete`` returns the row, by the former row of a table.
+
+    ``complete`` raises SerializationError if the table has no such row.
+    """
+
+    __slots__ = ("complete",)
+
+    complete: Callable[[PartialRow, Any], T]
 
 
 def inside(serde: Serde[Any]) -> Serde[Any]:

@@ -11,6 +11,8 @@ from streams.core.serdes.parts import RefusedPart as RefusedPart
 from streams.core.serdes.parts import Visit as Visit
 from streams.core.serdes.parts import visit_of as visit_of
 from streams.core.serdes.serde_base import FormatSerde as FormatSerde
+from streams.core.serdes.serde_base import PartialRow as PartialRow
+from streams.core.serdes.serde_base import PartialSerde as PartialSerde
 from streams.core.serdes.serde_base import Serde as Serde
 from streams.core.serdes.serde_base import SerdeFormat as SerdeFormat
 from streams.core.serdes.serde_base import inside as inside

@@ -13,10 +13,11 @@ from streams.core.blocks.records import Headers
 from streams.core.errors import StreamsError
 from streams.core.inlining import inlined
 from streams.core.metrics import Counter, DropReason
+from streams.core.serdes.serdes import PartialRow, PartialSerde
 from streams.core.user_code import CheckedFunction, located
 from streams.dsl.processing.drops import dropper
 from streams.dsl.processing.emission import Closing, table_emit, time_passer
-from streams.dsl.processing.joins.getters import open_rows
+from streams.dsl.processing.joins.getters import StoreValues, open_rows
 from streams.topology import NodeContext, Process
 
 
@@ -24,11 +25,13 @@ from streams.topology import NodeContext, Process
 class TableSource:
     """Converts a stream of upserts to a table; used for table sources and ``to_table``.
 
-    A value of None deletes the row.  Without a store, the old row is unknown.
+    A value of None deletes the row.  Without a store, the old row is unknown. If ``serde`` reads a ``PartialRow``, it
+    is completed by the row in the store.
     """
 
     store: str | None = None
     send_old: bool = False
+    serde: Any = None
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
@@ -47,6 +50,8 @@ class TableSource:
 
         get, put = open_rows(context.stores, self.store)
         emit, is_cached = table_emit(context, self.store, self.send_old)
+        complete = self.serde.complete if isinstance(self.serde, PartialSerde) else None
+        get_as_of = StoreValues(self.store).time_getter(context)
         # An expired row is deleted downstream before it is replaced, and is found when it is read.
         reads_old = self.send_old or is_cached or context.stores[self.store].spec.ttl_ms >= 0
 
@@ -54,6 +59,9 @@ class TableSource:
             if key is None:
                 drop(DropReason.NULL_KEY, key, value, timestamp_ms, headers)
                 return
+            if complete is not None and type(value) is PartialRow:
+                former = get(key) if get_as_of is None else get_as_of(key, timestamp_ms)
+                value = complete(value, None if former is None else former[0])
             old = None
             if reads_old:
                 row = get(key)
