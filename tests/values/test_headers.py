@@ -1,5 +1,6 @@
 """Headers survive every way through: empty and missing values, doubled and empty names, bytes, their order."""
 
+import ast
 import json
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,6 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 
 from streams import (
     Consumer,
@@ -19,15 +21,20 @@ from streams import (
     Record,
     Streams,
     StreamsBuilder,
+    StreamsConfig,
     Topic,
     TopicPartition,
     ValueTimestampHeaders,
     timestamped_key_value_store_with_headers,
 )
-from streams.clients import DeadLetters
+from streams.capsule import Capsule, Reproduction, capture
+from streams.clients import Admin, DeadLetters
+from streams.comparison import TIMES, compare
 from streams.connect import DeltaSink, FolderSource, HttpSink, ParquetSink, SinkWorker, SourceWorker
-from streams.replay import Archive, replay
+from streams.dsl import build_topology
+from streams.replay import Archive, replay, why
 from streams.replay.history.archive import archive_topic
+from streams.takeover.marks import PositionMark, block_of
 from streams.testing import TopologyTestDriver
 from tests import programs, waiting
 
@@ -239,7 +246,7 @@ def commands(folder: Path) -> list[Headers]:
 
 
 def replayed(folder: Path) -> list[Headers]:
-    """From a file, and from the archive of a topic, into Parquet and Delta, and from these again."""
+    """From a file, and from the archive of a topic, into Parquet, Delta and Iceberg, and from these again."""
     found: list[Headers] = []
     with EmbeddedBroker() as broker:
         sent(broker)
@@ -249,11 +256,93 @@ def replayed(folder: Path) -> list[Headers]:
         with replay(copied, {ins: history}, executor="local", application_id="a") as result:
             result.write(outs, folder / f"parquet-{number}")
             result.write(outs, f"delta:{folder / f'delta-{number}'}")
+            result.write(outs, f"iceberg:shop.lake.t{number}")
             found += of_rows(result.outputs[outs])
-        histories += [f"{folder}/parquet-{number}", f"delta:{folder}/delta-{number}"] if number < 2 else []
+        lakes = [f"{folder}/parquet-{number}", f"delta:{folder}/delta-{number}", f"iceberg:shop.lake.t{number}"]
+        histories += lakes if number < 2 else []
         found += of_rows(pq.read_table(folder / f"parquet-{number}"))
         found += of_rows(DeltaTable(str(folder / f"delta-{number}")).to_pyarrow_table())
+        found += of_rows(load_catalog("shop").load_table(f"lake.t{number}").scan().to_arrow())
     return found
+
+
+class Told(Processor[str, str, str, str]):
+    """Makes the headers the value."""
+
+    def process(self, record: Record[str, str]) -> None:
+        self.context.forward(record.key, repr(record.headers))
+
+
+def told(builder: StreamsBuilder) -> None:
+    builder.stream(ins).process(Told).to(outs)
+
+
+def explained(folder: Path) -> list[Headers]:
+    """``why``, which runs the history again."""
+    story = why(told, {ins: str(write_records(folder))}, "k", outs)
+    return [tuple(ast.literal_eval(output.value)) for output in story.outputs]
+
+
+def captured(folder: Path) -> list[Headers]:
+    """A capsule, and its reproduction."""
+    topology = build_topology(copied)
+    settings: dict[str, Any] = {"application_id": "a", "flight_recorder": True}
+    with EmbeddedBroker() as broker, Admin(broker) as admin:
+        sent(broker)
+        broker.create_topic("outs", 1)
+        with Streams(topology, broker=broker, state_dir=folder / "state", **settings):
+            waiting.until(lambda: headers_on(broker))
+        counts = {topic.name: len(topic.leaders) for topic in admin.all_topics()}
+        capture(broker, topology, StreamsConfig.of(**settings), counts).write(folder / "capsule")
+    capsule = Capsule.read(folder / "capsule")
+    found = Reproduction(capsule, topology, StreamsConfig.of(**settings)).compare()
+    assert (found.is_same, found.outputs) == (True, 1)
+    return [tuple(headers) for block in capsule.records.values() for headers in (block.headers or [()] * len(block))]
+
+
+def taken_over(folder: Path) -> list[Headers]:
+    """Records of internal topics in a mark of a stopped application."""
+    at = TopicPartition("ins", 0)
+    PositionMark("a", pending={at: block_of([(b"k", b"v", 5, HEADERS)])}).write(folder / "mark")
+    return list(PositionMark.read(folder / "mark").pending[at].headers or ())
+
+
+class Changing(Processor[str, str, str, str]):
+    """Changes the headers in one place."""
+
+    place = 0
+
+    def process(self, record: Record[str, str]) -> None:
+        changed = {0: (*HEADERS[1:], HEADERS[0]), 1: HEADERS[:2], 2: (HEADERS[0], ("empty", None), *HEADERS[2:])}
+        self.context.forward(record.key, record.value, headers=changed[self.place])
+
+
+@pytest.mark.parametrize("place", range(3), ids=["order", "fewer", "null for empty"])
+def test_diff_tells_of_other_headers(place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Changing, "place", place)
+    history = {ins: str(write_records(tmp_path))}
+    arguments: dict[str, Any] = {"application_id": "a", "executor": "local", "processes": 1}
+
+    def changing(builder: StreamsBuilder) -> None:
+        builder.stream(ins).map_values(str.upper).process(Changing).to(outs)
+
+    one, same, other = (replay(topology, history, **arguments) for topology in (copied, copied, changing))
+    with one, same, other:
+        assert compare(one, same).is_same
+        assert [topic.keys for topic in compare(one, other).topics] == [{TIMES: 1}]
+
+
+@pytest.mark.spark
+def test_headers_of_a_replay_on_spark_are_those_that_were_sent(spark: Any, tmp_path: Path) -> None:
+    """Through a repartition, and as the rows of a table."""
+    with replay(copied, {ins: str(write_records(tmp_path))}, spark=spark, application_id="a") as result:
+        result.write(outs, tmp_path / "out")
+        found = of_rows(result.outputs[outs]) + of_rows(pq.read_table(tmp_path / "out"))
+        frame = result.outputs[outs].to_spark()
+        with replay(copied, {ins: frame}, spark=spark, application_id="b") as again:
+            found += of_rows(again.outputs[outs])
+
+    assert found == [HEADERS] * 3
 
 
 # --- connectors -----------------------------------------------------------------------------
@@ -304,12 +393,12 @@ def files(folder: Path) -> list[Headers]:
 
 WAYS = (
     *(in_process, over_tcp, on_disk, operators, repartition, table, stored, letter_and_redrive),
-    *(lines, commands, replayed, sinks, http_sink, files),
+    *(lines, commands, replayed, explained, captured, taken_over, sinks, http_sink, files),
 )
 
 
 @pytest.mark.parametrize("way", WAYS, ids=[way.__name__ for way in WAYS])
-def test_headers_are_those_that_were_sent(way: Callable[[Path], list[Headers]], tmp_path: Path) -> None:
+def test_headers_are_those_that_were_sent(way: Callable[[Path], list[Headers]], iceberg: None, tmp_path: Path) -> None:
     found = way(tmp_path)
 
     assert found

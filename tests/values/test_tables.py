@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from attrs import frozen
-from pyiceberg.utils.config import Config
 
 from streams import StreamsBuilder, Topic
 from streams.core.errors import InputError
@@ -210,15 +209,6 @@ def test_columns_that_do_not_fit_are_refused_by_name() -> None:
     said = str(caught.value)
     missed = [field for field in refused if f"column '{field.name}" not in said]
     assert not missed, "\n".join(f"{field.form.name} as {field.target}, {field.shape}" for field in missed)
-
-
-@pytest.fixture
-def iceberg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYICEBERG_CATALOG__SHOP__TYPE", "sql")
-    monkeypatch.setenv("PYICEBERG_CATALOG__SHOP__URI", f"sqlite:///{tmp_path}/catalog.db")
-    monkeypatch.setenv("PYICEBERG_CATALOG__SHOP__WAREHOUSE", f"file://{tmp_path}")
-    # The package reads its settings once.
-    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
 
 
 #: What Spark has of Arrow's types; it makes instants of local times.
