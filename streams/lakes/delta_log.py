@@ -139,6 +139,10 @@ class DeltaLog(TableLog):
         what = f"delta:{uri}"
         names = [column.name for column in columns]
         wide = wide_schema(schema, columns)
+        if clock := next((part for part in wide if "time64[" in str(part.type)), None):
+            raise InputError(
+                f"{what}: Delta has no times of day, as column {clock.name!r} ({clock.type}); declare a datetime or str"
+            )
         with explained(f"{what}: cannot be written as a Delta table", DeltaLog.errors().all):
             import pyarrow as pa
             from deltalake import DeltaTable

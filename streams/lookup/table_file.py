@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from numbers import Number
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NotRequired, TypeAlias, TypedDict, TypeVar
+from typing import Any, ClassVar, Generic, NotRequired, TypeAlias, TypeVar
+
+from typing_extensions import TypedDict
 
 from streams.core.clock import Clock, SystemClock
 from streams.core.errors import ConfigError, InputError, StreamsError
