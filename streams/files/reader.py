@@ -431,7 +431,7 @@ class FileInput:
 
     def _unreadable(self, raw: bytes) -> tuple[bytes, bool]:
         """Return (bytes that the serde rejects, True), or (``raw``, False) if the serde accepts any bytes."""
-        for data in (raw, b"\xff" + raw):
+        for data in (raw, b"\xff" + raw, b""):
             try:
                 self.topic.value_serde.deserialize(data)
             except Exception:  # noqa: BLE001 - a user serde may raise anything.

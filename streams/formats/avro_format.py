@@ -161,7 +161,6 @@ class _AvroCodec:
         self.is_immutable = self._json.is_immutable
         self.encode = self._encoder(self._shape)
         self.from_json = self._json.from_json
-        self.from_row = self._json.from_row
         self.to_json = self._json.to_json
 
     def _parse(self, schema: Any, named: dict[str, Any]) -> Any:

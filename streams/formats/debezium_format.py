@@ -153,9 +153,6 @@ class _Events:
     def prepare(self, *, writes: bool) -> None:
         """Do nothing: Debezium's converter registers the schemas."""
 
-    def from_row(self, row: Any) -> Any:
-        return self.shape.from_row(row)
-
     def to_json(self, value: Any) -> bytes:
         return b"null" if value is None else self.shape.to_json(value.row if isinstance(value, PartialRow) else value)
 

@@ -10,7 +10,8 @@ import msgspec
 from typing_extensions import TypeForm
 
 from streams.core.errors import ConfigError, TopologyError
-from streams.core.serdes.serdes import Serde, refuse_non_finite
+from streams.core.serdes.serde_models import codec_of
+from streams.core.serdes.serdes import Serde, refusal_of, refuse_non_finite
 from streams.formats.json_references import References, referenced_documents, registry_of
 from streams.formats.json_values import JsonForm, json_form
 from streams.formats.registered import Decode, Registration, registered_serde
@@ -101,14 +102,14 @@ class _JsonCodec:
         self.schema = Schema(JSON, json.dumps(schema), references)
         self.dependencies = {}
         self.name = str(schema.get("title", "JSON"))
-        self._json = json_form(Any if is_schema else form)
+        declared = Any if is_schema else form
+        self._json = json_form(declared)
         self.is_immutable = self._json.is_immutable
         self.from_json = self._json.from_json
-        self.from_row = self._json.from_row
         self.to_json = self._json.to_json
         validate = _validator(schema, documents or {}) if is_schema else None
         self._decode = self._json.from_json if validate is None else _then(self._json.from_json, validate)
-        encode = _finite(self._json)
+        encode = _exact(self._json, refusal_of(declared, codec_of(declared).shape))
         self.encode = encode if validate is None else _after(validate, encode)
         if not is_schema and isinstance(form, type):
             self.encode = _of_class(form, encode)
@@ -183,12 +184,14 @@ def _validator(schema: Mapping[str, Any], documents: Mapping[str, Any]) -> Calla
     return validate
 
 
-def _finite(form: JsonForm) -> Callable[[Any], bytes]:
-    """Return the encoder of a form that raises ValueError for NaN and infinity, which would be written as null."""
+def _exact(form: JsonForm, refuse: Callable[[Any], Any] | None) -> Callable[[Any], bytes]:
+    """Return the encoder of a form that raises ValueError for NaN and other values that JSON has not."""
     encode, decoder = form.to_json, form.decoder
 
     def write(value: Any) -> bytes:
         data = encode(value)
+        if refuse is not None:
+            refuse(value)
         decoder.check_decimals(data)
         if b"null" in data:
             refuse_non_finite(value, data, decoder.one)

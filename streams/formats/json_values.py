@@ -19,7 +19,6 @@ class JsonForm:
     """Conversions between values of a type and JSON; bytes are encoded as base64."""
 
     decoder: JsonDecoder
-    from_row: Callable[[Any], Any]
     #: From JSON that is parsed already.
     from_plain: Callable[[Any], Any]
     to_json: Callable[[Any], bytes]
@@ -42,22 +41,14 @@ def json_form(form: Any) -> JsonForm:
     except FORM_ERRORS as error:
         raise TopologyError(f"no JSON form, as files and HTTP need it, for {form!r}: {error}") from error
 
-    from_plain = cell_converter(form, _validated_strictly, strict=True)
-    return JsonForm(decoder, cell_converter(form, _validated), from_plain, _ENCODE, is_immutable_form(form))
+    from_plain = cell_converter(form, _validated, strict=True)
+    return JsonForm(decoder, from_plain, _ENCODE, is_immutable_form(form))
 
 
 def _validated(cls: Any, value: Any) -> Any:
-    """Return a validated instance of a pydantic model."""
-    validate = getattr(cls, "model_validate", None)
-    if validate is None:
-        raise NotImplementedError(f"{cls.__qualname__} has no JSON form")
-    return validate(value)
-
-
-def _validated_strictly(cls: Any, value: Any) -> Any:
     """Return a validated instance of a pydantic model, from JSON, in which alone a strict model takes times as text."""
     if not hasattr(cls, "model_validate_json"):
-        return _validated(cls, value)
+        raise NotImplementedError(f"{cls.__qualname__} has no JSON form")
     return _decoder_of(cls)(_ENCODE(value))
 
 

@@ -153,14 +153,10 @@ class _ProtobufCodec:
 
     def from_json(self, text: bytes) -> Any:
         """Return the message for a JSON text (Protobuf's JSON mapping)."""
-        return self.from_row(json.loads(text))
-
-    def from_row(self, row: Any) -> Any:
-        """Return the message for a dict."""
         from google.protobuf import json_format
 
         try:
-            return json_format.ParseDict(row, self._cls(), descriptor_pool=self._cls.DESCRIPTOR.file.pool)
+            return json_format.ParseDict(json.loads(text), self._cls(), descriptor_pool=self._cls.DESCRIPTOR.file.pool)
         except json_format.ParseError as error:
             raise ValueError(error) from error
 

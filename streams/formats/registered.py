@@ -58,9 +58,6 @@ class ClassCodec(Protocol[T]):
     def from_json(self, text: bytes) -> T:
         """Return the value for a JSON text."""
 
-    def from_row(self, row: Any) -> T:
-        """Return the value for a string, or for a row as a dict, with lenient type conversions."""
-
     def to_json(self, value: T) -> bytes:
         """Return a value as JSON."""
 
@@ -227,8 +224,7 @@ class _Registered(Generic[T]):
 
     @property
     def form(self) -> Any:
-        form = self.codec.form
-        return form if isinstance(form, type) else None
+        return self.codec.form
 
     def on_topic(self, topic: str, side: str) -> Serde[T]:
         return registered_serde(self.make, self.arguments, self.registration, (topic, side))
@@ -252,9 +248,6 @@ class _Registered(Generic[T]):
 
     def from_json(self, text: bytes) -> T:
         return self.codec.from_json(text)
-
-    def from_row(self, row: Any) -> T:
-        return self.codec.from_row(row)
 
     def to_json(self, value: T) -> bytes:
         return self.codec.to_json(value)

@@ -25,7 +25,7 @@ from streams.values.json_columns import (
     spread,
     struct_writer,
 )
-from streams.values.json_text import BAD_INPUT, Form, json_type
+from streams.values.json_text import BAD_INPUT, Form, row_type
 from streams.values.rule import arrow_family, is_optional, plain_member, plain_type, rule_of
 from streams.values.stand_ins import DecodeAll, names_read, stand_in_decoder
 
@@ -171,11 +171,11 @@ class ValueReader:
     _decoders: dict[frozenset[str], DecodeAll] = field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        kind = None if self.form.serde is None else json_type(self.form.serde)
+        kind = None if self.form.serde is None else row_type(self.form.serde)
         info = None if kind is None else inspect.type_info(kind[0])
         if getattr(info, "fields", None) and not getattr(info, "array_like", False):
             self._info = info
-            if isinstance(info, (inspect.StructType, inspect.DataclassType)):
+            if self.form.is_json and isinstance(info, (inspect.StructType, inspect.DataclassType)):
                 self._writer = struct_writer(info)
 
     @property

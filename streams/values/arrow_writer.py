@@ -15,8 +15,8 @@ from attrs import evolve, frozen
 from msgspec import inspect
 
 from streams.core.errors import SerializationError
-from streams.core.serdes.serdes import BYTES, INT32, UUID, Serde, WindowedSerde, serde_for
-from streams.values.json_text import declared_type, form_of, json_type
+from streams.core.serdes.serdes import BYTES, INT32, UUID, FormatSerde, Serde, WindowedSerde, serde_for
+from streams.values.json_text import form_of, json_type, object_type, row_type
 from streams.values.rule import extra_of, plain_member, rule_of, without_zone
 
 
@@ -45,11 +45,14 @@ def arrow_column(serde: Serde[Any] | None) -> ArrowColumn:
         return ArrowColumn(pa.binary(), list, list)
     if isinstance(serde, WindowedSerde):
         return _windowed(serde)
+    if isinstance(serde, FormatSerde) and row_type(serde) is not None:
+        own = arrow_column(serde_for(serde.format.form))
+        return _column(serde, own.type, own.of_objects)
     kind = json_type(serde)
     if kind is not None:
         form = _structured(inspect.type_info(kind[0]))
         return _json(serde) if form is None else _objects(serde, serde_for(kind[0]), form)
-    plain = (bytes,) if serde is BYTES else declared_type(serde)
+    plain = (bytes,) if serde is BYTES else object_type(serde)
     form = None if plain is None else _structured(inspect.type_info(plain[0]))
     if form is None:
         return _json(serde)

@@ -9,7 +9,7 @@ from streams.core.errors import InputError
 from streams.core.nearest import nearest
 from streams.core.serdes.serdes import WindowedSerde
 from streams.core.topic import Topic
-from streams.values.json_text import declared_type, json_type
+from streams.values.json_text import object_type, row_type
 from streams.values.rule import (
     NESTED,
     arrow_family,
@@ -35,7 +35,7 @@ def are_records(topic: Topic[Any, Any], names: Collection[str]) -> bool:
     """
     if topic.timestamp is not None or not {"value", "timestamp"} <= {*names}:
         return False
-    kind = declared_type(topic.value_serde)
+    kind = object_type(topic.value_serde)
     info = None if kind is None else inspect.type_info(kind[0])
     fields = getattr(info, "fields", ())
     present = [part for part in fields if part.encode_name in names]
@@ -50,7 +50,7 @@ def _record_misfits(topic: Topic[Any, Any], schema: Any) -> Iterator[str]:
             yield f"the table has column {column!r} more than once; select one of them"
     kinds = {part.name: part.type for part in schema}
     for column, serde in (("key", topic.key_serde), ("value", topic.value_serde)):
-        declared = declared_type(serde)
+        declared = object_type(serde)
         if declared is not None and column in kinds and not is_serialized(kinds[column]):
             yield from _misfit(inspect.type_info(declared[0]), kinds[column], column)
     if isinstance(topic.key_serde, WindowedSerde) and "key" in kinds:
@@ -89,7 +89,7 @@ def check_file_columns(topic: Topic[Any, Any], schema: Any, name: str) -> None:
 
 def _value_misfits(topic: Topic[Any, Any], schema: Any) -> Iterator[str]:
     """Yield a message for each column of values that occurs twice, and if none does, for each that does not fit."""
-    kind = json_type(topic.value_serde)
+    kind = row_type(topic.value_serde)
     info = None if kind is None else inspect.type_info(kind[0])
     fields = getattr(info, "fields", None)
     doubles = list(_doubles(schema.names, None if fields is None else {part.encode_name for part in fields}))
@@ -125,7 +125,7 @@ def table_columns(topic: Topic[Any, Any], schema: Any, name: str) -> tuple[str, 
             f"its rows have no time, which a replay needs; declare Topic({topic.name!r}, timestamp=lambda value: ...), "
             "or give records, with columns key, value and timestamp"
         )
-    kind = json_type(topic.value_serde)
+    kind = row_type(topic.value_serde)
     info = None if kind is None else inspect.type_info(kind[0])
     fields = getattr(info, "fields", None)
     declared = None if fields is None else {part.encode_name for part in fields}

@@ -137,23 +137,27 @@ def form_of(serde: Serde[Any] | None) -> Form:
     if serde is BYTES:
         return _form(serde, _bytes_from_json, _bytes_from_object, hex_json)
     kind = json_type(serde)
-    if kind is not None:
-        return Form(serde, True, _null_or_same, *_converters(serde, kind[0]), _json_writer)
     serialize, deserialize = serde.serialize, serde.deserialize
+    if kind is not None:
+        return Form(serde, True, _null_or_same, *_converters(serde, kind[0], deserialize), _json_writer)
     if isinstance(serde, FormatSerde):
         own = serde.format
+        kind = row_type(serde)
+        read_json = own.from_json if kind is None else serde_for(own.form).deserialize
+        of_objects, of_cells = _converters(serde, Any if kind is None else kind[0], read_json)
         return _form(
             serde,
             lambda text: serialize(own.from_json(text)),
-            lambda row: None if row is None else serialize(own.from_row(row)),
+            of_objects,
             lambda data: own.to_json(deserialize(data)),
+            of_cells,
         )
     plain = _TYPES.get(serde)
     if plain is None:
         convert = _plain_converter(serde)
         return _form(serde, lambda text: convert(_decode(text)), convert, _object_writer(serde))
     decode: Callable[[bytes], Any] = msgspec.json.Decoder(plain).decode
-    of_objects, of_cells = _converters(serde, plain)
+    of_objects, of_cells = _converters(serde, plain, deserialize)
     return _form(serde, lambda text: serialize(decode(text)), of_objects, _object_writer(serde), of_cells)
 
 
@@ -212,18 +216,20 @@ def _shape(form: Any) -> Any:
 _cached_shape = cache(shape_of)
 
 
-def declared_type(serde: Serde[Any]) -> tuple[Any] | None:
-    """Return the type that a serde was created for, as a 1-tuple; None for bytes, windowed keys and custom serdes."""
-    plain = _TYPES.get(serde)
-    return json_type(serde) if plain is None else (plain,)
+def row_type(serde: Serde[Any]) -> tuple[Any] | None:
+    """Return the type of the objects of a serde of JSON or of a format, to which rows are converted, as a 1-tuple."""
+    if not isinstance(serde, FormatSerde):
+        return json_type(serde)
+    form = serde.format.form
+    shape = None if form is None else _shape(form)
+    # A message of Protobuf is no type of msgspec.
+    return None if form is None or isinstance(inspect.type_info(shape), inspect.CustomType) else (shape,)
 
 
 def object_type(serde: Serde[Any]) -> tuple[Any] | None:
-    """Return the type of deserialized objects, as a type that msgspec supports; otherwise as ``declared_type``."""
-    if isinstance(serde, FormatSerde):
-        form = serde.format.form
-        return None if form is None else (_shape(form),)
-    return declared_type(serde)
+    """Return the type of the objects of a serde, as a 1-tuple; None for bytes, windowed keys and custom serdes."""
+    plain = _TYPES.get(serde)
+    return row_type(serde) if plain is None else (plain,)
 
 
 # Undeclared keys and values, and those declared as None whose bytes another program has written.
@@ -361,10 +367,12 @@ def _windowed_writer(serde: WindowedSerde[Any]) -> Callable[[bytes], bytes]:
 # Rows and lines of text.
 
 
-def _converters(serde: Serde[Any], kind: Any) -> tuple[Callable[[Any], bytes | None], Callable[[Any], bytes | None]]:
+def _converters(
+    serde: Serde[Any], kind: Any, read_json: Callable[[bytes], Any]
+) -> tuple[Callable[[Any], bytes | None], Callable[[Any], bytes | None]]:
     """Return the functions that convert objects, and cells of text, or rows of them as dicts, to bytes."""
-    serialize, deserialize = serde.serialize, serde.deserialize
-    is_own = serde_for(kind) is serde
+    serialize = serde.serialize
+    is_own = serde.format.form is kind if isinstance(serde, FormatSerde) else serde_for(kind) is serde
     if kind is str or (is_own and is_untyped(inspect.type_info(kind))):
         return serialize, serialize
 
@@ -373,7 +381,7 @@ def _converters(serde: Serde[Any], kind: Any) -> tuple[Callable[[Any], bytes | N
             if value is None:
                 return None
             row = read(value)
-            return serialize(row) if is_own else serialize(deserialize(canonical_json(row)))
+            return serialize(row if is_own else read_json(canonical_json(row)))
 
         return typed
 

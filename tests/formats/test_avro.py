@@ -14,6 +14,8 @@ from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
 
 import attrs
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pydantic
 import pytest
 from attrs import field, frozen
@@ -22,8 +24,12 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from streams import Topic
-from streams.core.errors import ConfigError, SchemaError, SerializationError, TopologyError
+from streams.core.dead_letters import ROW_HEADER
+from streams.core.errors import ConfigError, InputError, SchemaError, SerializationError, TopologyError
+from streams.files import open_input
 from streams.formats import RegistryAccess, avro, avro_schema, precision
+from streams.values import BAD_INPUT
+from streams.values import form_of as files_form
 
 
 class Kind(Enum):
@@ -557,15 +563,14 @@ _CELLS = {
 def test_rows_of_files_have_the_types_of_a_given_schema():
     serde = avro(_ROW)
 
-    value = serde.format.from_row(_CELLS)
+    value = serde.deserialize(files_form(serde).from_cells(_CELLS))
 
-    assert value == {
+    assert {name: value[name] for name in _CELLS if name in value} == {
         "n": 1, "price": Decimal("1.50"), "at": datetime(2026, 1, 1, tzinfo=UTC), "id": uuid.UUID(int=1), "count": 5,
         "kind": "PAID", "raw": b"\x01", "any": "x", "day": date(2026, 1, 1),
     }  # fmt: skip
-    row = serde.deserialize(serde.serialize(value))
-    assert row == {**value, "next": None, "rates": []}
-    assert serde.format.from_json(serde.format.to_json(row)) == row
+    assert (value["next"], value["rates"]) == (None, [])
+    assert serde.format.from_json(serde.format.to_json(value)) == value
     # As for a class: by it an empty cell is None, and tables of sinks have columns of these types.
     assert typing.get_type_hints(serde.format.form)["price"] is Decimal
 
@@ -576,7 +581,45 @@ def test_rows_of_files_have_the_types_of_a_given_schema():
 )
 def test_a_row_that_a_given_schema_has_not_is_refused(cells, message):
     with pytest.raises(ValueError, match=message):
-        avro(_ROW).format.from_row({**_CELLS, **cells})
+        files_form(avro(_ROW)).from_cells({**_CELLS, **cells})
+
+
+class _Model(pydantic.BaseModel):
+    n: int
+    at: datetime | None = None
+
+
+@pytest.mark.parametrize("serde", [avro(_Model), avro({**_ROW, "fields": _ROW["fields"][:1]}), avro(dict[str, int])])
+@pytest.mark.parametrize(("cell", "n"), [("5", 5), ("1_0", None), (" 1", None), ("٣", None), ("1.5", None)])
+def test_cells_and_columns_are_read_by_the_rule_and_not_by_a_model(serde, cell, n):
+    """Pydantic reads ``1_0`` as 10; a column is no text."""
+    form = files_form(serde)
+
+    def read(convert, value):
+        try:
+            row = serde.deserialize(convert({"n": value}))
+        except BAD_INPUT:
+            return None
+        return row["n"] if isinstance(row, dict) else row.n
+
+    assert (read(form.from_cells, cell), read(form.from_object, cell)) == (n, None)
+    assert (read(form.from_object, 5), read(form.from_object, True)) == (5, None)
+
+
+def test_a_column_of_a_file_is_checked_by_the_type_of_the_class(tmp_path):
+    """The bytes of the row, which Avro without a registry reads as a number, are no value either."""
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"n": ["5"]}), path)
+    topic = Topic("rows", value=avro(_Model))
+
+    with pytest.raises(InputError, match="column 'n' is string, but is declared as int; cast it"):
+        list(open_input(topic, path)(1, 0))
+
+    (tmp_path / "rows.csv").write_text("n\n1.5\n")
+    ((_, block),) = next(iter(open_input(topic, tmp_path / "rows.csv", on_bad_row="continue")(1, 0)))
+    with pytest.raises(SerializationError):
+        topic.value_serde.deserialize(block.values[0])
+    assert block.headers[0][0][0] == ROW_HEADER
 
 
 @frozen

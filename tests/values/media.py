@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -265,11 +265,11 @@ def _json_schema(case: Case, folder: Path) -> list[Any]:
     return _deserialized(json_schema(case.row), [line.encode() for line in case.json_lines()])
 
 
-def _csv(case: Case, folder: Path) -> list[Any]:
+def _csv(case: Case, folder: Path, serde: Callable[[Any], Any] = _same) -> list[Any]:
     with (folder / "in.csv").open("w", newline="", encoding="utf-8") as file:
         # A second column, as an empty line is no row.
         csv.writer(file).writerows([["x", "n"], *([case.form.raw(value), "0"] for value in case.values)])
-    return rows_of_file(case.row, folder / "in.csv")
+    return rows_of_file(serde(case.row), folder / "in.csv")
 
 
 def _parquet(case: Case, folder: Path) -> list[Any]:
@@ -325,6 +325,7 @@ MEDIA: dict[str, Medium] = {
     "json schema": Medium(JSON, _json_schema),
     "csv": Medium(CELLS, _csv, ("alone", "optional")),
     "parquet": Medium(ARROW, _parquet, is_columnar=True),
+    "csv of json schema": Medium(CELLS, partial(_csv, serde=json_schema), ("alone", "optional")),
 }
 
 

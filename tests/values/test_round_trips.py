@@ -173,6 +173,7 @@ WRITERS: dict[str, Writer] = {
     "sqlite": _sink(_sqlite, _looked_up),
     "sqlite of avro": _sink(_sqlite, _looked_up, avro),
     "parquet sink": _sink(_parquet_sink, _parquet_files),
+    "parquet sink of avro": _sink(_parquet_sink, lambda declared, place: _parquet_files(avro(declared), place), avro),
     "delta": _sink(lambda place: DeltaSink(str(place)), lambda declared, place: _replayed(declared, f"delta:{place}")),
     "iceberg": _sink(
         lambda place: IcebergSink(f"shop.values.{place.name}"),
@@ -182,7 +183,7 @@ WRITERS: dict[str, Writer] = {
 
 
 #: Writers that take seconds.
-SLOW = ("iceberg",)
+SLOW = ("delta", "iceberg")
 
 
 @pytest.mark.parametrize(

@@ -141,9 +141,6 @@ class SerdeFormat(Protocol):
     def from_json(self, text: bytes) -> Any:
         """Deserialize a value from JSON, for example from a line of a file."""
 
-    def from_row(self, row: Any) -> Any:
-        """Convert a string, or a dict such as a row of a file, to a value, with lenient type conversion."""
-
     def to_json(self, value: Any) -> bytes:
         """Serialize a value as JSON, for example for a line of a file."""
 

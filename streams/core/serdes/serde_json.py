@@ -94,7 +94,7 @@ def is_untyped(info: inspect.Type) -> bool:
     return info in _UNTYPED
 
 
-def _refusal(form: Any, shape: Any) -> Visit | None:
+def refusal_of(form: Any, shape: Any) -> Visit | None:
     """Return a visit that refuses what JSON has not where a type form declares no type; None if it always does."""
     # A shape has Any in place of some declared types, whose values are instances of the classes in the form.
     classes = frozenset() if shape is form else frozenset(classes_of(form)) - {str, int, float, dict, list}
@@ -189,7 +189,7 @@ def _set_writers(
 ) -> None:
     name, decoder = serde.name, codec.decoder
     check = None if accepted is None else _checker(form, accepted)
-    refuse = _refusal(form, codec.shape)
+    refuse = refusal_of(form, codec.shape)
     has_decimals, check_decimals = decoder.has_decimals, decoder.check_decimals
 
     def serialize(value: Any) -> bytes | None:

@@ -18,6 +18,7 @@ from streams.core.serdes.serde_base import SerdeFormat as SerdeFormat
 from streams.core.serdes.serde_base import inside as inside
 from streams.core.serdes.serde_json import canonical_json as canonical_json
 from streams.core.serdes.serde_json import is_immutable_form as is_immutable_form
+from streams.core.serdes.serde_json import refusal_of as refusal_of
 from streams.core.serdes.serde_json import refuse_non_finite as refuse_non_finite
 from streams.core.serdes.serde_pinned import PinnedSerde as PinnedSerde
 from streams.core.serdes.serde_primitives import BOOLEAN as BOOLEAN
