@@ -153,8 +153,11 @@ class _Builder:
         members = [member for member in info.types if not isinstance(member, inspect.NoneType)]
         if len(members) == 1:
             inner = self.shape(members[0], where)
+            cls = getattr(members[0], "cls", None)
+            # With its name, fastavro does not look at all of a record to find out what it is.
+            writes = _branch(*self._records[cls]) if cls in self._records else inner.to_datum
             reads = _unless_none(inner.from_datum)
-            return Shape(["null", inner.schema], inner.to_datum, reads, inner.plain | _NONE)
+            return Shape(["null", inner.schema], writes, reads, inner.plain | _NONE)
         shapes = [(member, self.shape(member, where)) for member in members]
         to: dict[type, Convert] = {}
         of: dict[str, Convert] = {}
@@ -287,14 +290,13 @@ def _to_record(cls: Any, shapes: list[tuple[_Field, Shape]]) -> Convert:
     # Typed dicts are known by their keys only.
     kind = dict if typing_extensions.is_typeddict(cls) else cls
     read = _reader(cls, [part.attribute for part, _ in shapes])
-    write = record_writer([part.name for part, _ in shapes], [shape for _, shape in shapes])
 
-    def to_record(value: Any) -> Any:
+    def row_of(value: Any) -> Any:
         if type(value) is not kind:
             raise misfit(cls.__qualname__, value)
-        return write(read(value))
+        return read(value)
 
-    return to_record
+    return record_writer([part.name for part, _ in shapes], [shape for _, shape in shapes], row_of)
 
 
 def _value_of(cls: Any) -> Convert:

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
+from decimal import MAX_PREC, Context, Decimal
 from fractions import Fraction
 from numbers import Integral, Real
 from operator import itemgetter
@@ -120,6 +120,8 @@ def _fixed(size: int) -> Convert:
 
 _LONG = _integer(64)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: Decimals that are moved by powers of ten have all their digits.
+_EXACT = Context(prec=MAX_PREC)
 
 
 def _instant(value: Any) -> datetime:
@@ -150,14 +152,15 @@ def _time(value: Any) -> time:
 
 
 def _decimal(schema: Mapping[str, Any]) -> Convert:
-    digits = schema["precision"]
-    scale = schema.get("scale", 0)
+    """Return the conversion of a Decimal to the bytes of its digits, which fastavro does more slowly."""
+    digits, scale, size = schema["precision"], schema.get("scale", 0), schema.get("size", 0)
 
-    def convert(value: Any) -> Decimal:
-        if isinstance(value, Decimal) and value.is_finite():
-            _, _, exponent = value.as_tuple()
-            if -scale <= int(exponent) and value.adjusted() + 1 + scale <= digits:
-                return value
+    def convert(value: Any) -> bytes:
+        if isinstance(value, Decimal) and value.is_finite() and value.adjusted() + scale < digits:
+            unscaled = value.scaleb(scale, _EXACT)
+            number = int(unscaled)
+            if number == unscaled:
+                return number.to_bytes(size or number.bit_length() // 8 + 1, "big", signed=True)
         raise misfit(f"a Decimal of {digits} digits, {scale} of them after the point", value)
 
     return convert
@@ -231,32 +234,30 @@ _ARRAYS = (list, tuple, set, frozenset)
 _TEXTS = frozenset({str})
 
 
-def _convert_items(datum: Any, items: Iterable[tuple[Any, Any]], item: Shape) -> None:
-    """Convert the items of a list or dict in place."""
-    plain, convert = item.plain, item.to_datum
-    try:
-        for at, value in items:
-            if type(value) not in plain:
-                datum[at] = convert(value)
-    except ValueError as error:
-        raise placed(error, f"[{at!r}]") from error
-
-
 def _optional(convert: Convert) -> Convert:
     """Return a conversion that keeps what is missing, in place of which the default is written."""
     return lambda value: value if value is _MISSING else convert(value)
 
 
+def _item_writer(item: Shape) -> Convert:
+    plain, convert = item.plain, item.to_datum
+    return (lambda value: value if type(value) in plain else convert(value)) if plain else convert
+
+
 def items_of(item: Shape, make: Convert | None = None) -> Shape:
     """Return the shape of an array; ``make`` creates the collection from the list that fastavro reads."""
-    plain, of = item.plain, item.from_datum
+    plain, of, write = item.plain, item.from_datum, _item_writer(item)
 
     def to_datum(values: Any) -> Any:
         if not isinstance(values, _ARRAYS):
             raise misfit("a list", values)
-        datum = list(values)
-        if not plain.issuperset(map(type, datum)):
-            _convert_items(datum, enumerate(datum), item)
+        if plain.issuperset(map(type, values)):
+            return values if type(values) is list else list(values)
+        datum: list[Any] = []
+        try:
+            datum.extend(map(write, values))
+        except ValueError as error:
+            raise placed(error, f"[{len(datum)}]") from error
         return datum
 
     def from_datum(values: Any) -> Any:
@@ -269,14 +270,20 @@ def items_of(item: Shape, make: Convert | None = None) -> Shape:
 
 def values_of(item: Shape) -> Shape:
     """Return the shape of a map."""
-    plain, of = item.plain, item.from_datum
+    plain, of, write = item.plain, item.from_datum, _item_writer(item)
 
     def to_datum(values: Any) -> Any:
-        if not isinstance(values, Mapping) or not _TEXTS.issuperset(map(type, values)):
+        # The first is faster.
+        is_map = type(values) is dict or isinstance(values, Mapping)
+        if not is_map or not _TEXTS.issuperset(map(type, values)):
             raise misfit("a dict whose keys are str", values)
-        datum = dict(values)
-        if not plain.issuperset(map(type, datum.values())):
-            _convert_items(datum, datum.items(), item)
+        if plain.issuperset(map(type, values.values())):
+            return values if type(values) is dict else dict(values)
+        datum: dict[str, Any] = {}
+        try:
+            datum.update(zip(values, map(write, values.values()), strict=True))
+        except ValueError as error:
+            raise placed(error, f"[{list(values)[len(datum)]!r}]") from error
         return datum
 
     def from_datum(values: Any) -> Any:
@@ -298,30 +305,38 @@ _MISSING = _Nothing()
 _MOST_SETS = 1_000
 
 
-def record_writer(names: Sequence[str], shapes: Sequence[Shape], optional: frozenset[str] = frozenset()) -> Convert:
-    """Return the conversion of the values of a record's fields, in order, to a dict; ``optional`` may be missing."""
+def record_writer(
+    names: Sequence[str], shapes: Sequence[Shape], row_of: Convert, optional: frozenset[str] = frozenset()
+) -> Convert:
+    """Return the conversion of a record to a dict; ``row_of`` returns the values of its fields, in order.
+
+    Those of ``optional`` may be missing.
+    """
     # The fields to convert, by the classes of the values of all fields: most records have the same.
     conversions: dict[tuple[type, ...], list[tuple[str, Convert]]] = {}
 
-    def to_datum(row: Sequence[Any]) -> dict[str, Any]:
+    def special_of(classes: tuple[type, ...]) -> list[tuple[str, Convert]]:
+        special = [
+            (name, _optional(shape.to_datum) if name in optional else shape.to_datum)
+            for name, shape, cls in zip(names, shapes, classes, strict=True)
+            if cls not in shape.plain
+        ]
+        if len(conversions) < _MOST_SETS:
+            conversions[classes] = special
+        return special
+
+    def to_datum(value: Any) -> dict[str, Any]:
+        row = row_of(value)
         classes = tuple(map(type, row))
         special = conversions.get(classes)
         if special is None:
-            parts = zip(names, shapes, classes, strict=True)
-            special = [
-                (name, _optional(shape.to_datum) if name in optional else shape.to_datum)
-                for name, shape, cls in parts
-                if cls not in shape.plain
-            ]
-            if len(conversions) < _MOST_SETS:
-                conversions[classes] = special
-        datum = dict(zip(names, row, strict=True))
-        if special:
-            try:
-                for name, convert in special:
-                    datum[name] = convert(datum[name])
-            except ValueError as error:
-                raise placed(error, f".{name}") from error
+            special = special_of(classes)
+        datum = dict(zip(names, row, strict=False))
+        try:
+            for name, convert in special:
+                datum[name] = convert(datum[name])
+        except ValueError as error:
+            raise placed(error, f".{name}") from error
         return datum
 
     return to_datum
@@ -367,25 +382,30 @@ class _Schemas:
         parts = {part["name"]: self.shape(part["type"]) for part in schema["fields"]}
         optional = frozenset(part["name"] for part in schema["fields"] if "default" in part)
         names = list(parts)
-        write = record_writer(names, list(parts.values()), optional)
         # Of one name it returns no tuple.
         read = itemgetter(*names) if len(names) > 1 else None
 
-        def to_datum(value: Any) -> Any:
+        def row_of(value: Any) -> Sequence[Any]:
             if not isinstance(value, Mapping):
                 raise misfit(f"a dict of the fields of {schema['name']}", value)
             if read is not None and len(value) == len(names):
                 try:
-                    row = read(value)
+                    row: Sequence[Any] = read(value)
+                    return row
                 except KeyError:
                     pass  # Some are not fields of it.
-                else:
-                    return write(row)
             # The last one names the type of a record in a union.
             unknown = value.keys() - parts.keys() - {"-type"}
             if unknown:
                 raise misfit(f"only fields of {schema['name']}, which has no {', '.join(map(repr, unknown))}", value)
-            datum = write([value.get(name, _MISSING) for name in names])
+            return [value.get(name, _MISSING) for name in names]
+
+        write = record_writer(names, list(parts.values()), row_of, optional)
+
+        def to_datum(value: Any) -> dict[str, Any]:
+            datum: dict[str, Any] = write(value)
+            if len(value) == len(names) and "-type" not in value:
+                return datum
             return {name: part for name, part in datum.items() if part is not _MISSING}
 
         return to_datum
