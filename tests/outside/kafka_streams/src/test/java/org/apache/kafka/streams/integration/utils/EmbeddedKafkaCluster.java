@@ -42,6 +42,7 @@ public class EmbeddedKafkaCluster {
         Map.entry("transaction.state.log.replication.factor", "the same"),
         Map.entry("transaction.state.log.min.isr", "the same"),
         Map.entry("file.delete.delay.ms", "files are deleted at once"),
+        Map.entry("log.retention.hours", "tests set that there is no limit, which is the default here"),
         Map.entry("log.initial.task.delay.ms", "maintenance begins with its first interval"),
         Map.entry("delete.topic.enable", "topics may always be deleted"),
         Map.entry("log.cleaner.dedupe.buffer.size", "compaction reserves no memory"),
