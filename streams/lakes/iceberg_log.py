@@ -129,7 +129,7 @@ def iceberg_state(name: LakeName) -> LakeState:
     """Return the snapshot of a table, its files, and the operations so far.
 
     Raises:
-        InputError: there is no such table or snapshot.
+        InputError: there is no such table or snapshot, or it has files that ``pyiceberg`` does not read.
     """
     with explained(f"{name}: cannot be read as an Iceberg table", IcebergLog.errors().all):
         catalog, rest = _catalog_of(name.table)
@@ -138,6 +138,11 @@ def iceberg_state(name: LakeName) -> LakeState:
         if snapshot is None:
             return LakeState("", (), rows=0)
         tasks = _tasks(table, snapshot.snapshot_id)
+        if unread := {task.file.file_format.value for task in tasks.values()} - {"PARQUET", "ORC"}:
+            raise InputError(
+                f"{name}: has data files in {', '.join(sorted(unread))}, which the package pyiceberg does not read; "
+                "rewrite them (rewrite_data_files), or let Spark read the table"
+            )
         exact = not any(task.delete_files for task in tasks.values())
         rows = sum(task.file.record_count for task in tasks.values()) if exact else None
         operations = [

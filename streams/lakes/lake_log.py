@@ -242,8 +242,9 @@ def explained(what: str, errors: tuple[type[Exception], ...]) -> Iterator[None]:
     try:
         yield
     except errors as error:
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise InputError(f"{what}: {reason[0]}") from error
+        # The first line of a validation is the number of its errors.
+        lines = str(error).strip().splitlines()[: 3 if "validation error" in str(error) else 1]
+        raise InputError(f"{what}: {'; '.join(map(str.strip, lines)) or type(error).__name__}") from error
 
 
 def needs_library(name: str, error: ImportError) -> ConfigError:

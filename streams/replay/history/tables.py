@@ -175,8 +175,8 @@ def write_rows(table: Table, topic: Topic[Any, Any], file: Place) -> TablePlace:
         plain = {"use_dictionary": False, "write_statistics": False}
         with file.whole_file() as stream, pq.ParquetWriter(stream, schema, **plain) as writer:
             # Row groups of the same size, however the source divides its rows.
-            since = table.since
-            rows = reader if since is None else (since.selected(batch, table.name) for batch in reader)
+            since, rows = table.since, _read(reader)
+            rows = rows if since is None else (since.selected(batch, table.name) for batch in rows)
             is_empty = True
             for batches in _groups(plain_batch(batch.select(columns)) for batch in rows):
                 is_empty = False
@@ -192,6 +192,13 @@ def write_rows(table: Table, topic: Topic[Any, Any], file: Place) -> TablePlace:
     except OSError as error:
         raise ReplayError(f"{file}: cannot be written: {error.strerror or error}") from error
     return TablePlace(version=file.digest())
+
+
+def _read(reader: Any) -> Iterator[Any]:
+    try:
+        yield from reader
+    except OSError as error:  # Which would be one of the file that is written.
+        raise ValueError(error) from error
 
 
 def _is_dataset(source: Any) -> bool:
