@@ -23,14 +23,20 @@ def _character(value: Any) -> Any:
     return _NAMES.get(value, value) if isinstance(value, str) else value
 
 
-def _codec(name: Any) -> Any:
+def _is_text(encoding: Any) -> bool:
     try:
-        "".encode(name)  # Others than those of text are refused here.
-        codec = codecs.lookup(name).name
+        "".encode(encoding)  # Raises for codecs of bytes, such as base64.
     except (LookupError, TypeError, ValueError):
-        names = {alias.replace("_", "-") for pair in aliases.items() for alias in pair}
+        return False
+    return True
+
+
+def _codec(name: Any) -> Any:
+    if not _is_text(name):
+        names = {alias.replace("_", "-") for pair in aliases.items() for alias in pair if _is_text(alias)}
         hint = suggestion(str(name), names) or "there are: latin-1, cp1252, utf-16 and all others of Python"
-        raise ConfigError(f"Csv: there is no encoding {name!r}: {hint}") from None
+        raise ConfigError(f"Csv: there is no encoding {name!r}: {hint}")
+    codec = codecs.lookup(name).name
     # A mark at the beginning is skipped in any case.
     return "utf-8" if codec in ("utf-8", "utf-8-sig") else name
 

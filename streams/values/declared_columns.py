@@ -173,7 +173,7 @@ def _other_case(fields: Any, names: Collection[str]) -> dict[str, str]:
     return {name: others[name.casefold()] for name in declared - {*names} if name.casefold() in others}
 
 
-def _misfits(fields: Any, columns: dict[str, Any], prefix: str) -> Iterator[str]:
+def _misfits(fields: Any, columns: dict[str, Any], prefix: str, root: str = "") -> Iterator[str]:
     """Yield a message for each field whose column is missing or has the wrong type."""
     in_other_case = _other_case(fields, columns)
     for part in fields:
@@ -191,16 +191,20 @@ def _misfits(fields: Any, columns: dict[str, Any], prefix: str) -> Iterator[str]
                     f"has {column_names}"
                 )
         else:
-            yield from _misfit(part.type, kind, column)
+            yield from _misfit(part.type, kind, column, root)
 
 
-def _misfit(info: Any, kind: Any, column: str) -> Iterator[str]:
-    """Yield a message if a column, of Arrow type ``kind``, cannot be read as a declared type."""
+def _misfit(info: Any, kind: Any, column: str, root: str = "") -> Iterator[str]:
+    """Yield a message if a column, of Arrow type ``kind``, cannot be read as a declared type.
+
+    A part of a column has the path in place of the name, and the column as ``root``.
+    """
     is_declared = extra_of(info).get("is_declared", False)
     kind = unpacked_type(kind)
     family = arrow_family(kind)
     info = plain_member(info)
     rule = rule_of(info) or NESTED.get(type(info))
+    at = root or column
     if family == "opaque":
         yield _opaque_column(kind, column, f"but is declared as {type_name(info)}")
     elif family == "null" or is_declared or isinstance(info, inspect.CustomType):
@@ -211,6 +215,8 @@ def _misfit(info: Any, kind: Any, column: str) -> Iterator[str]:
     elif rule is None or family not in rule.columns:
         cast = None if rule is None else rule.cast(family)
         hint = f"cast it, such as {cast.format(column)} AS {column}" if cast else "change the one or the other"
+        if cast and root:  # No cast of SQL changes a part of a column.
+            hint = f"make column {root!r} anew with {cast.format('it')} for it, or declare the type that it has"
         if not cast and rule is not None and rule.columns:
             hint = f"give it as {' or '.join(rule.columns)}"
         declared = f"but is declared as {type_name(info)}; "
@@ -218,15 +224,15 @@ def _misfit(info: Any, kind: Any, column: str) -> Iterator[str]:
             declared = "which JSON has not, and its type is not declared; declare a class with this field, or "
         yield f"column {column!r} is {kind}, {declared}{hint}"
     elif family == "struct" and hasattr(info, "fields"):
-        yield from _misfits(info.fields, {part.name: part.type for part in kind}, f"{column}.")
+        yield from _misfits(info.fields, {part.name: part.type for part in kind}, f"{column}.", at)
     elif family == "struct":
         for part in kind:
-            yield from _misfit(getattr(info, "value_type", info), part.type, f"{column}.{part.name}")
+            yield from _misfit(getattr(info, "value_type", info), part.type, f"{column}.{part.name}", at)
     elif family == "map":
-        yield from _misfit(getattr(info, "key_type", inspect.StrType()), kind.key_type, f"{column} (keys)")
-        yield from _misfit(getattr(info, "value_type", info), kind.item_type, f"{column}[]")
+        yield from _misfit(getattr(info, "key_type", inspect.StrType()), kind.key_type, f"{column} (keys)", at)
+        yield from _misfit(getattr(info, "value_type", info), kind.item_type, f"{column}[]", at)
     elif family == "list":
-        yield from _misfit(getattr(info, "item_type", info), kind.value_type, f"{column}[]")
+        yield from _misfit(getattr(info, "item_type", info), kind.value_type, f"{column}[]", at)
 
 
 def _opaque_column(kind: Any, column: str, problem: str) -> str:

@@ -191,6 +191,7 @@ _COLUMNAR: Final[Mapping[tuple[type[inspect.Type], str], Writer]] = {
     (inspect.IntType, "whole decimal"): _whole,
     (inspect.BoolType, "boolean"): _plain,
     (inspect.FloatType, "float"): _floats,
+    (inspect.FloatType, "small float"): _floats,
     (inspect.DecimalType, "decimal"): lambda array: _quoted(_plain(array)),
     (inspect.DecimalType, "whole decimal"): lambda array: _quoted(_plain(array)),
     (inspect.DateTimeType, "timestamp"): lambda array: _quoted(_times(array)),

@@ -84,6 +84,8 @@ def text_of(value: str | bytes) -> str:
 
 
 _NUMBERS: Final = ("integer", "whole decimal", "decimal", "float")
+#: Floats of less than 64 bits, whose decimal digits depend on who writes them: 0.1, or 0.10000000149011612.
+_SMALL: Final = ("small float",)
 _STRING: Final = ("string",)
 _SQL = ColumnType
 
@@ -93,7 +95,7 @@ _SCALARS: tuple[tuple[Any, ...], ...] = (
         lambda pa: pa.string(), _SQL.TEXT, "string", {"": "string({0})"}, text_of),
     (inspect.IntType, int, ("integer",), "digits", ("integer", "whole decimal"),
         lambda pa: pa.int64(), _SQL.INTEGER, "long", {"": "bigint({0})", "timestamp": "unix_millis({0})"}),
-    (inspect.FloatType, float, ("fraction", "integer"), "a number", _NUMBERS,
+    (inspect.FloatType, float, ("fraction", "integer"), "a number", (*_NUMBERS, *_SMALL),
         lambda pa: pa.float64(), _SQL.FLOAT, "double", {"": "double({0})"}),
     (inspect.BoolType, bool, ("boolean",), "`true`, `false`, `1` or `0`", ("boolean",),
         lambda pa: pa.bool_(), _SQL.BOOLEAN, "boolean", {"": "boolean({0})"}),
@@ -102,7 +104,8 @@ _SCALARS: tuple[tuple[Any, ...], ...] = (
     (inspect.ByteArrayType, bytearray, _STRING, "base64", ("binary", "text"), lambda pa: pa.binary(), _SQL.BYTES),
     (inspect.MemoryViewType, memoryview, _STRING, "base64", ("binary", "text"), lambda pa: pa.binary(), _SQL.BYTES),
     (inspect.DecimalType, Decimal, ("string", "integer", "fraction"), "a number", (*_NUMBERS, "text"),
-        lambda pa: pa.decimal128(38, 18), _SQL.DECIMAL, "bytes: decimal", {"": "decimal({0})"}),
+        lambda pa: pa.decimal128(38, 18), _SQL.DECIMAL, "bytes: decimal",
+        {"": "decimal({0})", "small float": "string({0})"}),
     (inspect.DateTimeType, datetime, _STRING, "`2026-01-31T12:00:00Z`", ("timestamp", "text"),
         lambda pa: pa.timestamp("us", "UTC"), _SQL.TIMESTAMP, "long: timestamp-micros",
         {"": "timestamp({0})", "integer": "timestamp_millis({0})"}, in_utc),
@@ -136,7 +139,7 @@ NESTED: Final[Mapping[type[inspect.Type], TypeRule]] = {
         object,
         ("string", "integer", "fraction", "boolean", "array", "object"),
         "any text",
-        ("text", "integer", "float", "boolean", "list", "map", "struct"),
+        ("text", "integer", "float", *_SMALL, "boolean", "list", "map", "struct"),
         None,
         ColumnType.JSON,
         casts={"": "string({0})"},
@@ -237,6 +240,8 @@ def arrow_family(kind: Any) -> str:
     kind = unpacked_type(kind)
     if pa.types.is_decimal(kind):
         return "decimal" if kind.scale else "whole decimal"
+    if pa.types.is_floating(kind) and kind.bit_width < 64:
+        return "small float"
     extension = getattr(kind, "extension_name", "")
     if extension:
         return {"arrow.uuid": "uuid", "arrow.opaque": "opaque"}.get(extension, "other")

@@ -76,7 +76,8 @@ def _narrow(kind: Any) -> Form:
 ARROW: dict[str, list[Form]] = {
     "bool": [_exact(pa.bool_())],
     "int": [*map(_exact, (pa.int64(), pa.uint64(), pa.int32(), pa.int8()))],
-    "float": [_exact(pa.float64()), _narrow(pa.float32()), _narrow(pa.float16())],
+    "float": [_exact(pa.float64())],
+    "small float": [_narrow(pa.float32()), _narrow(pa.float16())],
     "text": [
         *map(_exact, (pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string()))),
     ],

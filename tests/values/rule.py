@@ -199,6 +199,8 @@ RULE: dict[str, dict[str, Callable[[Any], Any]]] = {
     "bool": {"bool": same, "Any": same},
     "int": _INT,
     "float": {"float": _FINITE, "Decimal": lambda value: Decimal(repr(_FINITE(value))), "Any": _FINITE},
+    # The shortest text of a float of less than 64 bits has other digits than that of the same float with 64 bits.
+    "small float": {"float": _FINITE, "Any": _FINITE},
     "text": TEXT,
     # A number of JSON with a point or an exponent.
     "number": {"Decimal": same, "float": _only(_as_float), "Any": _only(_as_float)},
@@ -329,6 +331,7 @@ EXTREMES: dict[str, list[Any]] = {
     "duration": [0, -1, 1_999, 10**9, -(2**63) + 1],
     "uuid": [uuid.UUID(int=0), uuid.UUID(int=2**128 - 1)],
 }
+EXTREMES["small float"] = EXTREMES["float"]
 EXTREMES["local time"] = EXTREMES["instant"] = [*EXTREMES["instant"], (2**63 - 1) * 10**6]
 _ANY: dict[str, st.SearchStrategy[Any]] = {
     "bool": st.booleans(),
@@ -353,6 +356,6 @@ _ANY: dict[str, st.SearchStrategy[Any]] = {
     "duration": _nanoseconds(-(10**18), 10**18),
     "uuid": st.uuids(),
 }
-_ANY |= {"cell": _ANY["text"], "number": _ANY["decimal"], "local time": _ANY["instant"]}
+_ANY |= {"small float": _ANY["float"], "cell": _ANY["text"], "number": _ANY["decimal"], "local time": _ANY["instant"]}
 #: Values of each arrival.
 VALUES = {arrival: st.sampled_from(EXTREMES[arrival]) | values for arrival, values in _ANY.items()}

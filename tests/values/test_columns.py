@@ -274,7 +274,10 @@ def test_misfits_in_structs_and_lists_are_named_by_their_path() -> None:
         schema = schema.set(schema.get_field_index(name), pa.field(name, kind))
     with pytest.raises(InputError) as caught:
         table_columns(topic_of(Order), schema, "t")
-    assert "column 'place.city' is int64, but is declared as str" in str(caught.value)
+    assert (
+        "column 'place.city' is int64, but is declared as str; make column 'place' anew with string(it) for it, or "
+        "declare the type that it has"
+    ) in str(caught.value)
     assert "column 'lines[].cents' (Decimal) is missing" in str(caught.value)
 
 

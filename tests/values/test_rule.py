@@ -70,6 +70,7 @@ COLUMNS = {
     "whole decimal": pa.array([Decimal(12)], pa.decimal128(10, 0)),
     "decimal": pa.array([Decimal(12)], pa.decimal128(10, 2)),
     "float": pa.array([12.0]),
+    "small float": pa.array([12.0], pa.float32()),
     "boolean": pa.array([True]),
     "timestamp": pa.array([NOON], pa.timestamp("us", "UTC")),
     "date": pa.array([NOON.date()]),
