@@ -73,7 +73,7 @@ def test_options_are_read_as_they_are_written(csv: Csv) -> None:
         ("csv:f.csv?delimiter=\\t", "one character, or 'tab', not"),
         ("csv:f.csv?quote=,", "',' is both delimiter and quote"),
         ("csv:f.csv?encoding=latin1x", "no encoding 'latin1x': did you mean 'latin1'"),
-        ("csv:f.csv?encoding=base64", "no encoding .base64.: there are: latin-1"),
+        ("csv:f.csv?encoding=base64", "no encoding 'base64': there are: latin-1"),
         ("csv:f.csv?delimiter=;&delimiter=;", "option 'delimiter' of CSV is given twice"),
         ("csv:f.csv?delimiter", "option 'delimiter' of CSV has no value"),
         ("csv:f.csv?columns=a,a", "columns has 'a' twice"),
