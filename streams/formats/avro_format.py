@@ -15,13 +15,14 @@ from streams.core.serdes.serdes import Serde
 from streams.formats.avro_classes import shape_of
 from streams.formats.avro_forms import form_of
 from streams.formats.avro_logical import fitted
+from streams.formats.avro_references import parsed_schema, whole_schema
 from streams.formats.avro_values import Shape, check_integers, shape_of_schema
 from streams.formats.connect_types import schema_of_avro
 from streams.formats.json_values import json_form
 from streams.formats.registered import Decode, Readers, Registration, registered_serde
-from streams.formats.registry_client import RegistryAccess, registry_at
+from streams.formats.registry_client import References, RegistryAccess, registry_at
 from streams.formats.subjects import SubjectStrategy, check_strategy
-from streams.registry import AVRO, Schema
+from streams.registry import AVRO, Reference, Schema
 
 T = TypeVar("T")
 
@@ -45,6 +46,7 @@ def avro(
     subject: SubjectStrategy = "topic",
     auto_register: bool = True,
     schema_id: int | None = None,
+    references: References | None = None,
 ) -> Serde[Any]: ...
 def avro(
     form: Any,
@@ -55,6 +57,7 @@ def avro(
     namespace: str | None = None,
     auto_register: bool = True,
     schema_id: int | None = None,
+    references: References | None = None,
 ) -> Serde[Any]:
     """Return the Avro serde of a class, or of a schema.
 
@@ -68,17 +71,24 @@ def avro(
     - ``name``, ``namespace``: name and namespace of the record (default: the name of the class, no namespace).
     - ``auto_register``: whether to register the schema; if False, it must be registered already (default: True).
     - ``schema_id``: the schema ID to write; nothing is registered.
+    - ``references``: the subjects of the types of other schemas that a given schema names, by their full names; with a
+      version ``("customers-value", 2)`` (default: the subject of that name, and its latest version).
 
     Raises:
         ConfigError: fastavro is not installed.
-        TopologyError: there is no Avro schema for the class, or the schema is invalid.
+        TopologyError: there is no Avro schema for the class, or the schema is invalid, or names what is not there.
+        SchemaError: the registry, which is asked for references, does not respond.
     """
     _fastavro()
     check_strategy(subject)
     if isinstance(form, os.PathLike):
         form = Path(form).read_text(encoding="utf-8")
     registration = Registration(registry_at(registry), subject, auto_register, schema_id)
-    return registered_serde(_AvroCodec, (form, name, namespace), registration)
+    if not isinstance(form, (str, Mapping, list)):
+        return registered_serde(_AvroCodec, (form, name, namespace), registration)
+    schema = _loaded(form) if isinstance(form, str) else form
+    whole = whole_schema(schema, registration.registry, references or {})
+    return registered_serde(_AvroCodec, (schema, None, None, *whole), registration)
 
 
 def any_avro(registry: str | RegistryAccess) -> Callable[[bytes], Any]:
@@ -116,43 +126,33 @@ def _read_any(writer: Schema, referenced: Mapping[str, Schema]) -> Decode[Any]:
     """Return a function that deserializes data with its writer schema."""
     if writer.kind != AVRO:
         raise ValueError(f"its schema is {writer.kind}, not AVRO")
-    fastavro = _fastavro()
     named: dict[str, Any] = {}
     for other in referenced.values():
-        fastavro.parse_schema(json.loads(other.text), named)
-    written = fastavro.parse_schema(_loaded(writer.text), named)
-    read = fastavro.schemaless_reader
+        parsed_schema(json.loads(other.text), named)
+    written = parsed_schema(_loaded(writer.text), named)
+    read = _fastavro().schemaless_reader
     schema = schema_of_avro(written, named)
     return lambda data: {"schema": schema, "payload": read(BytesIO(data), written, None)}
-
-
-def _errors(fastavro: Any) -> tuple[type[Exception], ...]:
-    """Return the exception classes that fastavro raises for invalid schemas."""
-    return (
-        fastavro.schema.SchemaParseException,
-        fastavro.schema.UnknownType,
-        KeyError,
-        TypeError,
-        AttributeError,
-    )
 
 
 class _AvroCodec:
     """The codec of a class, or of a schema whose records are dicts."""
 
-    def __init__(self, form: Any, name: str | None, namespace: str | None) -> None:
+    def __init__(
+        self,
+        form: Any,
+        name: str | None,
+        namespace: str | None,
+        references: tuple[Reference, ...] = (),
+        whole: Any = None,
+    ) -> None:
         self._fastavro = _fastavro()
-        self._errors = _errors(self._fastavro)
-        is_schema = isinstance(form, (str, Mapping, list))
-        shape = (
-            Shape(_loaded(form) if isinstance(form, str) else form, _same)
-            if is_schema
-            else shape_of(form, name, namespace)
-        )
-        self.schema = Schema(AVRO, json.dumps(shape.schema))
+        is_schema = whole is not None
+        shape = Shape(whole, _same) if is_schema else shape_of(form, name, namespace)
+        self.schema = Schema(AVRO, json.dumps(form if is_schema else shape.schema), references)
         self.dependencies: Mapping[str, Schema] = {}
         named: dict[str, Any] = {}
-        self._parsed = self._parse(shape.schema, named)
+        self._parsed = parsed_schema(shape.schema, named)
         self._shape = shape_of_schema(self._parsed, named) if is_schema else shape
         self.name = self._parsed["name"] if isinstance(self._parsed, dict) and "name" in self._parsed else _word(shape)
         self._is_class = not is_schema
@@ -162,12 +162,6 @@ class _AvroCodec:
         self.encode = self._encoder(self._shape)
         self.from_json = self._json.from_json
         self.to_json = self._json.to_json
-
-    def _parse(self, schema: Any, named: dict[str, Any]) -> Any:
-        try:
-            return self._fastavro.parse_schema(schema, named)
-        except self._errors as error:
-            raise TopologyError(f"{json.dumps(schema)[:200]} is no Avro schema: {error}") from error
 
     def _encoder(self, shape: Shape) -> Callable[[Any], bytes]:
         convert, plain = shape.to_datum, shape.plain
@@ -195,9 +189,9 @@ class _AvroCodec:
             raise ValueError(f"its schema is {writer.kind}, not AVRO")
         named: dict[str, Any] = {}
         for other in referenced.values():
-            self._parse(json.loads(other.text), named)
+            parsed_schema(json.loads(other.text), named)
         linked = deepcopy(named)
-        written = self._parse(_loaded(writer.text), named)
+        written = parsed_schema(_loaded(writer.text), named)
         if _kind(written) == "bytes" and isinstance(self._parsed, str):
             return bytes
         read = self._fastavro.schemaless_reader
@@ -209,12 +203,12 @@ class _AvroCodec:
 
         if own is not None:
             written, own = fitted(written, own, linked, is_class=self._is_class)
-            written, own = self._parse(written, linked), self._parse(own, {})
+            written, own = parsed_schema(written, linked), parsed_schema(own, {})
         unresolved = self._fastavro.read.SchemaResolutionError
 
         def decode(data: bytes) -> Any:
             try:
-                datum = read(BytesIO(data), written, own, return_record_name=True)
+                datum = read(BytesIO(data), written, own, return_record_name=convert is not None)
             except unresolved as error:
                 raise ValueError(f"the schema it was written with does not fit: {str(error)[:_SHOWN]}") from error
             return datum if convert is None else convert(datum)

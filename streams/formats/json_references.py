@@ -2,15 +2,12 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import urldefrag, urljoin
 
 from streams.core.errors import TopologyError
-from streams.formats.registry_client import NoSuchSchema, RegistryAccess
+from streams.formats.registry_client import References, RegistryAccess, referred
 from streams.registry import JSON, Reference, Schema
-
-#: The subject of each name in ``$ref``, alone or with a version.
-References: TypeAlias = Mapping[str, str | tuple[str, int]]
 
 
 def referenced_documents(
@@ -30,18 +27,9 @@ def referenced_documents(
     documents: dict[str, Any] = {}
 
     def document(name: str) -> Any:
-        if access is None:
-            raise TopologyError(f"$ref {name!r} names another schema: give the registry= that has it")
         if name in references or name not in schemas:
-            subject = references.get(name, name)
-            place = (subject, "latest") if isinstance(subject, str) else subject
-            try:
-                direct[name], more = access.reference(name, *place)
-            except NoSuchSchema as error:
-                raise TopologyError(f"$ref {name!r}, subject {place[0]!r}: {error}") from error
+            direct[name], more = referred("$ref", name, JSON, access, references)
             schemas.update(more)
-        if schemas[name].kind != JSON:
-            raise TopologyError(f"$ref {name!r} names a schema of type {schemas[name].kind}, not JSON")
         return json.loads(schemas[name].text)
 
     def target_of(ref: str, resolver: Any, base: str) -> tuple[Any, Any, str]:

@@ -12,10 +12,10 @@ from typing_extensions import TypeForm
 from streams.core.errors import ConfigError, TopologyError
 from streams.core.serdes.serde_models import codec_of
 from streams.core.serdes.serdes import Serde, refusal_of, refuse_non_finite
-from streams.formats.json_references import References, referenced_documents, registry_of
+from streams.formats.json_references import referenced_documents, registry_of
 from streams.formats.json_values import JsonForm, json_form
 from streams.formats.registered import Decode, Registration, registered_serde
-from streams.formats.registry_client import RegistryAccess, registry_at
+from streams.formats.registry_client import References, RegistryAccess, registry_at
 from streams.formats.subjects import SubjectStrategy, check_strategy
 from streams.registry import JSON, Reference, Schema
 

@@ -9,12 +9,12 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from attrs import field, frozen
 
-from streams.core.errors import ConfigError, SchemaError
+from streams.core.errors import ConfigError, SchemaError, TopologyError
 from streams.core.http.address import is_loopback
 from streams.registry import Reference, Schema
 
@@ -172,6 +172,32 @@ class RegistryAccess:
         elif user:
             headers["Authorization"] = f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
         return headers
+
+
+#: The subject of each name by which a schema refers to others, alone or with a version.
+References: TypeAlias = Mapping[str, str | tuple[str, int]]
+
+
+def referred(
+    what: str, name: str, kind: str, access: RegistryAccess | None, references: References
+) -> tuple[Reference, dict[str, Schema]]:
+    """Return what ``RegistryAccess.reference`` does for a name that a schema refers to; ``what`` is for messages.
+
+    Raises:
+        TopologyError: the name leads nowhere, or to a schema that is not of the ``kind``.
+        SchemaError: the registry does not respond.
+    """
+    if access is None:
+        raise TopologyError(f"{what} {name!r} names another schema: give the registry= that has it")
+    subject = references.get(name, name)
+    place = (subject, "latest") if isinstance(subject, str) else subject
+    try:
+        reference, schemas = access.reference(name, *place)
+    except NoSuchSchema as error:
+        raise TopologyError(f"{what} {name!r}, subject {place[0]!r}: {error}") from error
+    if schemas[name].kind != kind:
+        raise TopologyError(f"{what} {name!r} names a schema of type {schemas[name].kind}, not {kind}")
+    return reference, schemas
 
 
 def _quoted(subject: str) -> str:

@@ -747,3 +747,81 @@ def test_an_optional_enum_comes_back_wherever_it_is():
     painted = Painted([Colour.RED, None, Colour.BLUE], {"hall": Colour.RED, "attic": None}, Colour.BLUE)
 
     assert serde.deserialize(serde.serialize(painted)) == painted
+
+
+ADDRESS = {"type": "record", "name": "Address", "namespace": "geo", "fields": [
+    {"name": "country", "type": {"type": "enum", "name": "Country", "symbols": ["CH", "DE"]}},
+    {"name": "other", "type": ["null", "Country"], "default": None}]}  # fmt: skip
+HOLDER = {"type": "record", "name": "Holder", "namespace": "shop", "fields": [
+    {"name": "country", "type": "geo.Country"}, {"name": "home", "type": "geo.Address"},
+    {"name": "all", "type": {"type": "array", "items": ["null", "geo.Address"]}},
+    {"name": "next", "type": ["null", "Holder"], "default": None}]}  # fmt: skip
+
+
+@pytest.mark.parametrize("version", [1, "latest"])
+def test_a_given_schema_names_types_of_other_subjects(version, registry, client):
+    """Both ways, as Confluent's serializers, which take the references from the registry."""
+    from confluent_kafka.schema_registry import Schema, SchemaReference
+    from confluent_kafka.schema_registry.avro import AvroDeserializer
+
+    client.register_schema(
+        "geo.Country", Schema(json.dumps({**ADDRESS["fields"][0]["type"], "namespace": "geo"}), "AVRO")
+    )
+    for default in (None, "null"):
+        fields = [{"name": "country", "type": "Country"}, *ADDRESS["fields"][1:]]
+        address = json.dumps({**ADDRESS, "fields": fields, "doc": default or ""})
+        client.register_schema("avro-addresses", Schema(address, "AVRO", [SchemaReference("geo.Country", "geo.Country", 1)]))
+    name = f"holders-{version}"
+    form = avro(HOLDER, registry=registry, references={"geo.Address": ("avro-addresses", version)})
+    serde = Topic(name, value=form).value_serde
+    home = {"country": "CH", "other": "DE"}
+    value = {"country": "DE", "home": home, "all": [None, home], "next": None}
+
+    data = serde.serialize({**value, "next": {**value}})
+
+    linked = client.get_latest_version(f"{name}-value").schema
+    assert {(it.name, it.subject, it.version) for it in linked.references} == {
+        ("geo.Country", "geo.Country", 1),
+        ("geo.Address", "avro-addresses", 1 if version == 1 else 2),
+    }
+    assert json.loads(linked.schema_str) == HOLDER
+    theirs = AvroDeserializer(client)(data, context(name))
+    assert theirs == {**value, "next": value}
+    for mine in (serde, pickle.loads(pickle.dumps(serde))):
+        assert mine.deserialize(AvroSerializer(client, linked)(theirs, context(name))) == theirs
+    serde.format.prepare(writes=False)
+    with pytest.raises(SerializationError, match=r"home\.country"):
+        serde.serialize({**value, "home": {"country": "FR"}})
+
+
+@pytest.mark.parametrize(
+    ("field", "options", "message"),
+    [
+        ("none.Here", {}, "type 'none.Here', subject 'none.Here': .*not found"),
+        (
+            "lines.Other",
+            {"references": {"lines.Other": "other-lines"}},
+            "subject 'other-lines' has no type 'lines.Other'",
+        ),
+        ("shop.Json", {"references": {"shop.Json": "a-json"}}, "names a schema of type JSON, not AVRO"),
+        ("shop.Line", {"registry": None}, r"type 'shop.Line' names another schema: give the registry="),
+    ],
+)
+def test_a_name_that_leads_nowhere_is_refused_when_it_is_declared(field, options, message, registry, client):
+    from confluent_kafka.schema_registry import Schema
+
+    client.register_schema("other-lines", Schema(json.dumps(avro_schema(Line)), "AVRO"))
+    client.register_schema("a-json", Schema('{"type": "object"}', "JSON"))
+    schema = {"type": "record", "name": "Top", "fields": [{"name": "a", "type": field}]}
+
+    with pytest.raises(TopologyError, match=message):
+        avro(schema, **{"registry": registry, **options})
+
+
+def test_records_of_a_union_are_dicts_also_where_the_schema_has_changed(registry):
+    later = {**HOLDER, "fields": [{"name": "n", "type": "int", "default": 7}, HOLDER["fields"][3]]}
+    earlier = {**HOLDER, "fields": HOLDER["fields"][3:]}
+    written = Topic("unions", value=avro(earlier, registry=registry)).value_serde.serialize({"next": {"next": None}})
+
+    serde = Topic("unions", value=avro(later, registry=registry)).value_serde
+    assert serde.deserialize(written) == {"n": 7, "next": {"n": 7, "next": None}}
