@@ -12,6 +12,7 @@ from attrs import frozen
 
 from streams.broker.broker_settings import TABLE, BrokerSettings
 from streams.broker.logs.config import TOPIC_SETTINGS, parse_config
+from streams.broker.logs.limits import DESCRIBED_PARTITIONS
 from streams.broker.reads import LEADER_EPOCH
 from streams.broker.refusals import error_of
 from streams.broker.service import Broker, Handler
@@ -19,6 +20,7 @@ from streams.core.blocks.records import TopicPartition
 from streams.core.errors import BrokerError, ConfigError
 from streams.core.settings.setting import INT_MAX, Setting
 from streams.protocol.admin_messages import (
+    TOPIC_OPERATIONS,
     AlterConfigs,
     AlterConfigsResponse,
     AlteredResource,
@@ -35,7 +37,11 @@ from streams.protocol.admin_messages import (
     DescribeConfigsResponse,
     DescribedBroker,
     DescribedConfig,
+    DescribedPartition,
     DescribedResource,
+    DescribedTopic,
+    DescribeTopicPartitions,
+    DescribeTopicPartitionsResponse,
     EpochEnd,
     IncrementalAlterConfigs,
     IncrementalAlterConfigsResponse,
@@ -46,11 +52,13 @@ from streams.protocol.admin_messages import (
     OffsetDeleteResponse,
     OffsetForLeaderEpoch,
     OffsetForLeaderEpochResponse,
+    PartitionCursor,
     ReplacedConfigs,
     ResourceType,
 )
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import ListGroups, ListGroupsResponse
+from streams.protocol.messages import NO_TOPIC_ID
 from streams.protocol.request import Response
 
 _TYPES: Final[Mapping[str, ConfigType]] = {
@@ -60,6 +68,8 @@ _TYPES: Final[Mapping[str, ConfigType]] = {
     "list": ConfigType.LIST,
     "text": ConfigType.STRING,
 }
+_WITHOUT_EFFECT: Final = "Accepted and shown, because Kafka has it; without effect in this broker."
+_ADVERTISED: Final = Setting("advertised_listeners", "list", "", "Addresses that clients are told.")
 # Where the settings of a resource come from that were set explicitly; else they are the broker's.
 _SOURCES: Final[Mapping[int, ConfigSource]] = {
     ResourceType.TOPIC: ConfigSource.TOPIC,
@@ -73,6 +83,37 @@ _SOURCES: Final[Mapping[int, ConfigSource]] = {
 def _describe_cluster(machine: Broker, request: DescribeCluster, now_ms: int) -> DescribeClusterResponse:
     node_id = machine.config.node_id
     return DescribeClusterResponse(ErrorCode.NONE, "", node_id, (DescribedBroker(node_id, rack=machine.config.rack),))
+
+
+def _describe_partitions(
+    machine: Broker, request: DescribeTopicPartitions, now_ms: int
+) -> DescribeTopicPartitionsResponse:
+    topics = machine.topics.by_name
+    cursor = request.cursor or PartitionCursor("", 0)
+    asked = {topic.name for topic in request.topics} or set(topics)
+    is_outside = request.topics and request.cursor is not None and cursor.topic_name not in asked
+    if is_outside or cursor.partition_index < 0:
+        refused = [DescribedTopic(ErrorCode.INVALID_REQUEST, name, NO_TOPIC_ID) for name in sorted(asked)]
+        return DescribeTopicPartitionsResponse(refused if request.topics else ())
+    room = max(1, min(request.response_partition_limit, DESCRIBED_PARTITIONS))
+    described: list[DescribedTopic] = []
+    for name in sorted(name for name in asked if name >= cursor.topic_name):
+        if not room:
+            return DescribeTopicPartitionsResponse(described, PartitionCursor(name, 0))
+        topic = machine.catalogue.metadata_of(name)
+        first = cursor.partition_index if name == cursor.topic_name else 0
+        numbers = range(first, min(len(topic.leaders), first + room))
+        partitions = [
+            DescribedPartition(ErrorCode.NONE, number, leader, LEADER_EPOCH, (leader,), (leader,))
+            for number, leader in zip(numbers, topic.leaders[first:], strict=False)
+        ]
+        described.append(
+            DescribedTopic(topic.error, name, topic.topic_id, topic.is_internal, partitions, TOPIC_OPERATIONS)
+        )
+        if numbers.stop < len(topic.leaders):
+            return DescribeTopicPartitionsResponse(described, PartitionCursor(name, numbers.stop))
+        room -= len(numbers)
+    return DescribeTopicPartitionsResponse(described)
 
 
 # --- settings -----------------------------------------------------------------------------
@@ -101,7 +142,7 @@ def _described(machine: Broker, asked: ConfigResource, request: DescribeConfigs)
         source = _SOURCES.get(kind, ConfigSource.BROKER) if setting in own else source
         is_fixed = kind == ResourceType.BROKER or table[setting].is_fixed
         synonyms = (ConfigSynonym(setting, value, source),) if request.include_synonyms else ()
-        text = table[setting].doc if request.include_documentation else None
+        text = (table[setting].doc or _WITHOUT_EFFECT) if request.include_documentation else None
         configs.append(DescribedConfig(setting, value, is_fixed, source, _type_of(table[setting]), synonyms, text))
     return DescribedResource(ErrorCode.NONE, kind, name, tuple(configs))
 
@@ -118,7 +159,8 @@ def _settings(
     if kind == ResourceType.BROKER and name in ("", node_id):
         texts = BrokerSettings(machine.config, configs.defaults, machine.topics.defaults).shown()
         own = {name: text for name, text in texts.items() if text != TABLE[name].text_of(TABLE[name].default)}
-        return texts | {"broker.id": node_id}, own, {**TABLE, "broker.id": TABLE["node.id"]}
+        texts |= {"broker.id": node_id, "advertised.listeners": ",".join(machine.advertised())}
+        return texts, own, {**TABLE, "broker.id": TABLE["node.id"], "advertised.listeners": _ADVERTISED}
     if kind == ResourceType.GROUP:
         return configs.shown(name), configs.own(name), configs.table
     if kind == ResourceType.BROKER_LOGGER and name == node_id:
@@ -252,7 +294,7 @@ def _list_config_resources(machine: Broker, request: ListConfigResources, now_ms
         ResourceType.CLIENT_METRICS: lambda: (),  # No client pushes its metrics to this broker.
         ResourceType.GROUP: lambda: _groups(machine, now_ms),
     }
-    kinds = dict.fromkeys(request.resource_types)
+    kinds = dict.fromkeys(request.resource_types or names)
     if any(kind not in names for kind in kinds):
         return ListConfigResourcesResponse(ErrorCode.UNSUPPORTED_VERSION)
     listed = tuple(ListedResource(name, kind) for kind in kinds for name in names[kind]())
@@ -298,6 +340,7 @@ HANDLERS: Final[Mapping[type, Handler]] = {
     AlterConfigs: _alter_configs,
     DescribeCluster: _describe_cluster,
     DescribeConfigs: _describe_configs,
+    DescribeTopicPartitions: _describe_partitions,
     IncrementalAlterConfigs: _incremental_alter_configs,
     ListConfigResources: _list_config_resources,
     OffsetDelete: _delete_offsets,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from attrs import frozen
 
-from streams.broker.topics import INTERNAL_TOPICS, Topics
+from streams.broker.topics import Topics
 
 
 @frozen
@@ -19,8 +19,8 @@ class AssignableTopics:
         return self.topics.version
 
     def names(self) -> Iterable[str]:
-        """Return the names of all topics that are not internal."""
-        return (name for name in self.topics.by_name if name not in INTERNAL_TOPICS)
+        """Return the names of all topics, internal ones too: as in Kafka, patterns match them."""
+        return self.topics.by_name
 
     def topic(self, name: str) -> tuple[bytes, int] | None:
         """Return the ID and the partition count of a topic, or None if it does not exist."""

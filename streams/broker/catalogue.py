@@ -52,17 +52,18 @@ class Catalogue:
                 may_create = unknown * self.config.default_partitions <= CREATED_PARTITIONS
             try:
                 with self.topics.creating():
-                    topics = [self._metadata_of(name, may_create) for name in request.topics]
+                    topics = [self.metadata_of(name, may_create=may_create) for name in request.topics]
             except OSError:
                 # None of the topics was created.
-                topics = [self._metadata_of(name, False) for name in request.topics]
+                topics = [self.metadata_of(name) for name in request.topics]
             if request.topic_ids:
                 by_id = self.topics.by_id()
                 topics += [self._found_by_id(topic_id, by_id) for topic_id in request.topic_ids]
         node_id, rack = self.config.node_id, self.config.rack
         answer(MetadataResponse({node_id: ""}, topics, racks={} if rack is None else {node_id: rack}))
 
-    def _metadata_of(self, name: str, may_create: bool) -> TopicMetadata:
+    def metadata_of(self, name: str, *, may_create: bool = False) -> TopicMetadata:
+        """Return the metadata of a topic, which is created if there is none and ``may_create`` allows it."""
         topic = self.topics.by_name.get(name)
         if topic is None:
             try:

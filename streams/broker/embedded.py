@@ -127,6 +127,11 @@ class EmbeddedBroker:
         self._driver = self._loaded(SystemClock() if clock is None else clock)
         self._clock = self._driver.clock
         self._servers: list[BrokerServer | RegistryServer] = []
+        self._machine.advertised = lambda: [
+            server.advertised_listener
+            for server in self._servers
+            if isinstance(server, BrokerServer) and server.is_open
+        ]
         stays_in_process(self)
 
     def _loaded(self, clock: Clock) -> Driver:

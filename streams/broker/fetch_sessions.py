@@ -29,6 +29,8 @@ class IncrementalSession:
     created_ms: int
     #: Monotonic time of the last request.
     used_ms: int
+    #: Whether topics are named by their IDs in all requests.
+    by_id: bool = False
     #: Epoch of the next request.
     epoch: int = 1
     positions: dict[TopicPartition, int] = field(factory=dict)
@@ -121,6 +123,8 @@ class FetchSessions:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         if session.epoch != request.session_epoch:
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        if session.by_id is not request.by_id:
+            return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
         session.used_ms = now_ms
         session.epoch = 1 if session.epoch == _MOST else session.epoch + 1
         # The session in use is the last, so that the first is the one that has rested for longest.
@@ -155,7 +159,7 @@ class FetchSessions:
         session_id = 0
         while not session_id or session_id in self._by_id:
             session_id = self.rng.randint(1, _MOST)
-        session = self._by_id[session_id] = IncrementalSession(session_id, now_ms, now_ms)
+        session = self._by_id[session_id] = IncrementalSession(session_id, now_ms, now_ms, request.by_id)
         self._update(session, request)
         return session
 

@@ -4,15 +4,15 @@ The caller passes the current time, and reports every change of a log.
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from attrs import define, field
 
 from streams.broker.fetch_sessions import FetchSessions, IncrementalSession
 from streams.broker.logs.limits import MAX_WAIT_MS, WAITING_PLACES
-from streams.broker.logs.log import PartitionLog
 from streams.broker.reads import fetched
+from streams.broker.topics import Topics
 from streams.core.blocks.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import Fetch, FetchResponse
@@ -161,9 +161,9 @@ def _places(fetch: WaitingFetch) -> int:
 
 @define(eq=False)
 class Fetches:
-    """All fetches of a broker from the ``logs`` by partition; ``wall_ms`` turns monotonic time into epoch time."""
+    """All fetches of a broker from the logs of its topics; ``wall_ms`` turns monotonic time into epoch time."""
 
-    logs: Mapping[TopicPartition, PartitionLog]
+    topics: Topics
     sessions: FetchSessions
     wall_ms: Callable[[int], int]
     waiting: WaitingFetches = field(factory=WaitingFetches, init=False)
@@ -200,6 +200,9 @@ class Fetches:
 
     def wake(self, partitions: Sequence[TopicPartition], now_ms: int) -> None:
         """Respond to the fetches for which the logs of these partitions, which have changed, have enough records."""
+        topics = self.topics.by_name
+        by_id = [topics[name].by_id(number) for name, number in partitions if name in topics]
+        partitions = [*partitions, *by_id]
         for fetch in self.waiting.waiting(partitions, self.sessions.mark(partitions)):
             asked = fetch.asked
             if asked is None:
@@ -212,7 +215,8 @@ class Fetches:
     def _read(self, asked: PendingFetch, now_ms: int) -> tuple[FetchResponse, bool]:
         """Return what a fetch can be told now, and whether that is enough to respond."""
         read = fetched if asked.session is None else asked.session.read
-        return read(self.logs, asked.request, self.wall_ms(now_ms))
+        logs = self.topics.logs_by_id if asked.request.by_id else self.topics.logs
+        return read(logs, asked.request, self.wall_ms(now_ms))
 
     def _answer(self, ended: Sequence[PendingFetch], now_ms: int) -> None:
         """Respond to waiting fetches that have timed out or exceed the limit, with the available records."""

@@ -43,7 +43,10 @@ def fetched(logs: Mapping[TopicPartition, PartitionLog], request: Fetch, now_ms:
     for partition, offset in request.positions.items():
         log = logs.get(partition)
         if log is None:
-            partitions[partition] = FetchedPartition(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
+            # The log of an ID is that of its topic, so that no ID is inconsistent with the name of a later topic.
+            is_unknown_id = request.by_id and TopicPartition(partition.topic, 0) not in logs
+            code = ErrorCode.UNKNOWN_TOPIC_ID if is_unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            partitions[partition] = FetchedPartition(code, -1, -1)
             is_ready = True
             continue
         end = log.high_watermark

@@ -100,6 +100,8 @@ class Broker:
         kw_only=True,
     )
     fetch_sessions: FetchSessions = field(factory=FetchSessions, kw_only=True)
+    #: The addresses that clients of other processes are told, as Kafka's advertised.listeners.
+    advertised: Callable[[], Sequence[str]] = field(default=tuple, kw_only=True)
     catalogue: Catalogue = field(init=False)
     groups: GroupDesk = field(init=False)
     #: Wall clock minus monotonic time, in milliseconds.
@@ -113,7 +115,7 @@ class Broker:
 
     def __attrs_post_init__(self) -> None:
         self._maintenance = Maintenance(self.topics)
-        self._fetches = Fetches(self.topics.logs, self.fetch_sessions, self.wall_ms)
+        self._fetches = Fetches(self.topics, self.fetch_sessions, self.wall_ms)
         self.catalogue = Catalogue(self.topics, self.config, self.delete_topic)
         self.groups = GroupDesk(self.coordinator, self.catalogue, self._append_groups)
         self.transactions.ledgers = lambda: (log.producers for log in self.topics.logs.values())

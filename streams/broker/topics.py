@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 from attrs import define, evolve, field, frozen
 
@@ -110,6 +110,10 @@ class TopicLogs:
     #: Distinguishes the topic from earlier topics with the same name (KIP-516).
     topic_id: bytes = field(factory=lambda: uuid.uuid4().bytes)
 
+    def by_id(self, number: int) -> TopicPartition:
+        """Return a partition with the topic ID in place of the name, as clients name it in fetches (KIP-516)."""
+        return TopicPartition(cast("str", self.topic_id), number)
+
     @property
     def is_internal(self) -> bool:
         """Whether the broker itself uses the topic, such as ``__consumer_offsets``."""
@@ -137,6 +141,8 @@ class Topics:
     defaults: Mapping[str, str] = field(factory=dict)
     by_name: dict[str, TopicLogs] = field(factory=dict, init=False)
     logs: dict[TopicPartition, PartitionLog] = field(factory=dict, init=False)
+    #: The same logs by partitions with topic IDs; see ``TopicLogs.by_id``.
+    logs_by_id: dict[TopicPartition, PartitionLog] = field(factory=dict, init=False)
     version: int = field(default=0, init=False)
     _is_deferred: bool = field(default=False, init=False)
     #: IDs of topics whose deletion has begun: their folders may be deleted.
@@ -343,7 +349,7 @@ class Topics:
                 log.storage.configure(parsed.texts)
 
     def delete(self, name: str) -> list[TopicPartition]:
-        """Delete a topic with its records, and return its partitions.
+        """Delete a topic with its records, and return its partitions, by its name and by its ID.
 
         Raises:
             UnknownTopicError: the topic does not exist.
@@ -364,7 +370,7 @@ class Topics:
             raise
         self._shrink(topic, 0)
         self._deleting.discard(topic_id)
-        return partitions
+        return [*partitions, *map(topic.by_id, range(len(partitions)))]
 
     def flush(self) -> None:
         """Flush the logs of all partitions."""
@@ -512,12 +518,13 @@ class Topics:
         del topic.logs[partitions:]
         for log in gone:
             self.logs.pop(log.partition, None)
+            self.logs_by_id.pop(topic.by_id(log.partition.partition), None)
         self.version += 1
         _each(gone, lambda log: log.storage.delete())
 
     def _add_log(self, topic: TopicLogs, log: PartitionLog) -> None:
         topic.logs.append(log)
-        self.logs[log.partition] = log
+        self.logs[log.partition] = self.logs_by_id[topic.by_id(log.partition.partition)] = log
         self.version += 1
 
     def _storage(self, topic: TopicLogs, partition: TopicPartition, *, is_known: bool = False) -> LogStorage:

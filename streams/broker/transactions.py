@@ -186,7 +186,8 @@ class TransactionCoordinator:
     def load(self, records: Iterable[tuple[bytes, bytes | None]], now_ms: int) -> list[TransactionEffect]:
         """Rebuild the state from the records of the transaction log, and return the effects to perform.
 
-        Prepared commits and aborts are completed, and the timeouts of open transactions restart.
+        Prepared commits and aborts are completed.  The timeouts of open transactions count from their start, as in
+        Kafka; one that began in the future, because the wall clock was set back, begins now.
         """
         for key, value in records:
             noted = read_producer_ids(key, value)
@@ -204,7 +205,8 @@ class TransactionCoordinator:
             if transaction.producer_id < _NEVER_GIVEN:
                 self._next_producer_id = max(self._next_producer_id, transaction.producer_id + 1)
             if transaction.state is _S.ONGOING:
-                self._timers.set(transaction.transactional_id, now_ms + transaction.timeout_ms)
+                begun_ms = min(now_ms, transaction.started_ms)
+                self._timers.set(transaction.transactional_id, begun_ms + transaction.timeout_ms)
             elif transaction.state in _PREPARED:
                 self._write_markers(transaction)
         return self._take_effects()

@@ -17,6 +17,7 @@ from streams.cli.mistakes import UsageError
 from streams.cli.scripts import DEFAULT_FUNCTION, Script, load, module_of
 from streams.cli.topics import topic_in
 from streams.core.errors import ConfigError, StreamsError
+from streams.core.folders import secret_text
 from streams.core.nearest import meant
 from streams.core.settings.config import StreamsConfig
 from streams.core.topic import Topic
@@ -259,7 +260,7 @@ def _of_file(path: Any, where: str) -> str:
     if not isinstance(path, str):
         raise ConfigError(f"{where}.file: expected the path of a file")
     try:
-        return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+        return secret_text(path).rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
         raise ConfigError(f"{where}: {path!r} cannot be read: {reason}") from None

@@ -2,11 +2,11 @@
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streams.cli.mistakes import UsageError
 from streams.cli.options import address
+from streams.core.folders import secret_text
 
 if TYPE_CHECKING:
     from streams.app import Streams
@@ -60,7 +60,7 @@ def token_of(path: str | None) -> str | None:
     if path is None:
         return None
     try:
-        token = Path(path).read_text(encoding="ascii").strip()
+        token = secret_text(path, "ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--http-token-file {path}: cannot be read: {error}") from None
     if not token or not token.isprintable() or " " in token:

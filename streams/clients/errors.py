@@ -114,7 +114,8 @@ _ADVICE: dict[ErrorCode, str] = {
     ErrorCode.NON_EMPTY_GROUP: "the group has members; stop them first (rewind moves a consumer group while it runs)",
     ErrorCode.DUPLICATE_RESOURCE: "it already exists and is another; delete it, or choose another id",
     ErrorCode.INVALID_GROUP_ID: "a group id must not be empty",
-    ErrorCode.INVALID_SESSION_TIMEOUT: "choose a session timeout within the broker's bounds",
+    ErrorCode.INVALID_SESSION_TIMEOUT: "choose a session timeout within the broker's group.min.session.timeout.ms "
+    "and group.max.session.timeout.ms",
     ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
     ErrorCode.STORAGE_ERROR: "the broker could not write; see its log and disk",
     ErrorCode.OFFSET_METADATA_TOO_LARGE: "shorten the metadata of the commit",

@@ -1,14 +1,19 @@
-"""Folders that the user names, the errors if they cannot be written, and what makes writes durable.
+"""Folders and files that the user names: errors if they cannot be written, durable writes, and files with secrets.
 
 Imports only the errors of ``core``.
 """
 
+import logging
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from streams.core.errors import ConfigError
+
+_LOGGER = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -35,3 +40,29 @@ def sync_to_disk(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def secret_text(path: str | os.PathLike[str], encoding: str = "utf-8") -> str:
+    """Return the text of a file with secrets; see ``warn_if_public``.
+
+    Raises:
+        OSError, UnicodeDecodeError: it cannot be read.
+    """
+    warn_if_public(path)
+    return Path(path).read_text(encoding=encoding)
+
+
+def warn_if_public(path: str | os.PathLike[str]) -> None:
+    """Log a warning, once, if every user of this machine can read a file with secrets.
+
+    Raises:
+        OSError: there is no such file.
+    """
+    if os.stat(path).st_mode & stat.S_IROTH:
+        _warn_of(os.fspath(path))
+
+
+# A password is read for each connection.
+@cache
+def _warn_of(path: str) -> None:
+    _LOGGER.warning("%s has secrets and can be read by every user of this machine: chmod o-rwx %s", path, path)

@@ -13,7 +13,7 @@ from attrs import field, frozen
 from streams.core.blocks.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.request import RequestFor, Response
-from streams.protocol.schema import NEVER, ErrorText, Int8, Int16, Int32, Int64, api, wire
+from streams.protocol.schema import NEVER, ErrorText, Int8, Int16, Int32, Int64, Uuid, api, wire
 
 # --- the session (KIP-35, KIP-43, KIP-152) ------------------------------------------------
 
@@ -110,6 +110,30 @@ class SaslAuthenticateResponse(Response):
 NO_OPERATIONS = -(2**31)
 
 
+class Operation(IntEnum):
+    """An operation on a resource (Kafka's ``AclOperation``)."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+def operations_bits(*operations: Operation) -> int:
+    """Return a bit set of ACL operations (KIP-430)."""
+    return sum(1 << operation for operation in operations)
+
+
+#: An authenticated client may perform all operations on topics.
+TOPIC_OPERATIONS = operations_bits(*set(Operation) - {Operation.CLUSTER_ACTION, Operation.IDEMPOTENT_WRITE})
+
+
 @api(60, (0, 0), flexible=0)
 @frozen
 class DescribeCluster(RequestFor["DescribeClusterResponse"]):
@@ -138,6 +162,69 @@ class DescribeClusterResponse(Response):
     brokers: Sequence[DescribedBroker]
     cluster_authorized_operations: Int32 = NO_OPERATIONS
     message: Annotated[ErrorText, wire(before="cluster_id")] = ""
+
+
+@frozen
+class AskedTopic:
+    """A topic that is asked for."""
+
+    name: str
+
+
+@frozen
+class PartitionCursor:
+    """The partition at which the rest of a long answer begins."""
+
+    topic_name: str
+    partition_index: Int32
+
+
+@api(75, (0, 0), flexible=0)
+@frozen
+class DescribeTopicPartitions(RequestFor["DescribeTopicPartitionsResponse"]):
+    """Request topics with their partitions from ``cursor`` on, in order of their names; all without ``topics``.
+
+    The answer has ``response_partition_limit`` partitions at most, and the cursor of the next ones (KIP-966).
+    """
+
+    topics: Sequence[AskedTopic]
+    response_partition_limit: Int32 = 2_000
+    cursor: PartitionCursor | None = None
+
+
+@frozen
+class DescribedPartition:
+    """A partition and the brokers that have it; this broker has no replicas to elect that were in sync before."""
+
+    error: ErrorCode
+    partition_index: Int32
+    leader_id: Int32
+    leader_epoch: Int32
+    replica_nodes: Sequence[Int32]
+    isr_nodes: Sequence[Int32]
+    eligible_leader_replicas: ClassVar[Annotated[Sequence[Int32] | None, wire(nullable=0)]] = ()
+    last_known_elr: ClassVar[Annotated[Sequence[Int32] | None, wire(nullable=0)]] = ()
+    offline_replicas: ClassVar[Sequence[Int32]] = ()
+
+
+@frozen
+class DescribedTopic:
+    """A topic, or why it is not described."""
+
+    error: ErrorCode
+    name: Annotated[str, wire(nullable=0)]
+    topic_id: Uuid
+    is_internal: bool = False
+    partitions: Sequence[DescribedPartition] = ()
+    topic_authorized_operations: Int32 = NO_OPERATIONS
+
+
+@frozen
+class DescribeTopicPartitionsResponse(Response):
+    """The topics; ``next_cursor`` is None with the last partition."""
+
+    topics: Sequence[DescribedTopic]
+    next_cursor: PartitionCursor | None = None
 
 
 # --- settings (KIP-133, KIP-226, KIP-339, KIP-1142) ---------------------------------------
@@ -322,12 +409,12 @@ class IncrementalAlterConfigsResponse(Response):
 @api(74, (0, 1), flexible=0)
 @frozen
 class ListConfigResources(RequestFor["ListConfigResourcesResponse"]):
-    """Request the resources of the given types that have settings (KIP-1142).
+    """Request the resources of the given types that have settings, or of all types (KIP-1142).
 
     Version 0 of the API can request only client metrics resources.
     """
 
-    resource_types: Annotated[Sequence[Int8], wire(since=1)] = ()
+    resource_types: Annotated[Sequence[Int8], wire(since=1, default=(int(ResourceType.CLIENT_METRICS),))] = ()
 
 
 @frozen

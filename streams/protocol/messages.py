@@ -12,6 +12,7 @@ from attrs import define, field, frozen
 
 from streams.core.blocks.partitioning import Partitioner
 from streams.core.blocks.records import Block, TopicPartition
+from streams.core.settings.setting import LONG_MAX
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.protocol.request import RequestFor, Response
@@ -20,6 +21,7 @@ from streams.protocol.schema import (
     INT32,
     INT64,
     STRING,
+    UUID,
     Array,
     ErrorText,
     Field,
@@ -40,7 +42,7 @@ REQUEST_TIMEOUT_MS = 30_000
 #: Fields and types that no message here has.
 LEADER: Final = (Field("leader_id", INT32, default=-1), Field("leader_epoch", INT32, default=-1))
 NODE: Final = (Field("node_id", INT32), Field("host", STRING), Field("port", INT32))
-_NODES: Final = Array(Struct((*NODE, Field("rack", STRING, nullable=10, default=None))))
+NODES: Final = Array(Struct((*NODE, Field("rack", STRING, nullable=10, default=None))))
 _ASSIGNMENTS: Final = array("assignments", array("broker_ids", INT32), nullable=0, default=None)
 _LEADER_EPOCH: Final = Field("current_leader_epoch", INT32, since=4, default=-1, is_ignorable=True)
 
@@ -243,7 +245,7 @@ class ProduceResponse(Response):
         Mapping[TopicPartition, Produced], wire("responses", partitions="partition_responses", index="index")
     ]
     throttle_time_ms: ClassVar[Int32] = 0
-    node_endpoints: ClassVar[Annotated[Sequence[Any], _NODES, wire(since=10, tag=0, is_ignorable=True)]] = ()
+    node_endpoints: ClassVar[Annotated[Sequence[Any], NODES, wire(since=10, tag=0, is_ignorable=True)]] = ()
 
 
 READ_UNCOMMITTED = 0
@@ -258,17 +260,22 @@ _FETCHED: Final = wire(
     "topics",
     topic="topic",
     index="partition",
+    ids_since=13,
     ahead=(Field("current_leader_epoch", INT32, since=9, default=-1, is_ignorable=True),),
     value="fetch_offset",
     more=(
         Field("last_fetched_epoch", INT32, since=12, default=-1),
         Field("log_start_offset", INT64, since=5, default=-1, is_ignorable=True),
         Field("partition_max_bytes", INT32),
+        Field("replica_directory_id", UUID, since=17, tag=0, default=UUID.zero, is_ignorable=True),
+        Field("high_watermark", INT64, since=18, tag=1, default=LONG_MAX, is_ignorable=True),
     ),
 )
+# Of followers, which this broker has not (KIP-903).
+_REPLICA: Final = Struct((Field("replica_id", INT32, default=-1), Field("replica_epoch", INT64, default=-1)))
 
 
-@api(1, (4, 12), flexible=12, later_errors=_storage_error_since(6))
+@api(1, (4, 18), flexible=12, later_errors=_storage_error_since(6))
 @frozen
 class Fetch(RequestFor["FetchResponse"]):
     """Read records; ``positions`` maps each partition to the offset to read from.
@@ -279,7 +286,8 @@ class Fetch(RequestFor["FetchResponse"]):
     Within a process, ``max_records`` limits the number of records per partition.  Over TCP (``as_bytes``), stored
     batches are returned unchanged: the broker waits for ``min_bytes``, ``max_bytes`` limits the whole response, and
     ``partition_max_bytes`` or ``limits`` limits each partition; the first batch may exceed these limits (KIP-74).
-    ``rack_id`` is the rack of the client (KIP-392).
+    ``rack_id`` is the rack of the client (KIP-392).  With ``by_id`` each topic is named by its ID (KIP-516) throughout
+    request and response: the ID stands in its partitions in place of the name.
 
     In a fetch session (KIP-227), a request with ``session_epoch`` 0 names all partitions and begins a session.  The
     following ones, with its ID and the epochs 1, 2, and so on, name only partitions that are new or have another
@@ -287,7 +295,8 @@ class Fetch(RequestFor["FetchResponse"]):
     """
 
     cluster_id: ClassVar[Annotated[str | None, wire(since=12, tag=0, is_ignorable=True)]] = None
-    replica_id: ClassVar[Int32] = -1
+    replica_id: ClassVar[Annotated[Int32, wire(until=14)]] = -1
+    replica_state: ClassVar[Annotated[None, _REPLICA, wire(since=15, tag=1, is_ignorable=True)]] = None
     positions: Annotated[Mapping[TopicPartition, Int64], _FETCHED]
     max_wait_ms: Annotated[Int32, wire(before="positions")] = 500
     max_records: Local[int] = 10_000
@@ -297,11 +306,12 @@ class Fetch(RequestFor["FetchResponse"]):
     min_bytes: Annotated[Int32, wire(before="max_bytes")] = 1
     limits: Local[Mapping[TopicPartition, int]] = field(factory=dict)
     as_bytes: Local[bool] = False
+    by_id: Local[bool] = False
     rack_id: Annotated[str, wire(since=11, is_ignorable=True)] = ""
     session_id: Annotated[Int32, wire(since=7, is_ignorable=True, before="positions")] = 0
     session_epoch: Annotated[Int32, wire(since=7, is_ignorable=True, before="positions")] = FINAL_EPOCH
     forgotten: Annotated[
-        Sequence[TopicPartition], wire("forgotten_topics_data", topic="topic", since=7, before="rack_id")
+        Sequence[TopicPartition], wire("forgotten_topics_data", topic="topic", ids_since=13, since=7, before="rack_id")
     ] = ()
 
 

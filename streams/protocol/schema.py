@@ -176,6 +176,14 @@ def struct(name: str, *of: Field, **settings: Any) -> Field:
     return Field(name, Struct(of), **settings)
 
 
+def topic_fields(name: str, ids_since: int) -> tuple[Field, ...]:
+    """Return the fields that name a topic: its name, and its ID (KIP-516) in place of it from a version on."""
+    if ids_since == NEVER:
+        return (Field(name, STRING),)
+    by_name = Field(name, STRING, until=ids_since - 1, default="", is_ignorable=True)
+    return by_name, Field("topic_id", UUID, since=ids_since, default=UUID.zero, is_ignorable=True)
+
+
 #: Fields that many messages have.
 ERROR: Final = Field("error_code", INT16)
 ERROR_MESSAGE: Final = Field("error_message", STRING, nullable=0, default=None)
@@ -202,6 +210,7 @@ class FieldFacts(TypedDict, total=False):
     - ``key``, ``value``: the names of the key and of a single value in the structures of a mapping.
     - ``topic``, ``partitions``, ``index``: the names of the fields of a mapping or sequence by partition;
       a sequence has plain numbers unless ``index`` is given.
+    - ``ids_since``: the first version in which topics have their IDs (KIP-516) in place of their names.
     - ``ahead``, ``more``: further fields of the structures of a mapping, before and after its value, which messages do
       not have.
     - ``since_of``: the first versions of attributes of the structures, where they differ from those of their class.
@@ -219,6 +228,7 @@ class FieldFacts(TypedDict, total=False):
     topic: str
     partitions: str
     index: str
+    ids_since: int
     ahead: Sequence[Field]
     more: Sequence[Field]
     since_of: Mapping[str, int]
@@ -413,9 +423,8 @@ def _by_topic(arguments: Sequence[Any], facts: FieldFacts) -> Array:
         of = Struct(tuple(number if item.name == index else item for item in row))
         if number not in of.fields:
             of = Struct((number, *row))
-    return Array(
-        Struct((Field(facts.get("topic", "name"), STRING), Field(facts.get("partitions", "partitions"), Array(of))))
-    )
+    topics = topic_fields(facts.get("topic", "name"), facts.get("ids_since", NEVER))
+    return Array(Struct((*topics, Field(facts.get("partitions", "partitions"), Array(of)))))
 
 
 def _row(hint: Any, facts: FieldFacts) -> Sequence[Field]:

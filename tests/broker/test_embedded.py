@@ -404,7 +404,7 @@ def test_a_poll_drives_the_deadline_of_its_own_fetch():
 
 def test_a_waiting_poll_drives_deadlines_that_come_nearer():
     """The other connection never polls: its fetch ends because the sleeping one is nudged."""
-    with EmbeddedBroker() as broker:
+    with EmbeddedBroker(settings={"group.min.session.timeout.ms": "1"}) as broker:
         broker.create_topic("words", 1)
         sleeper, silent = broker.connect("sleeper"), broker.connect("silent")
         sleeper.send(-1, join("slow", session_timeout_ms=100_000))

@@ -131,15 +131,49 @@ def test_session_that_grows_beyond_the_limit_ends():
     assert broker.fetch_sessions.mark(PARTITIONS) == {}
 
 
-def test_fetch_that_waits_in_a_session_is_woken_by_records():
+@pytest.mark.parametrize("by_id", [False, True])
+@pytest.mark.parametrize("in_session", [False, True])
+def test_fetch_that_waits_is_woken_by_records_and_by_the_end_of_its_topic(by_id, in_session):
     broker, answers = machine(), []
-    session = begun(broker, {P0: 0, P1: 0})
-    broker.handle(Fetch({}, 1_000, session_id=session, session_epoch=1), 0, answers.append)
+    p0, p1 = map(broker.topics.by_name["words"].by_id, (0, 1)) if by_id else (P0, P1)
+    session = ask(broker, positions={p0: 0, p1: 0}, session_epoch=0, by_id=by_id).session_id
+    for epoch in (1, 2):
+        positions = {p1: epoch - 1} if in_session else {p0: 0, p1: epoch - 1}
+        place = {"session_id": session, "session_epoch": epoch} if in_session else {}
+        broker.handle(Fetch(positions, 1_000, by_id=by_id, **place), 0, answers.append)
+        assert len(answers) == epoch - 1
+        if epoch == 1:
+            append(broker, P1)
+        else:
+            broker.delete_topic("words", 0)
 
-    assert answers == []
-    append(broker, P1)
+    read, ended = (answer.partitions for answer in answers)
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert read[p1].high_watermark == 1
+    assert [row.error for row in ended.values()] == [unknown, unknown]
 
-    assert [list(answer.partitions) for answer in answers] == [[P1]]
+
+def test_topic_with_the_name_of_a_deleted_one_has_another_id():
+    broker = machine()
+    before = broker.topics.by_name["words"]
+    broker.delete_topic("words", 0)
+    broker.topics.create("words", 1)
+    after = broker.topics.by_name["words"]
+
+    positions = {before.by_id(0): 0, after.by_id(0): 0, after.by_id(1): 0}
+    answer = ask(broker, positions=positions, by_id=True)
+
+    expected = [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert [answer.partitions[partition].error for partition in positions] == expected
+
+
+def test_session_has_names_or_ids():
+    broker = machine()
+    session = begun(broker, {P0: 0})
+
+    answer = ask(broker, session_id=session, session_epoch=1, by_id=True)
+
+    assert answer.error is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
 def test_next_fetch_of_a_session_ends_the_one_that_waits():

@@ -165,6 +165,16 @@ def test_retention_by_time_drops_the_oldest_extents(make_log):
     assert log.start_offset == 3000
 
 
+def test_log_without_a_cleanup_policy_keeps_everything(make_log):
+    log = make_log(cleanup_policy="", retention_ms=1000, retention_bytes=1, segment_bytes=20_000)
+    for number in range(10):
+        log.append([block(*[b"x" * 50] * 300, time_ms=number * 500)], 0)
+
+    log.apply_retention(now_ms=1_000_000)
+
+    assert (log.start_offset, log.config.needs_maintenance) == (0, False)
+
+
 def test_retention_by_time_stops_at_the_first_young_extent(make_log):
     log = make_log(retention_ms=1000, segment_bytes=20_000)
     for time_ms in (0, 9000, 0):

@@ -364,9 +364,10 @@ def test_a_directory_serves_one_broker_at_a_time(tmp_path):
     EmbeddedBroker(tmp_path).close()
 
 
-def test_a_broken_topics_file_is_named(tmp_path):
+@pytest.mark.parametrize("text", ["{", '{"a":' * 100_000])
+def test_a_broken_topics_file_is_named(tmp_path, text):
     EmbeddedBroker(tmp_path).close()
-    (tmp_path / "topics.json").write_text("{")
+    (tmp_path / "topics.json").write_text(text)
 
     with pytest.raises(ConfigError, match=r"topics\.json"):
         EmbeddedBroker(tmp_path)

@@ -36,8 +36,8 @@ OK = ErrorCode.NONE
 class Desk:
     """A broker that is asked directly; every answer comes at once or in a later call."""
 
-    def __init__(self, topics=None):
-        self.now_ms = 1_000
+    def __init__(self, topics=None, now_ms=1_000):
+        self.now_ms = now_ms
         self.machine = Broker(
             topics or Topics(Storages()),
             Coordinator(CoordinatorConfig(), Random(1)),
@@ -54,8 +54,8 @@ class Desk:
         self.machine.handle(request, self.now_ms, answers.append)
         return answers[0] if answers else None
 
-    def restarted(self):
-        return Desk(self.machine.topics.reopened())
+    def restarted(self, at_ms=1_000):
+        return Desk(self.machine.topics.reopened(), at_ms)
 
     def advance(self, by_ms):
         self.now_ms += by_ms
@@ -192,13 +192,17 @@ def test_later_owner_of_a_transactional_id_fences_the_earlier_one():
     assert desk.visible(P0) == [b"new"]
 
 
-def test_transaction_that_is_open_too_long_is_aborted_and_its_producer_fenced():
+@pytest.mark.parametrize("restart_ms", [None, 4_000, 0])
+def test_transaction_that_is_open_too_long_is_aborted_and_its_producer_fenced(restart_ms):
+    """Its time counts from its start, not from a restart of the broker, unless that is earlier by the wall clock."""
     desk = Desk()
     writer = Writer(desk, timeout_ms=5_000)
     writer.add(P0)
     writer.write(P0, b"a")
+    if restart_ms is not None:
+        writer.desk = desk = desk.restarted(restart_ms)
 
-    desk.advance(4_999)
+    desk.advance(min(desk.now_ms, 1_000) + 4_999 - desk.now_ms)
     assert desk.machine.topics.log(P0).last_stable_offset == 0
     desk.advance(1)
     assert desk.machine.topics.log(P0).last_stable_offset == 2

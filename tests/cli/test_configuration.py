@@ -34,7 +34,7 @@ def broker():
 
 
 def test_broker_and_password_of_a_file_are_used_by_a_command(broker, streams, monkeypatch):
-    streams.write("password", f"{SECRET}\n")
+    streams.write("password", f"{SECRET}\n").chmod(0o600)
     with broker.serve("127.0.0.1:0", users={"ann": SECRET}) as server:
         streams.write(
             "app.toml",

@@ -101,7 +101,8 @@ def clock() -> VirtualClock:
 
 @pytest.fixture
 def broker(clock: VirtualClock) -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(clock=clock, auto_create_topics=False) as broker:
+    short = {"group.min.session.timeout.ms": "1"}
+    with EmbeddedBroker(clock=clock, auto_create_topics=False, settings=short) as broker:
         broker.create_topic("t", partitions=2)
         yield broker
 

@@ -233,7 +233,7 @@ def test_group_that_was_created_is_not_created_otherwise(admin):
         admin.create_group("g", ephemeral=True)
     with pytest.raises(BrokerError, match="must not be empty"):
         admin.create_group("")
-    with pytest.raises(BrokerError, match="within the broker's bounds"):
+    with pytest.raises(BrokerError, match="within the broker's group"):
         admin.create_group("h", session_timeout_ms=0)
     admin.delete_group("g")
     assert admin.list_groups() == []

@@ -120,6 +120,13 @@ def test_the_broker_matches_a_pattern_with_topics_that_are_created_later(broker,
         until(lambda: topics_of(one) == {"t"}, turn)
 
 
+def test_a_pattern_matches_internal_topics(cluster):
+    """As in Kafka; the first commit, or the group itself, creates the topic."""
+    with member(cluster) as one:
+        one.subscribe(SubscriptionPattern("__consumer_.*"))
+        until(lambda: one.assignment() == {TopicPartition("__consumer_offsets", 0)}, lambda: one.poll(10))
+
+
 def test_a_pattern_that_the_broker_cannot_match_is_an_error_that_says_so(cluster):
     with (
         member(cluster) as one,

@@ -1,5 +1,6 @@
 """The source that receives requests: answers, who may send, limits, ids that are remembered, and kills."""
 
+import gzip
 import hashlib
 import hmac
 import json
@@ -245,9 +246,12 @@ def test_only_senders_with_the_token_and_the_signature_may_send(broker):
         ]
     with Running(broker) as running:
         page = running.post(body, {"Origin": "https://elsewhere.example"})
+        packed = running.post(gzip.compress(body), {"Content-Encoding": "gzip"})
 
     assert answers == [401, 401, 401, 401, 401, 401, 200]
     assert page.status_code == 403
+    assert packed.status_code == 415
+    assert packed.json()["error"].startswith("send this body without Content-Encoding gzip")
 
 
 @pytest.mark.slow

@@ -61,7 +61,7 @@ def processed(*instances):
 
 @pytest.fixture
 def broker():
-    with EmbeddedBroker() as made:
+    with EmbeddedBroker(settings={"group.min.session.timeout.ms": "1"}) as made:
         yield made
 
 

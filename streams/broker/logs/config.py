@@ -112,7 +112,7 @@ class TopicConfig:
     cleanup_policy: str = items(
         "delete",
         ("delete", "compact"),
-        "Whether old records, or older ones of a key, go.",
+        "Whether old records, or older ones of a key, go; empty = neither (KIP-1161).",
         broker_name="log.cleanup.policy",
     )
     retention_ms: int = _long(

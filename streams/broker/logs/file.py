@@ -170,7 +170,9 @@ class FileStorage:
         if offset <= self.start_offset:
             return
         # Store the new start first: after a crash the files below it are deleted later.
-        write_checkpoint(self.directory / START_FILE, offset, is_durable=self.fsync != "never")
+        start_path = self.directory / START_FILE
+        # A power failure must not leave a new file empty: the log would be offline.
+        write_checkpoint(start_path, offset, is_durable=self.fsync != "never" or not start_path.exists())
         is_beyond = offset > self.end_offset
         self.start_offset = offset
         self.end_offset = max(offset, self.end_offset)

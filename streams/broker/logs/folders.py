@@ -85,7 +85,7 @@ def stored_topics(path: Path) -> tuple[dict[str, Entry], set[str]]:
             raise ValueError(f"format version {document['version']}, this program reads {_TOPICS_VERSION}")
         entries = dict(document["topics"].items())
         deleting = set(document.get("deleting", ()))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(
             f"topics' file {path} cannot be read: {error}; restore it, or move it away: topics are then found again by "
             f"the {METADATA_FILE} of their folders"
@@ -113,7 +113,7 @@ def read_metadata(folder: Path, topic: str) -> Entry | None:
         return checked_entry(path, topic, {key: document[key] for key in document if key not in ("version", "topic")})
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError, ConfigError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, ConfigError) as error:
         _LOGGER.warning("%s: cannot be read and is left alone: %s", path, error)
         return None
 

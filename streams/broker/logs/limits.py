@@ -45,6 +45,8 @@ FETCH_MIN_BYTES: Final = 1 << 20
 REQUEST_ITEMS: Final = 100_000
 #: Number of partitions that one request may create; the limit, message and error (POLICY_VIOLATION) are Kafka's.
 CREATED_PARTITIONS: Final = 10_000
+#: Partitions that one answer describes at most, as by default in Kafka (max.request.partition.size.limit).
+DESCRIBED_PARTITIONS: Final = 2_000
 #: Maximum bytes of any response; a longer response closes the connection.
 ANSWER_BYTES: Final = 128 << 20
 #: Number of requests on one connection that are handled before those of the next connection.

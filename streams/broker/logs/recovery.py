@@ -72,13 +72,15 @@ def noted_offset(path: Path) -> int:
     """Return the offset in a checkpoint file of a log, or 0 if the file does not exist.
 
     Raises:
-        DamagedLogError: the file is invalid.
+        DamagedLogError: the file is invalid, or it is an empty start offset: deleted records would come back.
     """
     try:
         offset = read_checkpoint(path)
     except CheckpointError as error:
         raise damaged(path.parent, str(error), path) from error
     if offset is None and path.exists():
+        if path.name == START_FILE:
+            raise damaged(path.parent, "it is empty, and deleted records must not come back", path)
         _LOGGER.warning("%s: empty, as after a power failure; taken as offset 0", path)
     return offset or 0
 

@@ -12,6 +12,7 @@ from streams.broker.logs.limits import Limits
 from streams.broker.tcp.users import Users
 from streams.core.concurrency.threads import SystemThreads, Worker
 from streams.core.errors import BrokerError, ConfigError
+from streams.core.folders import warn_if_public
 from streams.core.http.address import Address, is_loopback
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class BrokerServer:
         from streams.broker.tcp.tcp_service import TcpService
 
         self.host, self.port = listen
+        self._protocol = ("SASL_" if users else "") + ("SSL" if tls else "PLAINTEXT")
         threads = SystemThreads()
         self._has_started = threads.signal()
         self._has_ended = threads.signal()
@@ -75,9 +77,19 @@ class BrokerServer:
         """The advertised HOST:PORT; the host is the loopback address if the server listens on every address."""
         return str(self._listener.service.advertised(Address("127.0.0.1", self.port)))
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the server has not ended."""
+        return not self._has_ended.is_set()
+
+    @property
+    def advertised_listener(self) -> str:
+        """The advertised address with its protocol, such as ``SASL_SSL://host:9092``."""
+        return f"{self._protocol}://{self.bootstrap_servers}"
+
     def close(self) -> None:
         """Stop accepting connections, send pending responses, and close all connections; the broker stays open."""
-        if not self._has_ended.is_set():
+        if self.is_open:
             self._listener.stop()
         if not self._worker.is_current:
             self._worker.join()
@@ -149,6 +161,7 @@ class ServerTls:
         context.minimum_version = TLSVersion.TLSv1_2
         try:
             # Without a password, OpenSSL would ask for one at the terminal.
+            warn_if_public(self.key or self.cert)
             context.load_cert_chain(self.cert, self.key, lambda: self.key_password)
         except (OSError, SSLError) as error:
             raise ConfigError(f"TLS certificate {self.cert} with key {self.key or self.cert}: {error}") from error

@@ -10,12 +10,12 @@ import hmac
 import os
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final, Self
 
 from attrs import define, field, frozen
 
 from streams.core.errors import ConfigError
+from streams.core.folders import secret_text
 from streams.core.http.oauth import TokenCheck
 from streams.core.settings.client_settings import OAUTHBEARER
 
@@ -90,7 +90,7 @@ class Users:
             ConfigError: the file cannot be read, a line is invalid, or a name appears twice.
         """
         try:
-            lines = Path(path).read_text(encoding="utf-8").splitlines()
+            lines = secret_text(path).splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"users' file {path} cannot be read: {error}") from error
         passwords: dict[str, str] = {}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from streams.cli.mistakes import FAILED, UsageError
 from streams.cli.options import Commands, add_settings, number_of, partition_count, texts_of
 from streams.cli.serving import announce
+from streams.core.folders import secret_text
 
 if TYPE_CHECKING:
     from streams.broker import ServerTls
@@ -158,7 +159,7 @@ def _tls_of(options: argparse.Namespace) -> "ServerTls | None":
     password = ""
     if path := options.tls_key_password_file:
         try:
-            password = Path(path).read_text(encoding="utf-8").partition("\n")[0]
+            password = secret_text(path).partition("\n")[0]
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"--tls-key-password-file {path}: cannot be read; give a file of text") from error
     return ServerTls(options.tls_cert, options.tls_key, password, options.tls_client_ca)

@@ -16,11 +16,12 @@ from streams.core.topic import Topic, check_topic_name, topic_names
 
 @frozen
 class SubscriptionPattern:
-    """A regular expression that the group coordinator matches against the full names of all topics (KIP-848).
+    """A regular expression that the group coordinator matches against the names of all topics (KIP-848).
 
     ``pattern`` is in the syntax of the broker: Kafka's is RE2/J, and the embedded broker takes what both RE2 and Python
-    have.  Only members with ``group_protocol="consumer"`` may subscribe to one.  The consumer then needs no metadata of
-    topics that it is not assigned.
+    have.  It is matched against the full names, also of internal topics.  Only members with
+    ``group_protocol="consumer"`` may subscribe to one.  The consumer then needs no metadata of topics that it is not
+    assigned.
 
     Raises:
         ConfigError: ``pattern`` is not a text, or empty.

@@ -8,7 +8,6 @@ import json
 import logging
 import shlex
 from base64 import b64encode
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode, urlsplit
@@ -19,6 +18,7 @@ from streams.clients.errors import AuthenticationError
 from streams.clients.tcp.security import Exchange, bearer_exchange, sasl_exchange
 from streams.core.clock import Clock
 from streams.core.errors import ConfigError
+from streams.core.folders import secret_text
 from streams.core.http.oauth import OAuthToken, TokenProvider
 from streams.core.settings.client_settings import Security
 
@@ -54,7 +54,7 @@ def _secret(name: str, value: str, path: str, command: str) -> str:
     """
     if path:
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = secret_text(path)
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"setting '{name}_file': {path} cannot be read: {_reason(error)}") from None
         return _first_line(text, f"setting '{name}_file': {path}")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from streams.clients.errors import AuthenticationError
 from streams.core.errors import ConfigError
+from streams.core.folders import warn_if_public
 from streams.core.http.oauth import OAuthToken
 from streams.core.settings.client_settings import Security
 
@@ -43,6 +44,7 @@ def tls_context(security: Security, key_password: str = "") -> "SSLContext | Non
         context = create_default_context(cafile=security.ssl_ca_location or None)
         if security.ssl_certificate_location:
             key = security.ssl_key_location or None
+            warn_if_public(key or security.ssl_certificate_location)
             # Without a password, OpenSSL would ask for one at the terminal.
             context.load_cert_chain(security.ssl_certificate_location, key, lambda: key_password)
     except (OSError, SSLError) as error:

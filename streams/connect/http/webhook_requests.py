@@ -69,6 +69,10 @@ class Checks:
         if not self.token and not self.secret and "origin" in headers:
             # Any page in a browser on this machine can send requests to a loopback address.
             raise RequestRefusal(403, "requests of web pages need a token; give this source one with token=")
+        if (encoding := headers.get("content-encoding", "identity")).lower() != "identity":
+            raise RequestRefusal(
+                415, f"send this body without Content-Encoding {encoding}: bodies are taken as they are"
+            )
         if self.secret and self.signature_header.lower() not in headers:
             raise RequestRefusal(401, f"the header {self.signature_header} is missing")
 

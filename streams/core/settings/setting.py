@@ -444,7 +444,7 @@ def _parse_choice(setting: Setting, value: Any) -> Any:
 def _parse_list(setting: Setting, value: Any) -> str:
     if not isinstance(value, str):
         raise setting.misfit(value)
-    parts = [part.strip() for part in value.split(",")]
+    parts = [part.strip() for part in value.split(",")] if value.strip() else []
     if setting.choices and not {*parts} <= {*setting.choices}:
         raise setting.misfit(value)
     return ",".join(parts)

@@ -475,7 +475,8 @@ class Member:
 _ADVICE: Mapping[ErrorCode, str] = {
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "its members share no assignor with this one, or are no consumers: "
     "use one assignor in all of them, or another group id",
-    ErrorCode.INVALID_SESSION_TIMEOUT: "choose session_timeout_ms within the broker's bounds",
+    ErrorCode.INVALID_SESSION_TIMEOUT: "choose session_timeout_ms within the broker's group.min.session.timeout.ms "
+    "and group.max.session.timeout.ms",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "have the broker allow this user to read the group (ACL)",
     ErrorCode.INVALID_GROUP_ID: "a group id must not be empty",
 }

@@ -16,15 +16,15 @@ class CoordinatorConfig:
     Those that begin with ``consumer`` concern groups of KIP-848, those with ``streams`` groups of KIP-1071; a single
     group may have others.  Each attribute is a setting of Kafka's brokers: ``consumer_session_timeout_ms`` is
     ``group.consumer.session.timeout.ms``, ``min_session_timeout_ms`` is ``group.min.session.timeout.ms``.  Kafka's
-    default of the delays before a rebalance is 3000, that of the intervals between assignments 1000 (KIP-1263), that of
-    ``min_session_timeout_ms`` 6000; other defaults are Kafka's.
+    default of the delays before a rebalance is 3000, that of the intervals between assignments 1000 (KIP-1263); other
+    defaults are Kafka's.
 
     Raises:
         ConfigError: a value is too low or too high.
     """
 
     min_session_timeout_ms: int = number(
-        "group.min.session.timeout.ms", 1, "ms", "Shortest session that a member may ask for."
+        "group.min.session.timeout.ms", 6_000, "ms", "Shortest session that a member may ask for."
     )
     max_session_timeout_ms: int = number(
         "group.max.session.timeout.ms", 1_800_000, "ms", "Longest session that a member may ask for.", minimum=1

@@ -18,7 +18,7 @@ class TopicDirectory(Protocol):
         ...
 
     def names(self) -> Iterable[str]:
-        """Return the names of all topics that are not internal."""
+        """Return the names of all topics, which patterns may match."""
         ...
 
     def topic(self, name: str) -> tuple[bytes, int] | None:

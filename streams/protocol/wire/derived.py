@@ -141,7 +141,7 @@ class _Derivation:
             return value
         arguments = get_args(hint)
         if arguments[0] is TopicPartition:
-            topic, partitions = of.fields
+            topic, *_, partitions = of.fields
             name = fresh("t")
             rows = fresh("p")
             number = fresh("n")
@@ -207,7 +207,7 @@ class _Derivation:
         inner = fresh("r")
         arguments = get_args(hint)
         if arguments[0] is TopicPartition:
-            topic, partitions = of.fields
+            topic, *_, partitions = of.fields
             row = fresh("r")
             loops = f"for {inner} in {value} for {row} in {inner}[{partitions.name!r}]"
             index, rest = _split(partitions)

@@ -5,7 +5,6 @@ are dicts with the fields of each API and version.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -23,26 +22,6 @@ V = TypeVar("V")
 
 #: The error for a part of a request that was rejected before it reached the broker.
 Refusal: TypeAlias = tuple[ErrorCode, str]
-
-
-class Operation(IntEnum):
-    """An operation on a resource (Kafka's ``AclOperation``)."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-
-
-def operations_bits(*operations: Operation) -> int:
-    """Return a bit set of ACL operations (KIP-430)."""
-    return sum(1 << operation for operation in operations)
 
 
 @frozen

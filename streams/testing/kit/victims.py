@@ -123,7 +123,7 @@ def victims(
     """
     if by not in ("exception", "process"):
         raise ValueError(f"by is 'exception' or 'process', not {by!r}")
-    with EmbeddedBroker() as broker:
+    with EmbeddedBroker(settings={"group.min.session.timeout.ms": "1"}) as broker:
         broker.create_topic(topic.name, PARTITIONS)
         if by == "exception":
             yield broker, None

@@ -73,10 +73,13 @@ def divided(settings: Mapping[str, Any], interval_ms: int) -> tuple[dict[str, An
     ``interval_ms`` is the least time between two assignments of such a group.
     """
     members = dict(settings)
+    # Short sessions make short worlds.
+    config = CoordinatorConfig(min_session_timeout_ms=1)
     if members.get("group_protocol") != "streams":
-        return members, CoordinatorConfig()
+        return members, config
     theirs = {name: members.pop(name) for name in SET_ON_BROKER if name in members}
-    config = CoordinatorConfig(
+    config = evolve(
+        config,
         streams_session_timeout_ms=theirs["session_timeout_ms"],
         streams_heartbeat_interval_ms=theirs["heartbeat_interval_ms"],
         streams_num_standby_replicas=theirs.get("num_standby_replicas", 0),

@@ -8,6 +8,7 @@ from typing import Any, Self
 from streams.broker import EmbeddedBroker
 from streams.core.blocks.records import Block, TopicPartition
 from streams.protocol import batch
+from streams.protocol.messages import NO_TOPIC_ID
 from streams.protocol.schema import Fields
 from streams.protocol.wire import encode_request, read_response
 from tests.waiting import WATCHDOG_S
@@ -96,10 +97,16 @@ class Client:
         found: Fields = answer["responses"][0]["partition_responses"][0]
         return found
 
-    def send_fetch(self, topic: str, offset: int = 0, *, version: int = 11, **settings: Any) -> int:
-        """Ask for a partition's records."""
+    def send_fetch(
+        self, topic: str, offset: int = 0, *, version: int = 11, topic_id: bytes = NO_TOPIC_ID, **settings: Any
+    ) -> int:
+        """Ask for a partition's records, by the name of its topic, or by its ID from version 13 on."""
         partitions = [{"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20}]
-        asked = {"max_wait_ms": 0, "min_bytes": 1, "topics": [{"topic": topic, "partitions": partitions}]}
+        asked = {
+            "max_wait_ms": 0,
+            "min_bytes": 1,
+            "topics": [{"topic": topic, "topic_id": topic_id, "partitions": partitions}],
+        }
         return self.send(FETCH, version, **asked | settings)
 
     def fetch(self, topic: str, offset: int = 0, *, version: int = 11, **settings: Any) -> Fields:

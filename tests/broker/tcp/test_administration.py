@@ -10,10 +10,10 @@ from streams.protocol.wire.apis import APIS
 from tests.broker.tcp.by_hand import METADATA, Client, batch_of, values_in
 
 JOIN_GROUP, CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID = 11, 19, 20, 22
-DESCRIBE_GROUPS, DESCRIBE_CLUSTER = 15, 60
+DESCRIBE_GROUPS, DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS = 15, 60, 75
 OFFSET_FOR_LEADER_EPOCH, DESCRIBE_CONFIGS, ALTER_CONFIGS, CREATE_PARTITIONS = 23, 32, 33, 37
 DELETE_RECORDS, INCREMENTAL_ALTER_CONFIGS, OFFSET_DELETE = 21, 44, 47
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
@@ -42,6 +42,52 @@ def replace(client, configs, name="words"):
     return found["error_code"]
 
 
+# --- topics with many partitions ----------------------------------------------------------
+
+
+def pages(client, limit, cursor, *names):
+    """The topics with the numbers of their partitions, page by page, beginning at a cursor (topic, partition)."""
+    while cursor is not None:
+        place = dict(zip(("topic_name", "partition_index"), cursor, strict=True)) if cursor[0] else None
+        topics = [{"name": name} for name in names]
+        answer = client.call(DESCRIBE_TOPIC_PARTITIONS, 0, topics=topics, response_partition_limit=limit, cursor=place)
+        cursor = answer["next_cursor"] and tuple(answer["next_cursor"].values())
+        yield [(row["name"], [part["partition_index"] for part in row["partitions"]]) for row in answer["topics"]]
+
+
+@pytest.mark.parametrize(
+    ("limit", "cursor", "names", "expected"),
+    [
+        (2, ("", 0), (), [[("a", [0, 1])], [("a", [2]), ("b", [0])], [("c", [0]), ("words", [0])]]),
+        (3, ("", 0), (), [[("a", [0, 1, 2])], [("b", [0]), ("c", [0]), ("words", [0])]]),
+        (-5, ("a", 2), ("b", "a"), [[("a", [2])], [("b", [0])]]),
+        (9_999, ("a", 7), ("a", "b"), [[("a", []), ("b", [0])]]),
+        (5, ("", 0), ("none", "b"), [[("b", [0]), ("none", [])]]),
+    ],
+)
+def test_partitions_are_described_in_pages(client, broker, limit, cursor, names, expected):
+    for name, count in (("c", 1), ("a", 3), ("b", 1)):
+        broker.create_topic(name, count)
+
+    assert list(pages(client, limit, cursor, *names)) == expected
+
+
+def test_a_described_partition_has_its_leader_and_an_unknown_topic_its_error(client, broker):
+    topics = [{"name": name} for name in ("words", "none", "no/name")]
+
+    answer = client.call(DESCRIBE_TOPIC_PARTITIONS, 0, topics=topics)
+    outside = client.call(DESCRIBE_TOPIC_PARTITIONS, 0, topics=topics, cursor={"topic_name": "a", "partition_index": 0})
+
+    wrong, unknown, words = answer["topics"]
+    assert (wrong["error_code"], unknown["error_code"]) == (
+        ErrorCode.INVALID_TOPIC,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )
+    ((part,), has_id) = words["partitions"], any(words["topic_id"])
+    assert (part["leader_id"], part["replica_nodes"], part["isr_nodes"], has_id) == (0, [0], [0], True)
+    assert {row["error_code"] for row in outside["topics"]} == {ErrorCode.INVALID_REQUEST}
+
+
 # --- settings -----------------------------------------------------------------------------
 
 
@@ -66,6 +112,16 @@ def test_settings_say_what_they_do_if_asked(client, is_asked_for):
     assert row["documentation"] == ("How long records are kept; -1 = forever." if is_asked_for else None)
 
 
+@pytest.mark.parametrize(("kind", "name"), [(TOPIC, "words"), (BROKER, "0"), (GROUP, "readers")])
+def test_every_setting_is_documented(client, kind, name):
+    resource = {"resource_type": kind, "resource_name": name, "configuration_keys": None}
+
+    (found,) = client.call(DESCRIBE_CONFIGS, 3, resources=[resource], include_documentation=True)["results"]
+
+    assert [row["name"] for row in found["configs"] if not row["documentation"]] == []
+    assert found["configs"]
+
+
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_single_settings_can_be_asked_for(client, version):
     rows = described(client, keys=["cleanup.policy"], version=version)["configs"]
@@ -73,10 +129,13 @@ def test_single_settings_can_be_asked_for(client, version):
     assert [(row["name"], row["value"]) for row in rows] == [("cleanup.policy", "delete")]
 
 
-def test_the_broker_tells_the_few_settings_it_has(client):
-    rows = described(client, "0", BROKER)["configs"]
+def test_the_broker_tells_the_few_settings_it_has(client, server, broker):
+    with broker.serve("127.0.0.1:0", advertise="kafka.example:9092", users={"ann": "secret"}):
+        rows = described(client, "0", BROKER)["configs"]
 
-    assert {row["name"]: row["value"] for row in rows}["num.partitions"] == "1"
+    values = {row["name"]: row["value"] for row in rows}
+    assert values["num.partitions"] == "1"
+    assert values["advertised.listeners"] == f"PLAINTEXT://{server.address},SASL_PLAINTEXT://kafka.example:9092"
     assert all(row["read_only"] for row in rows)
 
 
@@ -109,6 +168,8 @@ def test_lists_are_added_to_and_taken_from(client):
 
     assert alter(client, ("cleanup.policy", SUBTRACT, "delete")) == 0
     assert settings(client)["cleanup.policy"] == "compact"
+    assert alter(client, ("cleanup.policy", SUBTRACT, "compact")) == 0
+    assert settings(client)["cleanup.policy"] == ""
     assert alter(client, ("retention.ms", APPEND, "1")) == ErrorCode.INVALID_CONFIG
 
 

@@ -5,13 +5,15 @@ import hmac
 import ssl
 import struct
 from base64 import b64decode, b64encode
+from contextlib import suppress
 
 import pytest
 
 from streams.broker import EmbeddedBroker
-from streams.broker.tcp import Users
+from streams.broker.tcp import ServerTls, Users
 from streams.broker.tcp.authentication import Authentication, AuthenticationFailed
 from streams.broker.tcp.users import ScramKeys
+from streams.cli.http import token_of
 from streams.core.errors import ConfigError
 from streams.protocol.admin_messages import SaslHandshake
 from streams.protocol.error_codes import ErrorCode
@@ -36,6 +38,19 @@ def test_a_users_file_has_a_name_and_a_password_in_a_line(tmp_path):
     assert users.has("bob", " spaced ")
     assert not users.has("alice", "se")
     assert not users.has("# who may come in", "")
+
+
+@pytest.mark.parametrize("read", [Users.read, token_of, lambda path: ServerTls(path).context()])
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o644])
+def test_a_file_of_secrets_that_all_can_read_is_warned_of(tmp_path, caplog, mode, read):
+    path = written(tmp_path, "alice:secret\n")
+    path.chmod(mode)
+
+    with suppress(ConfigError):
+        read(path)
+
+    warned = f"{path} has secrets and can be read by every user of this machine: chmod o-rwx {path}"
+    assert caplog.messages == [warned] * (mode == 0o644)
 
 
 def test_keys_stand_in_for_a_password(tmp_path):

@@ -305,6 +305,7 @@ def test_what_has_settings_is_listed_by_kind(client):
         ]
 
     assert listed(2, 4, 32) == (0, [(2, "words"), (4, "0"), (32, "readers")])
+    assert listed() == (0, [(2, "words"), (4, "0"), (8, "0"), (32, "readers")])  # all
     assert listed(16) == (0, [])  # client metrics
     assert listed(77)[0] == ErrorCode.UNSUPPORTED_VERSION
     assert client.call(LIST_RESOURCES, 0)["config_resources"] == []

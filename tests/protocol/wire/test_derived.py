@@ -9,6 +9,7 @@ import pytest
 from attrs import evolve, frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kio.index import api_key_map
 
 import streams
 from streams.broker import EmbeddedBroker
@@ -80,6 +81,20 @@ def test_the_guide_names_every_api_with_its_versions():
     rows = re.findall(r"^\| (\w+) \| (\d+) \| (\d+) to (\d+) \|$", guide, re.MULTILINE)
 
     assert rows == sorted((api.name, str(api.key), *map(str, api.versions)) for api in SERVED)
+
+
+#: Keys of APIs that Kafka 4.4 has no more, and of those that only its controllers have.
+OF_NO_BROKER = {4, 5, 6, 7, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82}
+
+
+def test_the_guide_names_every_api_that_is_not_served():
+    guide = (Path(__file__).parents[3] / "docs" / "guide" / "broker.md").read_text()
+    _, _, table = guide.partition("| not served | because |")
+    named = {int(key): name for name, key in re.findall(r"(\w+) \((\d+)\)", table.partition("\n\n")[0])}
+
+    assert sorted([*named, *OF_NO_BROKER, *(api.key for api in SERVED)]) == list(range(95))
+    theirs = {key: name.replace("_", "") for key, name in api_key_map.items() if key in named}
+    assert theirs.items() <= {key: name.lower() for key, name in named.items()}.items()
 
 
 # --- a new one ----------------------------------------------------------------------------

@@ -491,9 +491,12 @@ def test_two_blocks_of_one_partition_have_no_place_in_a_produce_request():
         mapping.build_request(Produce({A0: (block(), block())}), 8)
 
 
-@pytest.mark.parametrize("version", range(4, 13))
+@pytest.mark.parametrize("version", range(4, 19))
 def test_fetched_blocks_arrive_as_they_were_stored(version):
-    request = Fetch({A0: 5, A1: 0, B0: 9}, 250, isolation_level=READ_COMMITTED)
+    """From version 13 on topics have their IDs in place of their names."""
+    by_id = version >= 13
+    a0, a1, b0 = (TopicPartition(bytes([ord(name)] * 16) if by_id else name, n) for name, n in (A0, A1, B0))
+    request = Fetch({a0: 5, a1: 0, b0: 9}, 250, isolation_level=READ_COMMITTED, by_id=by_id)
     stored = [block(base=5, stamp=ProducerStamp(7, 2, 40, is_transactional=True)), block(2, base=20)]
     aborted = (AbortedTransaction(7, 5),)
 
@@ -505,22 +508,23 @@ def test_fetched_blocks_arrive_as_they_were_stored(version):
         [
             FetchResponse(
                 {
-                    A0: FetchedPartition(ErrorCode.NONE, 30, 2, (), 22, aborted, encoded_all(stored)),
-                    A1: FetchedPartition(ErrorCode.OFFSET_OUT_OF_RANGE, 30, 2),
-                    B0: FetchedPartition(ErrorCode.NONE, 9, 0, (), 9),
+                    a0: FetchedPartition(ErrorCode.NONE, 30, 2, (), 22, aborted, encoded_all(stored)),
+                    a1: FetchedPartition(ErrorCode.OFFSET_OUT_OF_RANGE, 30, 2),
+                    b0: FetchedPartition(ErrorCode.NONE, 9, 0, (), 9),
                 }
             )
         ],
     )
 
     assert (found.positions, found.max_wait_ms, found.isolation_level) == (request.positions, 250, READ_COMMITTED)
-    first = response.partitions[A0]
+    assert (found.by_id, mapping.version_for(request, version)) == (by_id, version)
+    first = response.partitions[a0]
     assert (first.high_watermark, first.last_stable_offset, first.aborted) == (30, 22, aborted)
     assert first.log_start_offset == (2 if version >= 5 else -1)
     assert rows(first.blocks) == rows(stored)
     assert [found.producer for found in first.blocks] == [stored[0].producer, None]
-    assert response.partitions[A1].error is ErrorCode.OFFSET_OUT_OF_RANGE
-    assert response.partitions[B0].blocks == []
+    assert response.partitions[a1].error is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert response.partitions[b0].blocks == []
 
 
 def test_a_fetch_over_the_wire_asks_for_bytes_and_keeps_the_limit_of_each_partition():
@@ -533,6 +537,7 @@ def test_a_fetch_over_the_wire_asks_for_bytes_and_keeps_the_limit_of_each_partit
 
 def test_a_fetch_session_is_carried_both_ways():
     request = Fetch({A0: 5}, 250, limits={A0: 100}, session_id=7, session_epoch=3, forgotten=[A1, B0])
+    assert mapping.version_for(request, 18) == 12, "it has names"
 
     incoming = heard(request, 11)
 
@@ -711,7 +716,7 @@ def test_requests_that_kafka_does_not_have_are_named(request_):
         mapping.build_request(request_, 0)
 
 
-@pytest.mark.parametrize(("api_key", "version"), [(76, 0), (999, 0), (1, 13)])
+@pytest.mark.parametrize(("api_key", "version"), [(76, 0), (999, 0), (1, 19)])
 def test_what_our_messages_do_not_have_is_named(api_key, version):
     with pytest.raises(UnsupportedVersionError, match=f"API {api_key}"):
         mapping.parse_request(api_key, version, {})

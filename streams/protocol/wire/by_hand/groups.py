@@ -6,6 +6,7 @@ from typing import Any, Final
 from attrs import evolve
 
 from streams.core.blocks.records import TopicPartition
+from streams.protocol.admin_messages import Operation, operations_bits
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
     ConsumerGroupDescribe,
@@ -39,13 +40,11 @@ from streams.protocol.wire.derived import reader, writer
 from streams.protocol.wire.errors import EncodingError
 from streams.protocol.wire.translation import (
     Incoming,
-    Operation,
     RequestParts,
     Serving,
     Translation,
     code,
     each_partition,
-    operations_bits,
     values_by_topic,
 )
 

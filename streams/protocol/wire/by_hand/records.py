@@ -13,6 +13,7 @@ from streams.protocol.batch import COMPRESSION_MASK, LOG_APPEND_TIME, CorruptBat
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import (
     LEADER,
+    NODES,
     READ_COMMITTED,
     REQUEST_TIMEOUT_MS,
     AbortedTransaction,
@@ -38,6 +39,7 @@ from streams.protocol.schema import (
     array,
     fields_of,
     struct,
+    topic_fields,
 )
 from streams.protocol.wire.derived import reader, writer
 from streams.protocol.wire.encoded import EncodedBlock, encoded, fetched, produced
@@ -62,6 +64,8 @@ _ADDED_SINCE: Final = 12
 # First versions whose clients support zstd (KIP-110).
 _ZSTD_PRODUCED_SINCE: Final = 7
 _ZSTD_FETCHED_SINCE: Final = 10
+#: First version of Fetch that names topics by their IDs (KIP-516).
+_IDS_SINCE: Final = 13
 _ACKS: Final = (-1, 0, 1)
 #: Position of the low byte of the batch attributes.
 _ATTRIBUTES_AT: Final = 22
@@ -197,7 +201,7 @@ _FETCH: Final[Api] = Fetch.api.with_fields(
         Field("session_id", INT32, since=7, default=0),
         array(
             "responses",
-            Field("topic", STRING),
+            *topic_fields("topic", _IDS_SINCE),
             array(
                 "partitions",
                 INDEX,
@@ -219,6 +223,7 @@ _FETCH: Final[Api] = Fetch.api.with_fields(
                 Field("records", RECORDS, nullable=0),
             ),
         ),
+        Field("node_endpoints", NODES, since=16, tag=0, default=(), is_ignorable=True),
     ),
 )
 
@@ -227,15 +232,19 @@ def _fetch(request: Fetch, version: int) -> Fields:
     fields = writer(Fetch)(request)
     most = request.partition_max_bytes
     limits = request.limits
+    name_field = _name_field(version)
+    if request.by_id:
+        for topic in (*fields["topics"], *fields["forgotten_topics_data"]):
+            topic[name_field] = topic.pop("topic")
     for topic in fields["topics"]:
-        name = topic["topic"]
+        name = topic[name_field]
         for row in topic["partitions"]:
             row["partition_max_bytes"] = limits.get(TopicPartition(name, row["partition"]), most) if limits else most
     return fields
 
 
 def _fetch_response(message: Fields, version: int, request: Fetch) -> FetchResponse:
-    rows = each_partition(message["responses"], "topic", "partitions", "partition_index")
+    rows = each_partition(message["responses"], _name_field(version), "partitions", "partition_index")
     partitions = {partition: _fetched(partition, row) for partition, row in rows}
     return FetchResponse(partitions, code(message), message["session_id"])
 
@@ -266,8 +275,9 @@ def _fetched(partition: TopicPartition, row: Fields) -> FetchedPartition:
 def _fetch_request(message: Fields, version: int, client: ClientInformation) -> RequestParts[Fetch]:
     positions: dict[TopicPartition, int] = {}
     limits: dict[TopicPartition, int] = {}
+    name_field = _name_field(version)
     for topic in message["topics"]:
-        name = topic["topic"]
+        name = topic[name_field]
         for row in topic["partitions"]:
             partition = TopicPartition(name, row["partition"])
             positions[partition] = row["fetch_offset"]
@@ -280,11 +290,12 @@ def _fetch_request(message: Fields, version: int, client: ClientInformation) -> 
         min_bytes=message["min_bytes"],
         limits=limits,
         as_bytes=True,
+        by_id=version >= _IDS_SINCE,
         rack_id=message["rack_id"],
         session_id=message["session_id"],
         session_epoch=message["session_epoch"],
         forgotten=[
-            TopicPartition(topic["topic"], number)
+            TopicPartition(topic[name_field], number)
             for topic in message["forgotten_topics_data"]
             for number in topic["partitions"]
         ],
@@ -317,8 +328,17 @@ def _fetch_reply(incoming: Incoming[Fetch], responses: Sequence[FetchResponse], 
     return {
         "error_code": response.error,
         "session_id": response.session_id,
-        "responses": [{"topic": name, "partitions": rows} for name, rows in topics.items()],
+        "responses": [{_name_field(incoming.version): name, "partitions": rows} for name, rows in topics.items()],
     }
+
+
+def _name_field(version: int) -> str:
+    """Return the field that names a topic."""
+    return "topic_id" if version >= _IDS_SINCE else "topic"
+
+
+def _fetch_limit(request: Fetch, version: int) -> int:
+    return version if request.by_id else min(version, _IDS_SINCE - 1)
 
 
 def _is_zstd(chunk: bytes) -> bool:
@@ -326,6 +346,6 @@ def _is_zstd(chunk: bytes) -> bool:
     return chunk[_ATTRIBUTES_AT] & COMPRESSION_MASK == _ZSTD
 
 
-FETCH = Translation(_FETCH, _fetch, _fetch_response, _fetch_request, _fetch_reply)
+FETCH = Translation(_FETCH, _fetch, _fetch_response, _fetch_request, _fetch_reply, limit=_fetch_limit)
 
 TRANSLATIONS = (PRODUCE, FETCH)

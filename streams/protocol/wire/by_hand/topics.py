@@ -8,10 +8,13 @@ from attrs import evolve
 from streams.core.http.address import Address
 from streams.protocol.admin_messages import (
     NO_OPERATIONS,
+    TOPIC_OPERATIONS,
     ConfigSource,
     DescribeCluster,
     DescribeClusterResponse,
     DescribedBroker,
+    Operation,
+    operations_bits,
 )
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import (
@@ -47,13 +50,11 @@ from streams.protocol.wire.derived import derived, writer
 from streams.protocol.wire.errors import EncodingError
 from streams.protocol.wire.translation import (
     Incoming,
-    Operation,
     Refusal,
     RequestParts,
     Serving,
     Translation,
     code,
-    operations_bits,
 )
 
 _NO_LEADER = -1
@@ -63,8 +64,7 @@ _BROKER_DEFAULTS_SINCE = 4
 _NO_NAME_SINCE = 12
 # First version in which topics can also be deleted by ID (KIP-516).
 _BY_ID_SINCE = 6
-# An authenticated client may perform all operations on topics and the cluster (KIP-430).
-_TOPIC_OPERATIONS = operations_bits(*set(Operation) - {Operation.CLUSTER_ACTION, Operation.IDEMPOTENT_WRITE})
+# An authenticated client may perform all operations on the cluster (KIP-430).
 _CLUSTER_OPERATIONS = operations_bits(*set(Operation) - {Operation.READ, Operation.WRITE, Operation.DELETE})
 _REPLICAS = 1
 
@@ -163,7 +163,7 @@ def _metadata_request(message: Fields, version: int, client: ClientInformation) 
 
 def _metadata_reply(incoming: Incoming[Metadata], responses: Sequence[MetadataResponse], serving: Serving) -> Fields:
     (request,), (response,) = incoming.requests, responses
-    of_topics = _TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_OPERATIONS
+    of_topics = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_OPERATIONS
     of_cluster = _CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_OPERATIONS
     return {
         "cluster_authorized_operations": of_cluster,
