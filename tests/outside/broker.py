@@ -20,19 +20,18 @@ from tests.ports import free_ports
 
 @define(eq=False)
 class Broker:
-    """A broker at ``address``, which stays when it is killed; ``kills`` counts how often it was."""
+    """A broker at ``address``, which stays when it is killed; ``kills`` counts how often it was.
+
+    It listens on ``port``, which is another one if clients are to come through a proxy.
+    """
 
     address: str
+    port: int
     command: Sequence[str]
     log: Path
     kills: int = 0
     _started: Started = field(init=False)
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
-
-    @property
-    def port(self) -> int:
-        """The port of its address."""
-        return int(self.address.rpartition(":")[2])
 
     def start(self) -> None:
         """Start it, and wait until it listens."""
@@ -58,18 +57,24 @@ class Broker:
 
 @contextmanager
 def broker(
-    command: Sequence[str], logs: Path, data: bool, kill_every_s: float | None, proxied: bool
+    command: Sequence[str],
+    logs: Path,
+    data: bool,
+    kill_every_s: float | None,
+    proxied: bool,
+    port: int,
+    advertised: str,
 ) -> Iterator[Broker]:
-    """Run a broker with files (``data``) or in memory; ``kill_every_s`` needs files."""
-    (port,) = free_ports(1)
+    """Run a broker with files (``data``) or in memory; ``kill_every_s`` needs files, ``port`` 0 is a free one."""
+    port = port or free_ports(1)[0]
     with ExitStack() as stack:
         proxy = stack.enter_context(Proxy(port)) if proxied else None
-        address = proxy.bootstrap_servers if proxy else f"127.0.0.1:{port}"
+        address = advertised or (proxy.bootstrap_servers if proxy else f"127.0.0.1:{port}")
         places = ["--listen", f"127.0.0.1:{port}", "--advertise", address]
         if data:
             rmtree(logs / "data", ignore_errors=True)
             places += ["--data", str(logs / "data")]
-        server = Broker(address, [*command, *places], logs / "broker.log")
+        server = Broker(address, port, [*command, *places], logs / "broker.log")
         server.start()
         stack.callback(server.stop)
         if kill_every_s is not None:

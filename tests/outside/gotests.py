@@ -43,7 +43,6 @@ def built_tests(room: Room, folder: Path, package: str = ".", tags: str = "") ->
 @define
 class _Test:
     result: str = ""
-    children: int = 0
     said: list[str] = field(factory=list)
 
 
@@ -68,17 +67,14 @@ def run_tests(
             if (name := event.get("Test")) is None:
                 continue
             test = tests.setdefault(name, _Test())
-            if event["Action"] == "run":
-                if "/" in name:
-                    tests[name.rpartition("/")[0]].children += 1
-            elif event["Action"] == "output":
+            if event["Action"] == "output":
                 test.said = [*test.said, event.get("Output", "").strip()][-20:]
             elif event["Action"] in ("pass", "fail", "skip"):
                 test.result = event["Action"]
                 if (outcome := _outcome(prefix + name, name, test, tests)) is not None:
                     yield outcome
     for name, test in tests.items():
-        if not test.result and not test.children:
+        if not test.result and not _below(name, tests):
             yield Outcome(prefix + name, "failed", f"no end: {_ending(running)}")
     if not tests:
         raise UnavailableError(f"the tests did not start: {_ending(running)}")
@@ -94,13 +90,17 @@ def _event(line: str) -> dict[str, str]:
 
 def _outcome(shown: str, name: str, test: _Test, tests: Mapping[str, _Test]) -> Outcome | None:
     """Return what became of a test; None of one whose subtests say it."""
-    below = [other for key, other in tests.items() if key.startswith(f"{name}/")]
+    below = _below(name, tests)
     if below and (test.result != "fail" or any(other.result == "fail" for other in below)):
         return None
     if test.result == "pass":
         return Outcome(shown, "passed")
     said = [line for line in test.said if line and not line.startswith(("=== ", "--- "))]
     return Outcome(shown, "failed" if test.result == "fail" else "left out", " | ".join(said[-_NOTE_LINES:]))
+
+
+def _below(name: str, tests: Mapping[str, _Test]) -> list[_Test]:
+    return [test for key, test in tests.items() if key.startswith(f"{name}/")]
 
 
 def _ending(running: Program) -> str:

@@ -9,6 +9,7 @@ import os
 import selectors
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -170,8 +171,41 @@ class Room:
 
     @contextmanager
     def broker(
-        self, *options: str, data: bool = True, kill_every_s: float | None = None, proxied: bool = False
+        self,
+        *options: str,
+        data: bool = True,
+        kill_every_s: float | None = None,
+        proxied: bool = False,
+        port: int = 0,
+        advertised: str = "",
     ) -> Iterator[Broker]:
-        """Run ``streams broker`` with these options, on a free port; see ``broker.py``."""
-        with broker([*STREAMS, "broker", *options], self.logs, data, kill_every_s, proxied) as server:
+        """Run ``streams broker`` with these options; see ``broker.py``.
+
+        Raises:
+            UnavailableError: ``port`` is one that the suite's tests have built in, and somebody else listens there.
+        """
+        self.is_free(port)
+        command = [*STREAMS, "broker", *options]
+        with broker(
+            command,
+            self.logs,
+            data=data,
+            kill_every_s=kill_every_s,
+            proxied=proxied,
+            port=port,
+            advertised=advertised,
+        ) as server:
             yield server
+
+    def is_free(self, port: int) -> None:
+        """Make sure that nobody listens on a port; 0 is any.
+
+        Raises:
+            UnavailableError: Somebody does.
+        """
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                raise UnavailableError(f"port {port} of 127.0.0.1, which the tests have built in, is taken") from None

@@ -1,6 +1,7 @@
 """Aggregate functions of ksqlDB: an initial state, and functions that return new states."""
 
 import itertools
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -75,7 +76,53 @@ def _pairwise(one: Any, two: Any) -> Any:
     return one[0] + two[0], one[1] + two[1]
 
 
+#: Values and how often each is there, by their texts: a value may be a list.
+Counts = dict[str, tuple[Any, int]]
+
+
+def _counted(sign: int) -> Callable[[Counts, Any], Counts]:
+    return lambda state, value: _counts(state, {repr(value): (value, sign)})
+
+
+def _counts(one: Counts, two: Counts) -> Counts:
+    values = {key: value for key, (value, _) in [*one.items(), *two.items()]}
+    sums = {key: one.get(key, (None, 0))[1] + two.get(key, (None, 0))[1] for key in values}
+    return {key: (values[key], number) for key, number in sums.items() if number > 0}
+
+
+def _only_value(counts: Counts) -> Any:
+    return next(iter(counts.values()))[0] if len(counts) == 1 else None
+
+
+def _deviation(root: bool) -> Udaf:
+    """Return the sample variance of values, of which a state has the number, the sum and the sum of squares."""
+
+    def add(sign: int) -> Callable[[Any, Any], Any]:
+        return _some(lambda s, v: (s[0] + sign, s[1] + sign * v, s[2] + sign * v * v))
+
+    def result(state: Any) -> Any:
+        number, total, squares = state
+        variance = (squares - total * total / number) / (number - 1) if number > 1 else 0.0
+        return float(variance) ** (0.5 if root else 1)
+
+    def merge(one: Any, two: Any) -> Any:
+        return tuple(map(operator.add, one, two))
+
+    return Udaf(lambda: (0, 0, 0), add(1), merge, add(-1), result)
+
+
 ONE_ARGUMENT = {
+    "HISTOGRAM": Udaf(dict, _some(_counted(1)), _counts, _some(_counted(-1)), lambda counts: dict(counts.values())),
+    "ATTR": Udaf(dict, _counted(1), _counts, _counted(-1), _only_value),
+    "COUNT_DISTINCT": Udaf(dict, _some(_counted(1)), _counts, None, len),
+    "SUM_LIST": Udaf(
+        lambda: 0,
+        _some(lambda n, items: n + sum(item for item in items if item is not None)),
+        lambda a, b: a + b,
+        _some(lambda n, items: n - sum(item for item in items if item is not None)),
+    ),
+    "STDDEV_SAMPLE": _deviation(root=True),
+    "STDDEV_SAMP": _deviation(root=False),
     "COUNT": Udaf(lambda: 0, _some(lambda n, _: n + 1), lambda a, b: a + b, _some(lambda n, _: n - 1)),
     "SUM": Udaf(lambda: 0, _some(lambda n, v: n + v), lambda a, b: a + b, _some(lambda n, v: n - v)),
     "MIN": _best(min),

@@ -311,12 +311,25 @@ def _first(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)
 
 
+def _cube(items: list[Any]) -> list[Any]:
+    """Return all lists in which some of the items are null, in the order of a counter; null is null only."""
+    choices = [[item] if item is None else [None, item] for item in items]
+    return [list(choice) for choice in itertools.product(*choices)]
+
+
+def _series(first: int, last: int, step: int | None = None) -> list[int]:
+    step = step or (1 if last >= first else -1)
+    return list(range(first, last + (1 if step > 0 else -1), step))
+
+
 #: Functions, and whether they see null arguments (otherwise their result is null).
 FUNCTIONS: Mapping[str, tuple[Callable[..., Any] | None, bool]] = {
     "AS_VALUE": (lambda value: value, True),
     "COALESCE": (_first, True),
     "CONCAT": (lambda *values: "".join(value for value in values if value is not None), True),
     "EXPLODE": (lambda items: items, True),
+    "CUBE_EXPLODE": (_cube, True),
+    "GENERATE_SERIES": (_series, False),
     "UCASE": (str.upper, False),
     "LCASE": (str.lower, False),
     "LEN": (len, False),

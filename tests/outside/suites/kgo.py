@@ -11,6 +11,8 @@ VERSION = "1.22.3"
 KILLED = "TestGroupETL|TestTxnEtl"
 #: A broker that a chain is to outlive; sooner, static members of a classic group wait for one another.
 KILL_EVERY_S = 15.0
+#: Records that pass through each chain; half a million, their default, says no more of a broker.
+RECORDS = "30000"
 
 
 def run(room: Room) -> Iterator[Outcome]:
@@ -21,8 +23,12 @@ def run(room: Room) -> Iterator[Outcome]:
         if room.only not in prefix + pattern:
             continue
         with room.broker(kill_every_s=kill_every_s, proxied=kill_every_s is not None) as broker:
-            env = {"KGO_SEEDS": broker.address, "KGO_LOG_LEVEL": "none", "KGO_TEST_RF": "1"}
-            env |= {"KGO_TEST_RECORDS": "30000"} if kill_every_s is not None else {}
+            env = {
+                "KGO_SEEDS": broker.address,
+                "KGO_LOG_LEVEL": "none",
+                "KGO_TEST_RF": "1",
+                "KGO_TEST_RECORDS": RECORDS,
+            }
             yield from run_tests(room, program, folder / "pkg" / "kgo", f"-test.run={pattern}", prefix=prefix, env=env)
 
 

@@ -4,16 +4,15 @@ ksqlDB is in no registry with its tests: they are fetched from its repository, o
 ``KSQL_GIT`` names.
 """
 
-import os
 import re
 from collections.abc import Iterator
 from decimal import localcontext
-from pathlib import Path
 
 from tests.outside.ksql.plans import Plan, plans
 from tests.outside.ksql.runs import difference, run_queries, sinks_of, why_not
 from tests.outside.ksql.schemas import SkippedError
-from tests.outside.suite import Outcome, Room, Suite, UnavailableError
+from tests.outside.repositories import repository
+from tests.outside.suite import Outcome, Room, Suite
 
 REPOSITORY = "https://github.com/confluentinc/ksql.git"
 COMMIT = "354e3d1c2d217dc846460ea757f62278586ec61a"
@@ -41,14 +40,7 @@ def fetched_plans(room: Room) -> Iterator[Plan]:
     Raises:
         UnavailableError: it cannot be had.
     """
-    git = Path(os.environ.get("KSQL_GIT") or room.cache / "ksql.git")
-    if "KSQL_GIT" not in os.environ and not git.exists():
-        room.fetch("git", "init", "--bare", "--quiet", str(git))
-    if not any(True for _ in plans(git, COMMIT)):
-        if "KSQL_GIT" in os.environ:
-            raise UnavailableError(f"KSQL_GIT={git} does not have the commit {COMMIT}")
-        room.fetch("git", f"--git-dir={git}", "fetch", "--depth", "1", REPOSITORY, COMMIT)
-    yield from plans(git, COMMIT)
+    yield from plans(repository(room, "KSQL_GIT", REPOSITORY, COMMIT), COMMIT)
 
 
 def judged(plan: Plan) -> str | None:
