@@ -3,9 +3,9 @@
 Of the other packages, this module imports only ``core``; IPython is imported on use.
 """
 
-from types import TracebackType
 from typing import Any, Protocol
 
+from streams.core.closing import Closing
 from streams.core.concurrency.threads import SystemThreads, Threads
 from streams.core.errors import ConfigError
 
@@ -16,7 +16,7 @@ class Shown(Protocol):
     def _repr_html_(self) -> str: ...
 
 
-class LiveTable:
+class LiveTable(Closing):
     """Shows the content of a store below a cell, and updates it every ``every_ms`` milliseconds if it has changed.
 
     It shows the first 20 entries, but reads all of them: of a large store, show a query instead.  ``close`` leaves the
@@ -47,12 +47,6 @@ class LiveTable:
             self._stop.set()
             self._worker.join()
             self._show()
-
-    def __enter__(self) -> "LiveTable":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self.close()
 
     def _run(self) -> None:
         while not self._stop.wait(self._every_ms):

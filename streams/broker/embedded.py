@@ -17,8 +17,7 @@ Locking:
 import os
 from collections.abc import Mapping
 from random import Random
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from attrs import evolve
 
@@ -38,6 +37,7 @@ from streams.clients import Strategy
 from streams.core.blocks.partitioning import Partitioner
 from streams.core.blocks.records import Block, TopicPartition
 from streams.core.clock import Clock, SystemClock
+from streams.core.closing import Closing
 from streams.core.concurrency.forks import stays_in_process
 from streams.core.errors import BrokerError, ConfigError, DamagedLogError
 from streams.core.settings.setting import changed
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from streams.broker.registry import RegistryServer
 
 
-class EmbeddedBroker:
+class EmbeddedBroker(Closing):
     """A broker that runs in this process; it is a context manager and a ``Cluster``.
 
     Without ``data_dir``, all data is kept in memory and lost on close.  With ``data_dir``, topics,
@@ -155,14 +155,6 @@ class EmbeddedBroker:
 
     def __repr__(self) -> str:
         return f"<EmbeddedBroker in {'memory' if self._directory is None else self._directory}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def connect(self, client_id: str) -> LocalConnection:
         """Open an in-process connection for a client with this client ID.

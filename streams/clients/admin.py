@@ -16,6 +16,7 @@ from streams.clients.offsets import list_offsets, with_metadata
 from streams.clients.tcp import Security, TcpCluster, cluster_of
 from streams.core.blocks.records import TopicPartition
 from streams.core.clock import Clock, SystemClock
+from streams.core.closing import Closing
 from streams.core.errors import ConfigError, MemberFencedError, OffsetOutOfRangeError
 from streams.core.topic import TopicLike, topic_name, topic_names
 from streams.group import decode_assignment, decode_subscription
@@ -70,7 +71,7 @@ class GroupListing:
     state: str
 
 
-class Admin:
+class Admin(Closing):
     """Admin client for topics, groups and offsets.  Times are milliseconds.
 
     Every method raises RequestTimeoutError if no response comes in time.  Until then, transient errors
@@ -461,14 +462,6 @@ class Admin:
     def close(self) -> None:
         """Close the client; closing again has no effect."""
         self._requests.close()
-
-    def __enter__(self) -> "Admin":
-        """Return the client, which is closed at the end of the ``with`` block."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the client."""
-        self.close()
 
     # --- inside -----------------------------------------------------------------------
 

@@ -8,12 +8,13 @@ topology runs as one task, also as in Kafka Streams; otherwise there is one task
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, Literal, Self, TypeVar, Unpack, overload
+from typing import Any, Literal, TypeVar, Unpack, overload
 
 from streams.core.arguments import NOT_GIVEN, InputRow, checked_count, checked_headers, checked_row, checked_time
 from streams.core.blocks.partitioning import partition_for
 from streams.core.blocks.records import NO_TIMESTAMP, Block, Headers, Record, TaskId, TopicPartition
 from streams.core.clock import VirtualClock
+from streams.core.closing import Closing
 from streams.core.concurrency.calls import BlockingLoop, CallLoop, SteppedLoop
 from streams.core.errors import (
     ConfigError,
@@ -57,7 +58,7 @@ _WHY_STEPS = 1_000
 Row = tuple[bytes | None, bytes | None, int, Headers]
 
 
-class TopologyTestDriver:
+class TopologyTestDriver(Closing):
     """Runs a topology record by record in memory.
 
     ``topology`` is a function that takes the builder, or a built ``Topology``. ``partitions`` is the partition count of
@@ -355,12 +356,6 @@ class TopologyTestDriver:
         self._calls.close()
         self._tasks.clear()
         self._globals.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # --- internals ------------------------------------------------------------------------
 

@@ -3,11 +3,11 @@
 import asyncio
 import socket
 from collections.abc import Collection
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from attrs import define
 
+from streams.core.closing import Closing
 from streams.core.errors import ClientClosedError, ConfigError
 from streams.core.http.address import WILDCARDS, is_loopback, parse_address
 from streams.core.http.http_checks import host_of
@@ -22,7 +22,7 @@ from streams.web.switching import QUICK_SWITCHING
 
 
 @define(eq=False)
-class WebServer:
+class WebServer(Closing):
     """A running HTTP server; a context manager, closed on exit.  Created by ``serve``."""
 
     #: The address with scheme and port, such as ``http://127.0.0.1:8080``.
@@ -59,14 +59,6 @@ class WebServer:
     def _stop(self) -> None:
         self._server.close()
         QUICK_SWITCHING.end(self._server)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def serve(streams: Served, address: str, *, token: str | None = None) -> WebServer:

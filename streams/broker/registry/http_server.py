@@ -3,12 +3,12 @@
 import json
 import logging
 from collections.abc import MutableMapping
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from streams.broker.registry.routes import SchemaText, answer
 from streams.broker.registry.subjects import SchemaLog, SchemaRegistry
+from streams.core.closing import Closing
 from streams.core.errors import StreamsError
 from streams.core.http.address import WILDCARDS, Address, is_loopback, parse_address
 from streams.core.http.http_checks import HttpRefusal, checked_headers, whole_body
@@ -22,7 +22,7 @@ _MAX_BODY_BYTES: Final = 16 << 20
 _FAILED: Final = 50001
 
 
-class RegistryServer:
+class RegistryServer(Closing):
     """A schema registry that listens; a context manager, closed on exit. Created by ``EmbeddedBroker.serve_registry``.
 
     ``url`` is the address for clients, such as ``http://127.0.0.1:8081``.
@@ -76,14 +76,6 @@ class RegistryServer:
     def close(self) -> None:
         """Stop listening, and end open connections. A second call has no effect."""
         self._server.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _json(document: Any) -> bytes:

@@ -2,14 +2,14 @@
 
 import logging
 import os
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from attrs import field, frozen
 
 from streams.broker.driver import Driver
 from streams.broker.logs.limits import Limits
 from streams.broker.tcp.users import Users
+from streams.core.closing import Closing
 from streams.core.concurrency.threads import SystemThreads, Worker
 from streams.core.errors import BrokerError, ConfigError
 from streams.core.folders import warn_if_public
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 
 
-class BrokerServer:
+class BrokerServer(Closing):
     """A listening broker server; as a context manager, it is closed on exit.
 
     ``host`` and ``port`` are the bound address; ``bootstrap_servers`` is the advertised address, or one that clients
@@ -53,14 +53,6 @@ class BrokerServer:
         self._has_started.wait()
         if self._failure is not None:
             raise self._failure
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def address(self) -> str:

@@ -29,6 +29,7 @@ from streams.clients.tcp import cluster_of
 from streams.clients.watch import TopicWatch
 from streams.core.blocks.records import Block, ConsumerRecord, TopicPartition
 from streams.core.clock import Clock, Deadline, SystemClock
+from streams.core.closing import Closing
 from streams.core.concurrency.threads import SystemThreads, Threads
 from streams.core.errors import BrokerError, ClientClosedError, ConfigError, StreamsError
 from streams.core.metrics import Metrics
@@ -46,7 +47,7 @@ from streams.protocol.transport import Cluster
 OffsetsToCommit: TypeAlias = Mapping[TopicPartition, int | OffsetAndMetadata]
 
 
-class Consumer:
+class Consumer(Closing):
     """A consumer that reads records from topics.
 
     Without ``group_id``, partitions are assigned manually and nothing is committed.
@@ -458,13 +459,6 @@ class Consumer:
             self._fetcher.close()
             self._network.close()
             self._parts.sensors.close()
-
-    def __enter__(self) -> "Consumer":
-        """Return the consumer, which is closed at the end of the ``with`` block."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     async def __aenter__(self) -> AsyncConsumer:
         """Return the consumer for coroutines, which is closed at the end of the ``async with`` block."""

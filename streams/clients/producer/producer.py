@@ -29,6 +29,7 @@ from streams.core.arguments import NOT_GIVEN, checked_headers, checked_time
 from streams.core.blocks.partitioning import Partitioner, murmur2
 from streams.core.blocks.records import Block, TopicPartition
 from streams.core.clock import Clock, SystemClock
+from streams.core.closing import Closing
 from streams.core.concurrency.forks import DISOWNED, stays_in_process
 from streams.core.concurrency.threads import SystemThreads, Threads
 from streams.core.errors import (
@@ -60,7 +61,7 @@ V = TypeVar("V")
 _SHARED_BYTES: Final = 256 * 1024
 
 
-class Producer:
+class Producer(Closing):
     """A producer of records to topics.
 
     Records with a key are partitioned by murmur2, as with Kafka's Java clients.  Records without a key use one
@@ -387,13 +388,6 @@ class Producer:
         """Refuse all further use in a forked process: it would number its records as the parent does."""
         self._is_closed = True
         self._why_closed = f"{DISOWNED}; make a new one here"
-
-    def __enter__(self) -> "Producer":
-        """Return the producer, which is closed at the end of the ``with`` block."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     async def __aenter__(self) -> AsyncProducer:
         """Return the producer for coroutines, which is closed at the end of the ``async with`` block."""

@@ -7,12 +7,12 @@ Of the other packages, this module imports only ``core`` and ``protocol``.
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Final, Self, Unpack
+from typing import Final, Unpack
 
 from attrs import frozen
 
 from streams.core.clock import Clock, Deadline, SystemClock
+from streams.core.closing import Closing
 from streams.core.concurrency.threads import Signal, SystemThreads, ThreadKilled, Threads, Worker
 from streams.core.errors import BrokerError, ClientClosedError, ConfigError
 from streams.core.settings.client_settings import GroupClientSettings
@@ -118,7 +118,7 @@ def _member_config(group_id: str, settings: GroupClientSettings) -> MemberConfig
     )
 
 
-class GroupClient:
+class GroupClient(Closing):
     """A member of a group; call ``poll`` regularly, or ``start`` to poll in a thread.
 
     All members of a group have the same ``protocol_type`` and ``protocol_name``.  Times are milliseconds.
@@ -241,15 +241,6 @@ class GroupClient:
         finally:
             self._connection.close()
         self.check()
-
-    def __enter__(self) -> Self:
-        """Return the client, which is closed at the end of the ``with`` block."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # --- internal ---------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from attrs import field, frozen
 
 from streams.core.blocks.records import Block, Record
+from streams.core.closing import Closing
 from streams.core.errors import ConfigError, InputError, StreamsError
 from streams.core.http.html import ROWS, table
 from streams.core.metrics import Dropped, Misplaced, Tally, dropped, dropped_by_node, misplaced
@@ -254,7 +255,7 @@ class Stores(Mapping[str, StoreContents]):
 
 
 @frozen(eq=False)
-class ReplayResult:
+class ReplayResult(Closing):
     """The result of a replay.
 
     ``outputs`` maps topics to tables, and ``stores`` maps the names of stores to their contents.  The result is a
@@ -476,9 +477,3 @@ class ReplayResult:
     def close(self) -> None:
         """Remove the temporary folder of the replay, if it has one."""
         self._close()
-
-    def __enter__(self) -> "ReplayResult":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
