@@ -12,6 +12,7 @@ from typing import Any, TypeVar, overload
 
 from streams.core.errors import ConfigError, TopologyError
 from streams.core.serdes.serdes import Serde
+from streams.core.serdes.varints import read_varint, varint
 from streams.formats.registered import Decode, Registration, registered_serde
 from streams.formats.registry_client import NoSuchSchema, RegistryAccess, registry_at
 from streams.formats.subjects import SubjectStrategy, check_strategy
@@ -210,38 +211,17 @@ def _indexes(descriptor: Any) -> list[int]:
 def _encoded(indexes: list[int]) -> bytes:
     if indexes == [0]:
         return b"\0"
-    return b"".join(map(_varint, (len(indexes), *indexes)))
-
-
-def _varint(number: int) -> bytes:
-    number = number << 1  # Zigzag: the numbers are not negative.
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
-        byte = data[at]
-        number |= (byte & 0x7F) << shift
-        at = at + 1
-        shift = shift + 7
-        if byte < 0x80:
-            return number >> 1, at
+    return b"".join(map(varint, (len(indexes), *indexes)))
 
 
 def _decoded(data: bytes) -> tuple[tuple[int, ...], int]:
     """Return the message indexes, and the offset at which the message begins."""
-    count, at = _read_varint(data, 0)
+    count, at = read_varint(data, 0)
     if count == 0:
         return (0,), at
     indexes = []
     for _ in range(count):
-        index, at = _read_varint(data, at)
+        index, at = read_varint(data, at)
         indexes.append(index)
     return tuple(indexes), at
 

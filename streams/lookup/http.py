@@ -6,6 +6,7 @@ This module imports only ``core``; httpx is imported when an ``HttpLookUp`` is c
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from inspect import signature
 from typing import Any, Generic
 from urllib.parse import quote, urlsplit
@@ -64,7 +65,9 @@ class HttpLookUp(Generic[L, A]):
         if _KEY not in parts.path + parts.query:
             raise ConfigError(f"HttpLookUp: {_KEY} must be in the path or query of {url!r}")
         self._is_in_path = _KEY in parts.path
-        self._arguments = (url, read, timeout, max_bytes, headers, client)
+        self._recipe = partial(
+            HttpLookUp, url, read=read, timeout=timeout, max_bytes=max_bytes, headers=headers, client=client
+        )
         self._url = url
         self._read = read
         self._httpx = _httpx()
@@ -95,7 +98,7 @@ class HttpLookUp(Generic[L, A]):
         return f"HttpLookUp({self._url!r})"
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return _rebuild, self._arguments
+        return self._recipe, ()
 
     async def __call__(self, key: L) -> A | None:
         """Return the answer for a key, or None if there is none.
@@ -161,10 +164,6 @@ class HttpLookUp(Generic[L, A]):
                 yield client
         finally:
             self._clients.pop(loop, None)
-
-
-def _rebuild(url: str, read: Any, timeout: Any, max_bytes: int, headers: Any, client: Any) -> "HttpLookUp[Any, Any]":
-    return HttpLookUp(url, read=read, timeout=timeout, max_bytes=max_bytes, headers=headers, client=client)
 
 
 def _httpx() -> Any:

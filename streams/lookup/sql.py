@@ -5,6 +5,7 @@ This module imports only ``core``; SQLAlchemy is imported only for an engine.
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Generic, Protocol, TypeAlias
 
 from typing_extensions import TypeVar
@@ -71,7 +72,7 @@ class SqlLookUp(Generic[L, A]):
         row: Callable[..., A],
         parameters: Callable[[L], Parameters] | None = None,
     ) -> None:
-        self._arguments = (query, source, row, parameters)
+        self._recipe = partial(SqlLookUp, query, source, row=row, parameters=parameters)
         self._query = query
         self._row = row
         self._source: Any = source
@@ -93,7 +94,7 @@ class SqlLookUp(Generic[L, A]):
         return f"SqlLookUp({self._query!r})"
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return _rebuild, self._arguments
+        return self._recipe, ()
 
     def __call__(self, key: L) -> A | None:
         """Return the answer for a key, or None if the query returns no row.
@@ -144,10 +145,6 @@ def _positional(key: Any) -> Parameters:
 
 def _named(key: Any) -> Parameters:
     return {"key": key}
-
-
-def _rebuild(query: str, source: Any, row: Any, parameters: Any) -> "SqlLookUp[Any, Any]":
-    return SqlLookUp(query, source, row=row, parameters=parameters)
 
 
 def _sqlalchemy() -> Any:

@@ -12,6 +12,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from streams.core.errors import InvalidStateStoreError, UnknownStateStoreError
+from streams.core.http.http_checks import whole_body
+from streams.core.http.http_server import IDLE_S
 from streams.core.serdes.serdes import BYTES, STRING
 from streams.runtime import (
     CountQuery,
@@ -48,6 +50,7 @@ from streams.web.answers import Refused, answer
 from streams.web.arguments import Arguments, cursor_of, rank_of, segments_of
 from streams.web.changes import DROPPED, MAX_FOLLOWERS, Follower, event_stream, no_room
 from streams.web.desk import Desk
+from streams.web.guard import MAX_BODY_BYTES
 from streams.web.texts import json_of, key_of, settled
 from streams.web.wire import WireError, read_request, write_results
 
@@ -257,12 +260,7 @@ class StoresEndpoint:
         """Answer a request forwarded by another instance, from this instance only."""
         if scope["method"] != "POST":
             raise Refused(405, "METHOD_NOT_ALLOWED", "instances ask each other with POST")
-        body = b""
-        while True:
-            message = await receive()
-            body += message.get("body", b"")
-            if not message.get("more_body"):
-                break
+        body = await whole_body(receive, MAX_BODY_BYTES, IDLE_S)
         try:
             request, tasks = read_request(self._instance, body)
         except WireError as error:

@@ -7,6 +7,7 @@ JSON's own values are written, since others would be read back as text. This mod
 ``core``.
 """
 
+import json
 import math
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -17,7 +18,7 @@ from typing import Any, get_origin
 import msgspec
 from msgspec import inspect
 
-from streams.core.blocks.loops import is_inexact, is_json
+from streams.core.blocks.loops import is_json
 from streams.core.serdes.exact_texts import JsonDecoder
 from streams.core.serdes.parts import RefusedPart, Visit, parts_of, visit_of
 from streams.core.serdes.serde_base import CODEC_ERRORS, Recipe, Serde, blank, read_error, write_error
@@ -48,6 +49,9 @@ def canonical_json(value: Any) -> bytes:
     return data
 
 
+_encode_finite = json.JSONEncoder(allow_nan=False, default=str).encode
+
+
 def refuse_non_finite(value: Any, data: bytes, decode: Callable[[bytes], Any]) -> None:
     """Raise ValueError if NaN or infinity in the value was written as null, since JSON has neither."""
     try:
@@ -55,8 +59,10 @@ def refuse_non_finite(value: Any, data: bytes, decode: Callable[[bytes], Any]) -
             return
     except msgspec.MsgspecError:
         pass
-    if _has_non_finite(value):
-        raise ValueError("JSON has no NaN and no infinity")
+    try:
+        _encode_finite(msgspec.to_builtins(value, str_keys=True, enc_hook=encode_hook))
+    except ValueError:
+        raise ValueError("JSON has no NaN and no infinity") from None
 
 
 def _encode_any(value: Any) -> bytes:
@@ -65,21 +71,6 @@ def _encode_any(value: Any) -> bytes:
     except TypeError:
         # msgspec sorts only str keys, so keys are first converted to str.
         return _encode(msgspec.to_builtins(value, str_keys=True, enc_hook=encode_hook))
-
-
-def _has_non_finite(value: Any) -> bool:
-    """Whether a value is or contains NaN or infinity."""
-    pending = [msgspec.to_builtins(value, str_keys=True, enc_hook=encode_hook)]
-    while pending:
-        item = pending.pop()
-        if type(item) is float:
-            if not math.isfinite(item):
-                return True
-        elif type(item) is dict:
-            pending.extend(item.values())
-        elif isinstance(item, (list, tuple)):
-            pending.extend(item)
-    return False
 
 
 _UNTYPED = (
@@ -240,15 +231,13 @@ def _set_writers(
 
 
 def _set_readers(serde: Serde[Any], decoder: JsonDecoder) -> None:
-    name, decode, decode_all, exact = serde.name, decoder.decode, decoder.all, decoder.exact
-    has_times, has_decimals = decoder.has_times, decoder.has_decimals
+    # A type without times and decimals needs no look at its JSON.
+    name, decode_all, decode = serde.name, decoder.all, decoder.decode if decoder.exact is None else decoder.one
 
     def deserialize(data: bytes | None) -> Any:
         if data is None:
             return None
         try:
-            if exact is not None and is_inexact(data, has_times, has_decimals):
-                return decode(exact(data))
             return decode(data)
         except (msgspec.MsgspecError, *CODEC_ERRORS) as error:
             raise read_error(name, data, json_fault(data, error)) from error
