@@ -66,7 +66,7 @@ class HttpLookUp(Generic[L, A]):
             raise ConfigError(f"HttpLookUp: {_KEY} must be in the path or query of {url!r}")
         self._is_in_path = _KEY in parts.path
         self._recipe = partial(
-            HttpLookUp, url, read=read, timeout=timeout, max_bytes=max_bytes, headers=headers, client=client
+            type(self), url, read=read, timeout=timeout, max_bytes=max_bytes, headers=headers, client=client
         )
         self._url = url
         self._read = read

@@ -72,7 +72,7 @@ class SqlLookUp(Generic[L, A]):
         row: Callable[..., A],
         parameters: Callable[[L], Parameters] | None = None,
     ) -> None:
-        self._recipe = partial(SqlLookUp, query, source, row=row, parameters=parameters)
+        self._recipe = partial(type(self), query, source, row=row, parameters=parameters)
         self._query = query
         self._row = row
         self._source: Any = source
