@@ -5,7 +5,7 @@ Of the other packages, this module imports only ``core``; IPython is imported on
 
 from typing import Any, Protocol
 
-from streams.core.closing import Closing
+from streams.core.closeable import Closeable
 from streams.core.concurrency.threads import SystemThreads, Threads
 from streams.core.errors import ConfigError
 
@@ -16,7 +16,7 @@ class Shown(Protocol):
     def _repr_html_(self) -> str: ...
 
 
-class LiveTable(Closing):
+class LiveTable(Closeable):
     """Shows the content of a store below a cell, and updates it every ``every_ms`` milliseconds if it has changed.
 
     It shows the first 20 entries, but reads all of them: of a large store, show a query instead.  ``close`` leaves the

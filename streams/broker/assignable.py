@@ -15,7 +15,6 @@ class AssignableTopics:
 
     @property
     def version(self) -> int:
-        """A number that changes whenever a topic is created, deleted, or gets partitions."""
         return self.topics.version
 
     def names(self) -> Iterable[str]:
@@ -23,6 +22,5 @@ class AssignableTopics:
         return self.topics.by_name
 
     def topic(self, name: str) -> tuple[bytes, int] | None:
-        """Return the ID and the partition count of a topic, or None if it does not exist."""
         topic = self.topics.by_name.get(name)
         return None if topic is None else (topic.topic_id, len(topic.logs))

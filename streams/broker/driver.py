@@ -341,7 +341,6 @@ class LocalConnection:
             self.deliver(correlation_id, error)
 
     def disown(self) -> None:
-        """Refuse all further use in a forked process."""
         self._condition = threading.Condition(threading.Lock())
         self._is_closed = True
         self._why_closed = f"{DISOWNED}: open another one here"

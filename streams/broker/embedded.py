@@ -37,7 +37,7 @@ from streams.clients import Strategy
 from streams.core.blocks.partitioning import Partitioner
 from streams.core.blocks.records import Block, TopicPartition
 from streams.core.clock import Clock, SystemClock
-from streams.core.closing import Closing
+from streams.core.closeable import Closeable
 from streams.core.concurrency.forks import stays_in_process
 from streams.core.errors import BrokerError, ConfigError, DamagedLogError
 from streams.core.settings.setting import changed
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from streams.broker.registry import RegistryServer
 
 
-class EmbeddedBroker(Closing):
+class EmbeddedBroker(Closeable):
     """A broker that runs in this process; it is a context manager and a ``Cluster``.
 
     Without ``data_dir``, all data is kept in memory and lost on close.  With ``data_dir``, topics,

@@ -16,7 +16,7 @@ from streams.clients.offsets import list_offsets, with_metadata
 from streams.clients.tcp import Security, TcpCluster, cluster_of
 from streams.core.blocks.records import TopicPartition
 from streams.core.clock import Clock, SystemClock
-from streams.core.closing import Closing
+from streams.core.closeable import Closeable
 from streams.core.errors import ConfigError, MemberFencedError, OffsetOutOfRangeError
 from streams.core.topic import TopicLike, topic_name, topic_names
 from streams.group import decode_assignment, decode_subscription
@@ -71,7 +71,7 @@ class GroupListing:
     state: str
 
 
-class Admin(Closing):
+class Admin(Closeable):
     """Admin client for topics, groups and offsets.  Times are milliseconds.
 
     Every method raises RequestTimeoutError if no response comes in time.  Until then, transient errors

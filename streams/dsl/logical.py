@@ -167,5 +167,4 @@ class LogicalGlobalStore:
     store: GlobalStore
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
-        """Add the global store to the topology."""
         topology.add_global_store(self.store)

@@ -60,7 +60,6 @@ class LogicalSource:
         )
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
-        """Add the source to the topology."""
         topology.add_node(self.source(node.name))
 
 
@@ -88,7 +87,6 @@ class LogicalSink:
     partitioner: Partitioner | None = None
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
-        """Add the sink to the topology."""
         topology.add_node(
             SinkNode(
                 node.name,
@@ -111,7 +109,6 @@ class LogicalOperator:
     connected: Callable[[], Iterable[str]] | None = None
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
-        """Add the operator and its stores to the topology."""
         self.write_as(node.name, node.parent_names, topology)
 
     def write_as(self, name: str, parents: tuple[str, ...], topology: Topology) -> None:
@@ -218,7 +215,6 @@ class LogicalGlobalTable:
     spec: MakeSpec
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
-        """Add the global store to the topology."""
         processor = ProcessorNode(node.name, self.make(), (self.source,))
         topology.add_global_store(GlobalStore(self.spec(), self.topics.source(self.source), processor))
 
@@ -304,7 +300,6 @@ class LogicalInternalSink:
     partitioner: Partitioner | None = None
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
-        """Add the internal topic and the sink to the topology."""
         topology.add_internal_topic(RepartitionTopic(self.topic))
         topology.add_node(
             SinkNode(node.name, self.topic, self.key(), self.value(), node.parent_names, None, self.partitioner)
@@ -320,5 +315,4 @@ class LogicalInternalSource:
     value: Callable[[], Serde[Any]]
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
-        """Add the source to the topology."""
         topology.add_node(SourceNode(node.name, (self.topic,), None, self.key(), self.value()))

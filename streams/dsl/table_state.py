@@ -105,7 +105,6 @@ class DerivedState:
         return None if self.materialized is None else self.materialized.store
 
     def specs(self) -> Sequence[StoreSpec]:
-        """Return the spec of the table's store as a sequence, which is empty without a store."""
         return () if self.materialized is None else (self.materialized.spec(),)
 
     def enable_old(self, force: bool) -> bool:

@@ -119,7 +119,6 @@ class CsvRows:
         return names is None
 
     def declared(self) -> FileFormat:
-        """Return the format itself."""
         return self
 
     def columns(self, rows: Sequence[tuple[list[str], str]]) -> RowColumns:

@@ -73,11 +73,9 @@ class _TextRows:
     heading: bytes = b""
 
     def declared(self) -> Self:
-        """Return the format itself."""
         return self
 
     def columns(self, rows: Sequence[bytes]) -> RowColumns:
-        """Convert rows to columns."""
         return self.convert(rows)
 
     def raw(self, row: bytes) -> bytes:
@@ -93,7 +91,6 @@ class LineRows(_TextRows):
     unit: str = "line"
 
     def batches(self, source: FileSource, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[RowBatch]:
-        """Yield batches of lines."""
         row = part.first_row
         for first_line, lines in line_chunks(source, kind, part):
             numbers: Sequence[int] = range(first_line, first_line + len(lines))
@@ -287,7 +284,6 @@ class ParquetRows:
         return self.records is not None and are_records(self.records.topic, names)
 
     def declared(self) -> FileFormat:
-        """Return a format that reads only the columns that the topic declares."""
         return evolve(self, is_selective=True)
 
     def _names(self, column_names: list[str]) -> list[str] | None:
@@ -302,7 +298,6 @@ class ParquetRows:
         return None if not names or any("." in name for name in names) else names
 
     def columns(self, rows: ArrowRows) -> RowColumns:
-        """Return the rows as columns."""
         return _row_columns(self.value, self.records, rows)
 
     def raw(self, row: Row) -> bytes:
@@ -328,11 +323,9 @@ class TableRows:
             row += batch.num_rows
 
     def declared(self) -> FileFormat:
-        """Return the format itself."""
         return self
 
     def columns(self, rows: ArrowRows) -> RowColumns:
-        """Return the rows as columns."""
         return _row_columns(self.value, self.records, rows)
 
     def raw(self, row: Row) -> bytes:

@@ -164,7 +164,6 @@ class DeltaLog(TableLog):
         self._table.update_incremental()
 
     def positions(self, keys: Collection[str]) -> dict[str, LakePosition]:
-        """Return the position of each key that has one in the version read last."""
         positions = {}
         for key in keys:
             name = f"{self._prefix}/{key}"
@@ -174,7 +173,6 @@ class DeltaLog(TableLog):
         return positions
 
     def files(self) -> list[DataFile]:
-        """Return the data files of the version read last."""
         actions = self._table.get_add_actions(flatten=True)
         names = [f"partition.{column.name}" for column in self.columns]
         rows = zip(*(actions.column(name).to_pylist() for name in ("path", "num_records", *names)), strict=True)

@@ -233,7 +233,6 @@ class IcebergLog(TableLog):
         return str(self._name)
 
     def close(self) -> None:
-        """Close the connections to the catalog."""
         self._catalog.close()
 
     def refresh(self) -> None:
@@ -241,7 +240,6 @@ class IcebergLog(TableLog):
         self._table = self._catalog.load_table(self._within)
 
     def positions(self, keys: Collection[str]) -> dict[str, LakePosition]:
-        """Return the position of each key that has one in the version read last."""
         stored = self._stored()
         return {key: stored[key] for key in keys if key in stored}
 
@@ -263,7 +261,6 @@ class IcebergLog(TableLog):
         return _read(properties.get(self._property, "{}"))
 
     def files(self) -> list[DataFile]:
-        """Return the data files of the version read last."""
         return list(self._data_files())
 
     def _data_files(self) -> dict[DataFile, Any]:

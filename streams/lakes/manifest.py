@@ -81,7 +81,6 @@ class Folder:
         return self.path
 
     def child(self, *names: str) -> "Folder":
-        """Return the file or folder with this relative path in the folder."""
         return Folder(self.system, "/".join([self.path, *names]))
 
     def names(self, *, recursive: bool = False) -> list[str]:
@@ -93,11 +92,9 @@ class Folder:
         return [info.path.lstrip("/").removeprefix(f"{self.path}/".lstrip("/")) for info in entries]
 
     def files(self) -> list[str]:
-        """Return the paths of all below the folder, relative to it; empty if there is no folder."""
         return self.names(recursive=True)
 
     def read(self) -> bytes:
-        """Return the content of the file."""
         with self.system.open_input_stream(self.path) as stream:
             return bytes(stream.read())
 
@@ -111,7 +108,6 @@ class Folder:
             stream.write(data)
 
     def delete(self) -> None:
-        """Delete the file."""
         self.system.delete_file(self.path)
 
 

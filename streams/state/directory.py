@@ -96,7 +96,6 @@ class StateDirectory:
         temporary.replace(path)
 
     def unlock(self) -> None:
-        """Unlock the directory; idempotent."""
         if self._lock_descriptor is not None:
             # The file stays: removing it would let two instances lock different files.
             os.ftruncate(self._lock_descriptor, 0)

@@ -241,7 +241,6 @@ class Store:
         return self._staged.engine.properties()
 
     def statistics(self) -> Mapping[str, Statistic]:
-        """Return the engine's statistics since it was opened; empty if none are collected."""
         return self._staged.engine.statistics()
 
     def slot_of(self, key: Any) -> Any:

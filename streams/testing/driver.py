@@ -14,7 +14,7 @@ from streams.core.arguments import NOT_GIVEN, InputRow, checked_count, checked_h
 from streams.core.blocks.partitioning import partition_for
 from streams.core.blocks.records import NO_TIMESTAMP, Block, Headers, Record, TaskId, TopicPartition
 from streams.core.clock import VirtualClock
-from streams.core.closing import Closing
+from streams.core.closeable import Closeable
 from streams.core.concurrency.calls import BlockingLoop, CallLoop, SteppedLoop
 from streams.core.errors import (
     ConfigError,
@@ -58,7 +58,7 @@ _WHY_STEPS = 1_000
 Row = tuple[bytes | None, bytes | None, int, Headers]
 
 
-class TopologyTestDriver(Closing):
+class TopologyTestDriver(Closeable):
     """Runs a topology record by record in memory.
 
     ``topology`` is a function that takes the builder, or a built ``Topology``. ``partitions`` is the partition count of

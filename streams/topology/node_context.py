@@ -400,7 +400,6 @@ class NodeContext:
             callback()
 
     def record_metadata(self) -> RecordMetadata | None:
-        """Return the topic, partition and offset of the current record, or None within a punctuation."""
         return self.output.current.metadata()
 
     def wall_clock_ms(self) -> int:

@@ -27,7 +27,6 @@ class PassThrough:
     is_one_to_one: ClassVar = True
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function for one task."""
         return context.output.forward
 
 
@@ -38,7 +37,6 @@ class SideOutput:
     reasons: frozenset[str]
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function for one task."""
         return context.output.forward
 
 
@@ -50,7 +48,6 @@ class Filter:
     negate: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function for one task."""
         forward = context.output.forward
         negate = self.negate
         predicate = _checked(self.predicate, context, may_yield=False)
@@ -69,7 +66,6 @@ class KeyFilter:
     is_one_to_one: ClassVar = True
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function for one task."""
         forward = context.output.forward
         without_key = context.metrics.tally(DropReason.NULL_KEY)
 
@@ -91,7 +87,6 @@ class MapValues:
     with_key: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function for one task."""
         forward = context.output.forward
         mapper = _checked(self.mapper, context)
         with_key = self.with_key
@@ -112,7 +107,6 @@ class Map:
     result: ClassVar[str] = "a pair (key, value)"
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function for one task."""
         forward = context.output.forward
         mapper = _checked(self.mapper, context)
 
@@ -134,7 +128,6 @@ class SelectKey:
     mapper: Callable[[Any, Any], Any]
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function for one task."""
         forward = context.output.forward
         mapper = _checked(self.mapper, context)
 
@@ -153,7 +146,6 @@ class FlatMap:
     result: ClassVar[str] = "an iterable of pairs (key, value)"
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function for one task."""
         forward = context.output.forward
         mapper = _checked(self.mapper, context)
 
@@ -176,7 +168,6 @@ class FlatMapValues:
     result: ClassVar[str] = "an iterable of values"
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function for one task."""
         forward = context.output.forward
         mapper = _checked(self.mapper, context)
         with_key = self.with_key
@@ -197,7 +188,6 @@ class Peek:
     is_terminal: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function for one task."""
         forward = context.output.forward
         is_terminal = self.is_terminal
         what = f"node {context.node!r}"
@@ -225,7 +215,6 @@ class Branch:
     predicates: tuple[Callable[[Any, Any], object] | None, ...]
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function for one task."""
         process: Process = _ignore
         for predicate, child in reversed(list(zip(self.predicates, context.output.children, strict=True))):
             forward = context.output.forward_to(child)
@@ -262,7 +251,6 @@ class TableToStream:
     keeps_tombstones: bool = True
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function for one task."""
         forward = context.output.forward
         keeps_tombstones = self.keeps_tombstones
 

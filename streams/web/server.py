@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import define
 
-from streams.core.closing import Closing
+from streams.core.closeable import Closeable
 from streams.core.errors import ClientClosedError, ConfigError
 from streams.core.http.address import WILDCARDS, is_loopback, parse_address
 from streams.core.http.http_checks import host_of
@@ -22,7 +22,7 @@ from streams.web.switching import QUICK_SWITCHING
 
 
 @define(eq=False)
-class WebServer(Closing):
+class WebServer(Closeable):
     """A running HTTP server; a context manager, closed on exit.  Created by ``serve``."""
 
     #: The address with scheme and port, such as ``http://127.0.0.1:8080``.

@@ -244,7 +244,6 @@ class FileStorage:
         return self._segments[-1].base_offset
 
     def seal(self, *, is_due: bool) -> None:
-        """Start a new segment, so that the active one can be compacted, if ``is_due`` or if the active one is large."""
         size = self._segments[-1].size
         if size and (is_due or size >= _SEAL_BYTES):
             self._roll()

@@ -29,12 +29,10 @@ class GuardedStorage(Generic[S]):
 
     @property
     def start_offset(self) -> int:
-        """The lowest offset that may be read."""
         return self.inner.start_offset
 
     @property
     def end_offset(self) -> int:
-        """The offset that the next record gets."""
         return self.inner.end_offset
 
     def append(self, block: Block) -> int:
@@ -51,7 +49,6 @@ class GuardedStorage(Generic[S]):
         return base
 
     def read(self, offset: int, max_records: int) -> list[Block]:
-        """Return up to ``max_records`` records from ``offset`` on."""
         return self._named("read", lambda: self.inner.read(offset, max_records))
 
     def truncate_before(self, offset: int) -> None:
@@ -61,15 +58,12 @@ class GuardedStorage(Generic[S]):
             raise self._error("truncate", f"it was to begin at {offset}, it ends at {self.inner.end_offset}")
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Return (offset, timestamp) of the first record at or after a timestamp, or None."""
         return self._named("find a time in", lambda: self.inner.offset_for_timestamp(timestamp_ms))
 
     def extents(self) -> Sequence[LogExtent]:
-        """Return the extents of the storage in offset order."""
         return self._named("list the extents of", self.inner.extents)
 
     def flush(self) -> None:
-        """Make appended records durable."""
         self._named("flush", self.inner.flush)
 
     def close(self) -> None:
@@ -102,11 +96,9 @@ class GuardedCompactableStorage(GuardedStorage[CompactableStorage]):
 
     @property
     def sealed_offset(self) -> int:
-        """The offset below which compaction may rewrite records."""
         return self.inner.sealed_offset
 
     def compact(self, upto: int, keep: Callable[[Block], Block | None]) -> int:
-        """Compact the records below ``upto``."""
         return self._named("compact", lambda: self.inner.compact(upto, keep))
 
 

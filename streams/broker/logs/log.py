@@ -105,7 +105,6 @@ class PartitionLog:
 
     @property
     def start_offset(self) -> int:
-        """The lowest offset that may be read."""
         return self.storage.start_offset
 
     @property

@@ -232,7 +232,6 @@ class CompactableSerializedStorage(SerializedStorage[CompactableStorage]):
 
     @property
     def sealed_offset(self) -> int:
-        """The offset below which compaction may rewrite records."""
         return self._offset_at(self.inner.sealed_offset)
 
     def compact(self, upto: int, keep: Callable[[Block], Block | None]) -> int:

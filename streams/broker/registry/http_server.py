@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 
 from streams.broker.registry.routes import SchemaText, answer
 from streams.broker.registry.subjects import SchemaLog, SchemaRegistry
-from streams.core.closing import Closing
+from streams.core.closeable import Closeable
 from streams.core.errors import StreamsError
 from streams.core.http.address import WILDCARDS, Address, is_loopback, parse_address
 from streams.core.http.http_checks import HttpRefusal, checked_headers, whole_body
@@ -22,7 +22,7 @@ _MAX_BODY_BYTES: Final = 16 << 20
 _FAILED: Final = 50001
 
 
-class RegistryServer(Closing):
+class RegistryServer(Closeable):
     """A schema registry that listens; a context manager, closed on exit. Created by ``EmbeddedBroker.serve_registry``.
 
     ``url`` is the address for clients, such as ``http://127.0.0.1:8081``.

@@ -30,12 +30,10 @@ class SchemaTopic:
     _clock: Clock
 
     def append(self, record: Record) -> None:
-        """Append a record."""
         key, value = record
         self._broker.append(PARTITION, Block([key], [value], [self._clock.now_ms()]))
 
     def since(self, offset: int) -> tuple[Sequence[Record], int]:
-        """Return the records from an offset on, and the offset after them."""
         records: list[Record] = []
         while blocks := self._broker.read(PARTITION, offset):
             for block in blocks:

@@ -9,7 +9,7 @@ from attrs import field, frozen
 from streams.broker.driver import Driver
 from streams.broker.logs.limits import Limits
 from streams.broker.tcp.users import Users
-from streams.core.closing import Closing
+from streams.core.closeable import Closeable
 from streams.core.concurrency.threads import SystemThreads, Worker
 from streams.core.errors import BrokerError, ConfigError
 from streams.core.folders import warn_if_public
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 
 
-class BrokerServer(Closing):
+class BrokerServer(Closeable):
     """A listening broker server; as a context manager, it is closed on exit.
 
     ``host`` and ``port`` are the bound address; ``bootstrap_servers`` is the advertised address, or one that clients

@@ -29,7 +29,7 @@ from streams.clients.tcp import cluster_of
 from streams.clients.watch import TopicWatch
 from streams.core.blocks.records import Block, ConsumerRecord, TopicPartition
 from streams.core.clock import Clock, Deadline, SystemClock
-from streams.core.closing import Closing
+from streams.core.closeable import Closeable
 from streams.core.concurrency.threads import SystemThreads, Threads
 from streams.core.errors import BrokerError, ClientClosedError, ConfigError, StreamsError
 from streams.core.metrics import Metrics
@@ -47,7 +47,7 @@ from streams.protocol.transport import Cluster
 OffsetsToCommit: TypeAlias = Mapping[TopicPartition, int | OffsetAndMetadata]
 
 
-class Consumer(Closing):
+class Consumer(Closeable):
     """A consumer that reads records from topics.
 
     Without ``group_id``, partitions are assigned manually and nothing is committed.

@@ -147,7 +147,6 @@ class GroupSession:
 
     @property
     def needs_metadata(self) -> bool:
-        """Whether an assignment waits for metadata of its topics."""
         return isinstance(self.member, EpochMember) and self.member.needs_metadata
 
     def poll(self, *, by_application: bool = True) -> bool:

@@ -29,7 +29,7 @@ from streams.core.arguments import NOT_GIVEN, checked_headers, checked_time
 from streams.core.blocks.partitioning import Partitioner, murmur2
 from streams.core.blocks.records import Block, TopicPartition
 from streams.core.clock import Clock, SystemClock
-from streams.core.closing import Closing
+from streams.core.closeable import Closeable
 from streams.core.concurrency.forks import DISOWNED, stays_in_process
 from streams.core.concurrency.threads import SystemThreads, Threads
 from streams.core.errors import (
@@ -61,7 +61,7 @@ V = TypeVar("V")
 _SHARED_BYTES: Final = 256 * 1024
 
 
-class Producer(Closing):
+class Producer(Closeable):
     """A producer of records to topics.
 
     Records with a key are partitioned by murmur2, as with Kafka's Java clients.  Records without a key use one

@@ -101,7 +101,6 @@ class Sockets:
         self.selector.register(self._wakee, selectors.EVENT_READ, None)
 
     def link(self, channel: Channel) -> "SocketLink":
-        """Return a new link for a channel."""
         return SocketLink(channel, self.config, self.selector, self.clock.monotonic_ms)
 
     def wait(self, timeout_ms: int, *, is_idle: bool) -> None:
@@ -116,7 +115,6 @@ class Sockets:
         self._checked_ms = self.clock.monotonic_ms()
 
     def wakeup(self) -> None:
-        """Make the current or the next ``wait`` return; may be called from another thread."""
         if self.is_woken:
             return
         self.is_woken = True
@@ -125,7 +123,6 @@ class Sockets:
             self._waker.send(b"\0")
 
     def take_wakeup(self) -> None:
-        """Clear the wakeup, so that ``is_woken`` is False."""
         self.is_woken = False
 
     def close(self) -> None:
@@ -163,7 +160,6 @@ class SocketLink:
 
     @property
     def phase(self) -> str:
-        """The current phase of the handshake, for messages."""
         return self._phase.value
 
     # --- lifecycle --------------------------------------------------------------------
@@ -196,7 +192,6 @@ class SocketLink:
         self._channel.on_broken(reason, self._last_error)
 
     def close(self) -> None:
-        """Close the socket."""
         self._phase = _Phase.CLOSED
         if self._socket is not None:
             if self._mask:
@@ -207,7 +202,6 @@ class SocketLink:
     # --- requests ---------------------------------------------------------------------
 
     def write(self, item: Item) -> int:
-        """Encode and queue a request; return its size in bytes."""
         request = item.request
         api_key = api_of_request(request).key
         version = version_for(request, self._version(api_key))

@@ -110,7 +110,6 @@ class CallGate:
         self._start_workers()
 
     def cancel(self, owner: CallOwner) -> None:
-        """Cancel the calls of a node, because the node is closed."""
         for task, call in list(self._running.items()):
             if call.owner is owner:
                 task.cancel()
@@ -322,7 +321,6 @@ class ThreadedLoop:
         self._has_news = False
 
     def gate(self, name: str, plan: CallPlan) -> CallGate:
-        """Return the ``CallGate`` of a node, which the node's tasks on this loop share."""
         return self._gates.of(name, plan)
 
     def submit(self, gate: CallGate, calls: list[Call]) -> None:
@@ -330,7 +328,6 @@ class ThreadedLoop:
         gate._loop.call_soon_threadsafe(gate.accept, calls)
 
     def cancel(self, gate: CallGate, owner: CallOwner) -> None:
-        """Cancel the calls of a node, because the node is closed."""
         if self._gates.loop is not None:
             self._gates.loop.call_soon_threadsafe(gate.cancel, owner)
 
@@ -338,7 +335,6 @@ class ThreadedLoop:
         """Do nothing: the second thread runs the calls."""
 
     def take_news(self) -> bool:
-        """Return whether calls have finished since the last ``take_news``."""
         had_news = self._has_news
         self._has_news = False
         self._is_awaited = False
@@ -400,7 +396,6 @@ class BlockingLoop:
         self._is_done: Callable[[], bool] = bool
 
     def gate(self, name: str, plan: CallPlan) -> CallGate:
-        """Return the ``CallGate`` of a node, which the node's tasks on this loop share."""
         return self._gates.of(name, plan)
 
     def submit(self, gate: CallGate, calls: list[Call]) -> None:
@@ -408,7 +403,6 @@ class BlockingLoop:
         gate._loop.call_soon(gate.accept, calls)
 
     def cancel(self, gate: CallGate, owner: CallOwner) -> None:
-        """Cancel the calls of a node, because the node is closed."""
         gate.cancel(owner)
 
     def finish(self, is_done: Callable[[], bool]) -> None:
@@ -427,7 +421,6 @@ class BlockingLoop:
             self._is_done = bool
 
     def close(self) -> None:
-        """Close the event loop."""
         self._gates.close()
 
     def _on_finished(self) -> None:
@@ -462,7 +455,6 @@ class SteppedLoop:
         self._new: list[Callable[[], None]] = []
 
     def gate(self, name: str, plan: CallPlan) -> CallGate:
-        """Return the ``CallGate`` of a node, which the node's tasks on this loop share."""
         return self._gates.of(name, plan)
 
     def submit(self, gate: CallGate, calls: list[Call]) -> None:
@@ -472,7 +464,6 @@ class SteppedLoop:
         self._new.append(partial(gate.accept, calls))
 
     def cancel(self, gate: CallGate, owner: CallOwner) -> None:
-        """Cancel the calls of a node, because the node is closed."""
         if self._gates.loop is not None:
             gate.cancel(owner)
 
@@ -492,7 +483,6 @@ class SteppedLoop:
         self._new.clear()
 
     def take_news(self) -> bool:
-        """Return whether calls have finished since the last ``take_news``."""
         had_news = self._has_news
         self._has_news = False
         return had_news
@@ -508,7 +498,6 @@ class SteppedLoop:
         return max(0, min(timeout_ms, wait_ms))
 
     def close(self) -> None:
-        """Cancel all calls and close the event loop; idempotent."""
         if not self._is_crashed():
             self._gates.close()
 

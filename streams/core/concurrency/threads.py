@@ -93,15 +93,12 @@ class SystemSignal:
         self._event = threading.Event()
 
     def set(self) -> None:
-        """Set the flag and wake all waiting threads."""
         self._event.set()
 
     def is_set(self) -> bool:
-        """Whether the flag is set."""
         return self._event.is_set()
 
     def wait(self, timeout_ms: int | None = None) -> bool:
-        """Wait until the flag is set or the timeout expires; return whether the flag is set."""
         return self._event.wait(None if timeout_ms is None else timeout_ms / 1000)
 
 
@@ -115,21 +112,17 @@ class SystemWorker:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the thread is running."""
         return self._thread.is_alive()
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller runs in this thread."""
         return self._thread is threading.current_thread()
 
     def join(self, timeout_ms: int | None = None) -> bool:
-        """Wait until the thread ends or the timeout expires; return whether the thread has ended."""
         self._thread.join(None if timeout_ms is None else timeout_ms / 1000)
         return not self._thread.is_alive()
 
     def stack(self) -> str:
-        """Return the stack of the thread as traceback lines, or "" if the thread has ended."""
         frame = sys._current_frames().get(self._thread.ident or 0)
         return "" if frame is None else "".join(traceback.format_stack(frame)).rstrip()
 
@@ -138,13 +131,11 @@ class SystemThreads:
     """Starts operating system threads."""
 
     def start(self, name: str, target: Callable[[], None]) -> Worker:
-        """Run a function in a daemon thread."""
         thread = threading.Thread(target=target, name=name, daemon=True)
         thread.start()
         return SystemWorker(thread)
 
     def signal(self) -> Signal:
-        """Return a new flag that is not set."""
         return SystemSignal()
 
 

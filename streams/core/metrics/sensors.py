@@ -73,7 +73,6 @@ class Counter:
         return count / seconds
 
     def roll(self, now_ms: int) -> None:
-        """End the current sample window at the monotonic time ``now_ms``."""
         self._marks.roll(now_ms, self.value, 0)
 
 
@@ -176,7 +175,6 @@ class Amounts:
         return None
 
     def roll(self, now_ms: int) -> None:
-        """End the current sample window at the monotonic time ``now_ms``."""
         self._marks.roll(now_ms, self.count, self.total)
         self.untimed.roll(now_ms)
         self._extremes_before = (self._lowest, self._highest)

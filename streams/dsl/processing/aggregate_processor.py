@@ -32,7 +32,6 @@ class StreamAggregate:
     send_old: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         find, get, put = open_updates(context.stores, self.store)
         emit, is_cached = table_emit(context, self.store, self.send_old)
         drop = dropper(context)
@@ -81,7 +80,6 @@ class TableAggregate:
     send_old: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         get, put = open_rows(context.stores, self.store)
         emit, is_cached = table_emit(context, self.store, self.send_old)
         send_old = self.send_old or is_cached

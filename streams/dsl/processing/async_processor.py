@@ -36,7 +36,6 @@ class AsyncMap:
         return self.plan.periods
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         loop = context.calls.loop()
         gate = loop.gate(context.node, self.plan)
         node = _AsyncNode(self, context, RecordsInFlight(context, context.stores[self.store]), loop, gate)
@@ -98,7 +97,6 @@ class _AsyncNode:
 
     @property
     def room(self) -> int:
-        """The number of further records that the node can accept now."""
         return self.records.room(self.operator.plan.concurrency)
 
     def hand_over(self) -> None:
@@ -109,7 +107,6 @@ class _AsyncNode:
             self.loop.submit(self.gate, calls)
 
     def forward(self, limit: int) -> int:
-        """Forward at most ``limit`` results of finished calls, and return how many were forwarded."""
         ready, lanes = self._ready, self._lanes
         # The event loop may append further calls at the same time.
         done = [self.done.popleft() for _ in range(len(self.done))]
@@ -155,7 +152,6 @@ class _AsyncNode:
         self.records.save()
 
     def close(self) -> None:
-        """Cancel all calls that are in flight."""
         self.is_closed = True
         self.loop.cancel(self.gate, self)
 
@@ -165,11 +161,9 @@ class _AsyncNode:
 
     @property
     def in_flight(self) -> int:
-        """The number of running calls; may be read by any thread."""
         return sum(call.started_s is not None and not call.is_done for call in list(self.held.values()))
 
     def delivered(self) -> Sequence[HeldRecord]:
-        """Return the record whose result is being forwarded, or () outside ``NodeCalls.deliver``."""
         return self.records.delivered()
 
     def waiting(self) -> Sequence[HeldRecord]:

@@ -55,7 +55,6 @@ class BatchMap:
         return {} if self.plan.max_wait_ms is None else {"max_wait": self.plan.max_wait_ms}
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         node = _BatchNode(self.plan, context)
         context.calls.add_batches(node)
         return node.open()
@@ -93,7 +92,6 @@ class _BatchNode:
         return [HeldRecord(row[4], row[1], HeldState.IN_BATCH, records=len(rows)) for row in rows]
 
     def delivered(self) -> Sequence[HeldRecord]:
-        """Return the records whose result is being forwarded, or () outside ``NodeCalls.deliver``."""
         count = len(self._batch)
         return [HeldRecord(row[4], row[1], HeldState.DELIVERED, records=count) for row in self._delivered]
 
@@ -116,7 +114,6 @@ class _BatchNode:
         return process
 
     def end_run(self) -> None:
-        """Process the batch at the end of a run of records, unless ``max_wait`` lets it wait for more records."""
         if self.held and (self.plan.max_wait_ms is None or self.context.calls.ends_runs):
             self.flush()
 

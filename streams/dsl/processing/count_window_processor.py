@@ -50,7 +50,6 @@ class CountWindowAggregate:
         return self.fold.ignores_values
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         numbers = context.stores[self.numbers]
         number_of = numbers.get
         put_number = numbers.put

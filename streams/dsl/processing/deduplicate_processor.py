@@ -59,7 +59,6 @@ class Deduplicate:
         return None if key is None else (key, record_id)
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         store = context.stores[self.store]
         near = store.rows_in_range
         put = store.put

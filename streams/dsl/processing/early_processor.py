@@ -79,7 +79,6 @@ class EarlyResults:
         return {} if self.every.records is None else {"early_every": self.every.records}
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         time = context.clock.stream_time()
         ticked = context.clock.stream_time("ticked")
         windows = _Windows(context.stores[self.store], self.key_serde.deserialize, self.closes_ms)

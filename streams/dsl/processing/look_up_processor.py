@@ -119,7 +119,6 @@ class LookUp:
         return {**self.calls.options, "order": self.plan.order, "cache": self.plan.max_answers}
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         loop = context.calls.loop()
         gate = loop.gate(context.node, self.calls)
         clock = context.clock.running() if self.plan.is_timed else None
@@ -391,12 +390,10 @@ class _LookUpNode:
 
     @property
     def in_flight(self) -> int:
-        """The number of running calls; may be read by any thread."""
         look_ups = list(self._look_ups.values())
         return sum(look_up.started_s is not None and not look_up.is_done for look_up, _ in look_ups)
 
     def delivered(self) -> Sequence[HeldRecord]:
-        """Return the record whose result is being forwarded, or () outside ``NodeCalls.deliver``."""
         return self.records.delivered()
 
     def waiting(self) -> Sequence[HeldRecord]:
@@ -417,7 +414,6 @@ class _LookUpNode:
 
     @property
     def room(self) -> int:
-        """The number of further records that the node can accept now."""
         return self.records.room(self.operator.calls.concurrency)
 
     def hand_over(self) -> None:
@@ -463,7 +459,6 @@ class _LookUpNode:
         self.records.save()
 
     def close(self) -> None:
-        """Cancel all calls that are in flight."""
         self.is_closed = True
         self.loop.cancel(self.gate, self)
 

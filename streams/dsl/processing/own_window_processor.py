@@ -51,7 +51,6 @@ class WindowerAggregate:
         return False
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         find = context.stores[self.store].sessions_of
         time = context.clock.stream_time()
         close = self._closing(context.node)

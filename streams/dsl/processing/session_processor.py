@@ -44,7 +44,6 @@ class SessionAggregate:
         return self.fold.ignores_values
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         store = context.stores[self.store]
         find = store.sessions_of
         put = store.put_at

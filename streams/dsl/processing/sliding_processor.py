@@ -47,7 +47,6 @@ class SlidingAggregate:
         return self.windows.difference_ms + self.windows.grace_ms + 1 if self.emit_on_close else 0
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         store = context.stores[self.store]
         drop = dropper(context)
         time = context.clock.stream_time()

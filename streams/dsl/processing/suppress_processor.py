@@ -60,7 +60,6 @@ class Suppress:
         return self.wait_ms + self.window_ms
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         is_weighed = self.max_bytes is not None or context.metrics.records(table.SUPPRESSED_SIZE)
         buffer = _Buffer(context.stores[self.store], self.value_serde, is_weighed)
         read = buffer.store.get
@@ -234,7 +233,6 @@ class SuppressedValues:
         return (self.store, *self.parent.stores)
 
     def getter(self, context: NodeContext, *, undeleted: bool = False) -> Getter:
-        """Return the function that reads the current row for a key."""
         held = context.stores[self.store].get
         to_bytes = self.key_serde.serialize
         read = self.parent.getter(context, undeleted=undeleted)

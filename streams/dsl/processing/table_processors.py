@@ -34,7 +34,6 @@ class TableSource:
     serde: Any = None
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         drop = dropper(context)
         lost = context.output.side_output()
         if self.store is None:
@@ -97,7 +96,6 @@ class TableFilter:
     closings: tuple[Closing, ...] = ()
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         negate = self.negate
         predicate = CheckedFunction(self.predicate, f"node {context.node!r}")
 
@@ -125,7 +123,6 @@ class TableMapValues:
         return self.store is None
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         mapper, with_key = self.mapper, self.with_key
 
         @inlined
@@ -152,7 +149,6 @@ class TableTransformValues:
         return self.store is None
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         return _mapping(context, self.supplier(context), self.store, self.send_old, self.closings)
 
 
@@ -211,7 +207,6 @@ class TableGroupMap:
     is_versioned: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         mapper = self.mapper
         is_versioned = self.is_versioned
         forward = context.output.forward

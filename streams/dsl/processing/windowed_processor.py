@@ -46,7 +46,6 @@ class WindowAggregate:
         return self.fold.ignores_values
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         windows = self.windows
         on_close = self.emit_on_close
         size_ms = windows.size_ms

@@ -12,7 +12,7 @@ from typing import Final, Unpack
 from attrs import frozen
 
 from streams.core.clock import Clock, Deadline, SystemClock
-from streams.core.closing import Closing
+from streams.core.closeable import Closeable
 from streams.core.concurrency.threads import Signal, SystemThreads, ThreadKilled, Threads, Worker
 from streams.core.errors import BrokerError, ClientClosedError, ConfigError
 from streams.core.settings.client_settings import GroupClientSettings
@@ -118,7 +118,7 @@ def _member_config(group_id: str, settings: GroupClientSettings) -> MemberConfig
     )
 
 
-class GroupClient(Closing):
+class GroupClient(Closeable):
     """A member of a group; call ``poll`` regularly, or ``start`` to poll in a thread.
 
     All members of a group have the same ``protocol_type`` and ``protocol_name``.  Times are milliseconds.

@@ -62,11 +62,9 @@ class ConsumerHeartbeats:
 
     @property
     def needs_metadata(self) -> bool:
-        """Whether an assignment waits for metadata of its topics."""
         return self._assignment.needs_metadata
 
     def heartbeat(self, member_id: str, epoch: int, *, is_full: bool) -> ConsumerGroupHeartbeat:
-        """Return a heartbeat with what has changed, or with everything if an earlier one may have been lost."""
         config = self._config
         owned = frozenset(self._assignment.owned)
         must_report = is_full or owned != self._reported
@@ -93,14 +91,12 @@ class ConsumerHeartbeats:
         )
 
     def bare(self, member_id: str, epoch: int) -> ConsumerGroupHeartbeat:
-        """Return a heartbeat that confirms nothing."""
         config = self._config
         return ConsumerGroupHeartbeat(
             config.group_id, member_id, epoch, config.group_instance_id, client_id=config.client_id
         )
 
     def advice(self, error: ErrorCode) -> str:
-        """Return what to do about a rejected heartbeat, or "" if only the broker knows."""
         return _ADVICE.get(error, "")
 
     def receive(self, response: GroupHeartbeatResponse) -> None:

@@ -130,7 +130,6 @@ class EpochMember:
 
     @property
     def needs_metadata(self) -> bool:
-        """Whether an assignment waits for metadata of its topics."""
         return self._heartbeats.needs_metadata
 
     # --- driver interface -------------------------------------------------------------

@@ -141,7 +141,6 @@ class StreamsHeartbeats:
     _now_ms: int = field(default=0, init=False)
 
     def heartbeat(self, member_id: str, epoch: int, *, is_full: bool) -> StreamsGroupHeartbeat:
-        """Return a heartbeat with what has changed, or with everything if an earlier one may have been lost."""
         config = self._config
         is_join = epoch == JOIN_EPOCH
         roles = self._roles or TaskRoles()
@@ -171,7 +170,6 @@ class StreamsHeartbeats:
         )
 
     def bare(self, member_id: str, epoch: int) -> StreamsGroupHeartbeat:
-        """Return a heartbeat that confirms nothing."""
         config = self._config
         return StreamsGroupHeartbeat(
             config.group_id,
@@ -184,7 +182,6 @@ class StreamsHeartbeats:
         )
 
     def advice(self, error: ErrorCode) -> str:
-        """Return what to do about a rejected heartbeat, or "" if only the broker knows."""
         return _ADVICE.get(error, "")
 
     def receive(self, response: GroupHeartbeatResponse) -> None:

@@ -54,7 +54,6 @@ class ConsumerKind:
     # --- heartbeats -------------------------------------------------------------------
 
     def describe(self, shell: Group | None, request: ConsumerGroupDescribe) -> ConsumerGroupDescribeResponse:
-        """Return the description of a group, or that there is none."""
         return describe_consumers(shell, request.group_id)
 
     def check(self, request: ConsumerGroupHeartbeat) -> None:
@@ -62,11 +61,9 @@ class ConsumerKind:
         _check(request)
 
     def failed(self, request: ConsumerGroupHeartbeat, error: BrokerError) -> ConsumerGroupHeartbeatResponse:
-        """Return the response to a rejected heartbeat."""
         return ConsumerGroupHeartbeatResponse(ErrorCode(error.code), str(error))
 
     def left(self, member_id: str, epoch: int) -> ConsumerGroupHeartbeatResponse:
-        """Return the response to a member that has left."""
         return ConsumerGroupHeartbeatResponse(ErrorCode.NONE, "", member_id, epoch)
 
     def answered(
@@ -104,7 +101,6 @@ class ConsumerKind:
         return frozenset((topic_id, number) for topic_id, numbers in request.owned.items() for number in numbers)
 
     def is_repeated(self, member: ConsumerGroupMember, request: ConsumerGroupHeartbeat) -> bool:
-        """Whether the member reports no more than it has."""
         owned = self.owned(request)
         return owned is not None and owned <= member.assigned
 
@@ -170,7 +166,6 @@ class ConsumerKind:
     def reconciled(
         self, group: ConsumerGroup, member: ConsumerGroupMember, owned: Places | None
     ) -> ConsumerGroupMember:
-        """Return the next state of a member on its way to its target assignment."""
         target = group.target.get(member.member_id, NO_PLACES)
         if group.epoch > group.assignment_epoch:
             # The target is of earlier subscriptions: the member may not want all of it any more.
@@ -191,7 +186,6 @@ class ConsumerKind:
     # --- offsets ----------------------------------------------------------------------
 
     def owners(self, group: ConsumerGroup, partitions: Set[TopicPartition]) -> Sequence[ConsumerGroupMember]:
-        """Return the members that own any of ``partitions``."""
         ids = {name: topic_id for name, (topic_id, _) in group.topics.by_name.items()}
         places = {(ids[partition.topic], partition.partition) for partition in partitions if partition.topic in ids}
         return [member for member in group.members.values() if not places.isdisjoint(member.owned)]

@@ -74,7 +74,6 @@ class StreamsKind:
     # --- heartbeats -------------------------------------------------------------------
 
     def describe(self, shell: Group | None, request: StreamsGroupDescribe) -> StreamsGroupDescribeResponse:
-        """Return the description of a group, or that there is none."""
         return describe_streams(shell, request)
 
     def check(self, request: StreamsGroupHeartbeat) -> None:
@@ -82,11 +81,9 @@ class StreamsKind:
         check_request(request)
 
     def failed(self, request: StreamsGroupHeartbeat, error: BrokerError) -> StreamsGroupHeartbeatResponse:
-        """Return the response to a rejected heartbeat."""
         return StreamsGroupHeartbeatResponse(ErrorCode(error.code), str(error), request.member_id)
 
     def left(self, member_id: str, epoch: int) -> StreamsGroupHeartbeatResponse:
-        """Return the response to a member that has left."""
         return StreamsGroupHeartbeatResponse(ErrorCode.NONE, "", member_id, epoch, status=())
 
     def answered(
@@ -126,7 +123,6 @@ class StreamsKind:
     # --- groups and members -----------------------------------------------------------
 
     def opened(self, generation_id: int) -> StreamsGroup:
-        """Return a new group."""
         return StreamsGroup()
 
     def owned(self, request: StreamsGroupHeartbeat) -> RoleTasks | None:
@@ -134,7 +130,6 @@ class StreamsKind:
         return owned_of(request)
 
     def is_repeated(self, member: StreamsGroupMember, request: StreamsGroupHeartbeat) -> bool:
-        """Whether the member reports no more than it has."""
         owned = owned_of(request)
         return owned is not None and member.assigned.covers(owned) and not request.warmup_tasks
 
@@ -211,7 +206,6 @@ class StreamsKind:
         return is_changed or before != (group.topics_hash, group.validated_epoch, group.assignment_settings)
 
     def first_delay_ms(self, group_id: str) -> int:
-        """Return for how many milliseconds the first assignment waits for more members."""
         return self.configs.of(group_id).streams_initial_rebalance_delay_ms
 
     def targets(self, group_id: str, group: StreamsGroup) -> Mapping[str, RoleTasks]:
@@ -241,7 +235,6 @@ class StreamsKind:
     def reconciled(
         self, group: StreamsGroup, member: StreamsGroupMember, owned: RoleTasks | None
     ) -> StreamsGroupMember:
-        """Return the next state of a member on its way to its target assignment."""
         return reconciled(group, member, group.target.get(member.member_id, NOTHING), owned)
 
     # --- offsets ----------------------------------------------------------------------

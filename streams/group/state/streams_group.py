@@ -113,7 +113,6 @@ class StreamsGroup(EpochGroup[StreamsGroupMember, RoleTasks]):
         return self.topology is not None and self.topology.epoch == self.validated_epoch
 
     def remove(self, member: StreamsGroupMember) -> None:
-        """Remove a member with its assignment and its target assignment."""
         super().remove(member)
         self.offsets.pop(member.member_id, None)
         self.end_offsets.pop(member.member_id, None)

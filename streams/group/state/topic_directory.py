@@ -32,11 +32,9 @@ class NoTopics:
     version = 0
 
     def names(self) -> Iterable[str]:
-        """Return no names."""
         return ()
 
     def topic(self, name: str) -> tuple[bytes, int] | None:
-        """Return None."""
         return None
 
 

@@ -638,7 +638,6 @@ class ChainReport(StageReport):
 
     @property
     def records_in(self) -> int:
-        """The number of records that the call has read."""
         return sum(report.records_in for report in self.reports if report is not None)
 
 

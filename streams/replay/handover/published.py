@@ -97,7 +97,6 @@ class OutputDigest:
     _hash: "blake2b" = field(factory=lambda: blake2b(digest_size=16))
 
     def add(self, block: Block) -> None:
-        """Add the records of a block."""
         headers = repeat(()) if block.headers is None else (tuple(map(tuple, pairs)) for pairs in block.headers)
         rows = zip(block.keys, block.values, block.timestamps, headers, strict=False)
         self._hash.update("".join(map(repr, rows)).encode())

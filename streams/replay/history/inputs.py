@@ -154,7 +154,6 @@ class Table:
 
     @property
     def name(self) -> str:
-        """The name of the table in messages."""
         if self.label is not None:
             return self.label
         if isinstance(self.source, str) or self.source is None:

@@ -401,7 +401,6 @@ class TaskRun:
 
     @property
     def queues(self) -> TaskQueues:
-        """The input queues of the task."""
         return self.task.queues
 
     @property
@@ -424,7 +423,6 @@ class TaskRun:
             self.task.finish_calls()
 
     def prepare_commit(self) -> None:
-        """Prepare a commit of the task: forward its buffered results."""
         self.task.prepare_commit()
 
     def final_flush(self) -> None:

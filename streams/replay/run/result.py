@@ -8,7 +8,7 @@ from typing import Any, Literal
 from attrs import field, frozen
 
 from streams.core.blocks.records import Block, Record
-from streams.core.closing import Closing
+from streams.core.closeable import Closeable
 from streams.core.errors import ConfigError, InputError, StreamsError
 from streams.core.http.html import ROWS, table
 from streams.core.metrics import Dropped, Misplaced, Tally, dropped, dropped_by_node, misplaced
@@ -255,7 +255,7 @@ class Stores(Mapping[str, StoreContents]):
 
 
 @frozen(eq=False)
-class ReplayResult(Closing):
+class ReplayResult(Closeable):
     """The result of a replay.
 
     ``outputs`` maps topics to tables, and ``stores`` maps the names of stores to their contents.  The result is a

@@ -166,7 +166,6 @@ class SparkReport(StageReport):
 
     @property
     def records_in(self) -> int:
-        """The number of records that the call has read."""
         return sum(part.records_in for part in self.parts) + sum(extent.rows for _, extent in self.written)
 
 

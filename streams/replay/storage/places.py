@@ -47,7 +47,6 @@ class Place:
     uri: str = field(converter=_plain)
 
     def child(self, *names: str) -> "Place":
-        """Return the file or folder with this relative path in the folder."""
         return Place("/".join([self.uri.rstrip("/"), *names]))
 
     def absolute(self) -> "Place":

@@ -441,7 +441,6 @@ class ExtentReader:
         return list(_offsets(extent, table)), table.column("timestamp").to_pylist()
 
     def close(self) -> None:
-        """Close the open files."""
         while self._files:
             self._close(next(iter(self._files)))
         self._shared.clear()

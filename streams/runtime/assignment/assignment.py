@@ -92,16 +92,13 @@ class StreamsAssignor:
 
     @property
     def acceptable_lag(self) -> int:
-        """The lag up to which a warm-up replica counts as caught up."""
         return self.rules.acceptable_lag
 
     @property
     def membership(self) -> Sequence[Assignor]:
-        """The assignors of the consumer."""
         return (self,)
 
     def serve(self, thread: AssignedThread) -> None:
-        """Assign tasks to this thread."""
         self.member = thread
 
     def subscription_user_data(self) -> bytes | None:

@@ -81,26 +81,21 @@ class BrokerAssignment:
 
     @property
     def membership(self) -> "BrokerAssignment":
-        """The argument of the consumer that makes it a member of the group."""
         return self
 
     def serve(self, thread: AssignedThread) -> None:
-        """Assign tasks to this thread."""
         self.member = thread
 
     # --- the host of the tasks of a member ------------------------------------------------
 
     @property
     def wants_shutdown(self) -> bool:
-        """Whether to request the shutdown of all instances of the application."""
         return self.member.wants_shutdown
 
     def group_topology(self) -> GroupTopology:
-        """Return the topology of the application."""
         return group_topology(self._plan)
 
     def host_facts(self) -> HostFacts:
-        """Return the facts of the instance."""
         facts = self.member.facts()
         config = self._plan.config
         endpoint = None
@@ -109,7 +104,6 @@ class BrokerAssignment:
         return HostFacts(facts.process_id, endpoint, config.tags)
 
     def changelog_sums(self) -> ChangelogSums:
-        """Return the positions of the local state of the instance."""
         positions = self.member.facts().positions
         restorer = self.member.restorer
         ends = {task: at + lag for task, at in positions.items() if (lag := restorer.lag(task)) is not None}

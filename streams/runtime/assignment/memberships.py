@@ -110,7 +110,6 @@ class BrokerMembership:
         _check_committed(plan, self._provisioner.committed(), self._provisioner)
 
     def assignment(self, plan: ApplicationPlan) -> BrokerAssignment:
-        """Return the assignment of a new thread."""
         return BrokerAssignment(self._plans, plan)
 
 

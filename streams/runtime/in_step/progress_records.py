@@ -46,7 +46,6 @@ class ProgressRecord:
     question: int = 0
 
     def encode(self) -> bytes:
-        """Return the value of the record."""
         member = self.member.encode()
         parts = [_FORMAT.mark, varint(len(member)), member, varint(self.generation), varint(self.question)]
         last_lane = last_ms = last_active = 0

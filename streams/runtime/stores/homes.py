@@ -146,11 +146,9 @@ class DirectoryHome:
         return self.directory.process_id()
 
     def lock(self) -> None:
-        """Lock the state directory."""
         self.directory.lock()
 
     def unlock(self) -> None:
-        """Unlock the state directory."""
         self.directory.unlock()
 
     def positions(self) -> Mapping[TaskId, int]:

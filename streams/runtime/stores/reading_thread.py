@@ -34,7 +34,6 @@ class ReadingThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller runs in the thread."""
         return self._worker is not None and self._worker.is_current
 
     def close(self) -> None:

@@ -39,7 +39,6 @@ class TaskCalls:
         return _NO_LIMIT if isinstance(self.loop, BlockingLoop) else min(node.room for node in self.nodes)
 
     def hand_over(self) -> None:
-        """Start the calls for new records."""
         for node in self.nodes:
             node.hand_over()
 
@@ -87,12 +86,10 @@ class TaskCalls:
         return sum(len(node.held) for node in self.nodes)
 
     def save(self) -> None:
-        """Store the records whose calls are in flight, as part of a commit."""
         for node in self.nodes:
             node.save()
 
     def close(self) -> None:
-        """Cancel all calls that are in flight."""
         for node in self.nodes:
             node.close()
         if self._is_owner:

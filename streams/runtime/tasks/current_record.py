@@ -58,7 +58,6 @@ class CurrentRecord:
 
     @inlined
     def origin(self) -> tuple[str, int, int]:
-        """Return the topic, partition and offset of the current record, or ("", -1, -1) within a punctuation."""
         if self._override is not None:
             return self._override[:3]
         run = self._run
@@ -77,7 +76,6 @@ class CurrentRecord:
         return self._inputs[self._run.queue_of(self.index).partition], self._run.offsets[self.index]
 
     def metadata(self) -> RecordMetadata | None:
-        """Return the topic, partition and offset of the current record, or None within a punctuation."""
         if self._override is None and self._run is None:
             return None
         return RecordMetadata(*self.origin())

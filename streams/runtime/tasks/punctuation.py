@@ -34,7 +34,6 @@ class Timer:
     sequence: int = 0
 
     def cancel(self) -> None:
-        """Cancel the punctuation; idempotent."""
         self.is_cancelled = True
 
     def move_past(self, now_ms: int) -> None:

@@ -60,7 +60,6 @@ class LiveSchedule:
     is_finite: bool = False
 
     def stages(self, tasks: Iterable[Task]) -> list[ThreadStage]:
-        """Group the tasks of a thread into stages."""
         result: list[ThreadStage] = []
         in_step: dict[int, list[Task]] = {}
         for task in tasks:

@@ -176,7 +176,6 @@ class Stage(Generic[T]):
         self.tasks = [*self.tasks, task]
 
     def add(self, task: T, partition: TopicPartition, block: Block) -> None:
-        """Buffer a block of records for one input of a task."""
         queue = task.queues[partition]
         was_empty = not queue.size
         task.add(partition, block)

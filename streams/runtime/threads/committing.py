@@ -144,7 +144,6 @@ class Committer:
             task.write_state(done)
 
     def flush(self) -> None:
-        """Wait until all sent records are acknowledged."""
         self.producer.flush()
         self._ask_about_refusals()
 

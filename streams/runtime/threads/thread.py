@@ -379,7 +379,6 @@ class StreamThread(RebalanceListener):
                 self.schedule.note_end(task, partition)
 
     def flush(self) -> None:
-        """Wait until all sent records are acknowledged."""
         self.committer.flush()
 
     def _pause_and_resume(self) -> None:
@@ -528,7 +527,6 @@ class StreamThread(RebalanceListener):
         )
 
     def changelog_ends(self, layout: PartitionLayout, tasks: Collection[TaskId]) -> Mapping[TaskId, int]:
-        """Return, for each task, the sum of its changelog end offsets."""
         plan = self.shared.plans.of(layout)
         partitions = {
             task_id: list(plan.changelogs(task_id, [spec.name for spec in plan.stores_of(task_id)]).values())

@@ -40,7 +40,6 @@ class PooledThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller runs in this thread."""
         return self.worker is not None and self.worker.is_current
 
     def join(self, timeout_ms: int | None) -> bool:

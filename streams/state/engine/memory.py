@@ -85,7 +85,6 @@ class MemoryEngine:
     _bytes: int = 0
 
     def get(self, namespace: int, key: bytes) -> bytes | None:
-        """Return the value of ``key``, or None if there is none."""
         space = self._namespaces.get(namespace)
         return None if space is None else space.entries.get(key)
 
@@ -97,7 +96,6 @@ class MemoryEngine:
         return iter(()) if space is None else iter(space.range(low, high, reverse))
 
     def apply(self, batch: EngineBatch) -> None:
-        """Apply all writes of ``batch``."""
         for namespace in batch.dropped:
             dropped = self._namespaces.pop(namespace, None)
             if dropped is not None:
@@ -126,11 +124,9 @@ class MemoryEngine:
         return dict(self._metadata)
 
     def namespaces(self) -> list[int]:
-        """Return the namespaces that hold entries, in ascending order."""
         return sorted(self._namespaces)
 
     def approximate_count(self) -> int:
-        """Return the exact number of entries."""
         return sum(len(space.entries) for space in self._namespaces.values())
 
     def properties(self) -> dict[str, int]:

@@ -196,7 +196,6 @@ class RocksEngine:
             cursor.seek(_prefix(namespace + 1))
 
     def get(self, namespace: int, key: bytes) -> bytes | None:
-        """Return the value of ``key``, or None if there is none."""
         if namespace not in self._namespaces:
             return None
         try:
@@ -306,7 +305,6 @@ class RocksEngine:
         return {key[_PREFIX_LENGTH:].decode(): value for key, value in rows}
 
     def namespaces(self) -> list[int]:
-        """Return the namespaces that may hold entries, in ascending order."""
         return sorted(self._namespaces)
 
     def approximate_count(self) -> int:

@@ -36,7 +36,6 @@ class SpillingEngine:
     _is_small: bool = True
 
     def get(self, namespace: int, key: bytes) -> bytes | None:
-        """Return the value of ``key`` in a namespace, or None if there is none."""
         return self._engine.get(namespace, key)
 
     def scan(
@@ -87,11 +86,9 @@ class SpillingEngine:
         return self._engine.load(namespace, keys, values)
 
     def metadata(self) -> dict[str, bytes]:
-        """Return the metadata in the engine, merged from all applied batches."""
         return self._engine.metadata()
 
     def namespaces(self) -> list[int]:
-        """Return the namespaces that may hold entries, in ascending order."""
         return self._engine.namespaces()
 
     def approximate_count(self) -> int:
@@ -99,7 +96,6 @@ class SpillingEngine:
         return self._engine.approximate_count()
 
     def properties(self) -> dict[str, int]:
-        """Return current property values by metric name."""
         return self._engine.properties()
 
     def statistics(self) -> Mapping[str, Statistic]:
@@ -107,7 +103,6 @@ class SpillingEngine:
         return self._engine.statistics()
 
     def memory_bytes(self) -> int:
-        """Return the estimated memory use of the engine in bytes."""
         return self._bytes if self._is_small else self._engine.memory_bytes()
 
     def set_bulk(self, is_bulk: bool) -> None:

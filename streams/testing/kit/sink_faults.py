@@ -84,11 +84,9 @@ class FaultySink:
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of the sink."""
         return self.inner.guarantee
 
     def open(self, connector: str, topic: Topic[Any, Any], partitions: Sequence[int]) -> Mapping[int, int]:
-        """Open the sink."""
         self._at(SinkStep.BEFORE_OPEN)
         self._blocks.clear()
         stored = self.inner.open(connector, topic, partitions)
@@ -98,7 +96,6 @@ class FaultySink:
         return stored
 
     def write(self, block: SinkBlock[Any, Any]) -> None:
-        """Write a block."""
         if not self._blocks or not self.fault.step.is_takeover:
             self._at(SinkStep.BEFORE_WRITE, block)
         with self._noted():
@@ -107,7 +104,6 @@ class FaultySink:
         self._at(SinkStep.AFTER_WRITE)
 
     def commit(self) -> None:
-        """Commit the blocks."""
         self._at(SinkStep.BEFORE_COMMIT)
         began = SystemClock().monotonic_ms()
         with self._noted():
@@ -117,7 +113,6 @@ class FaultySink:
         self._at(SinkStep.AFTER_COMMIT)
 
     def abort(self) -> None:
-        """Drop the blocks."""
         self.fault.check()
         if self.fault.has_happened and self.fault.step is SinkStep.BEFORE_ABORT:
             self.fault.kill()

@@ -74,7 +74,6 @@ class FaultySource:
     fault: SourceFault
 
     def open(self, connector: str, topic: Topic[Any, Any], positions: Mapping[str, Position]) -> None:
-        """Open the source."""
         self.fault.at(SourceStep.BEFORE_OPEN)
         self.inner.open(connector, topic, positions)
         self.fault.at(SourceStep.AFTER_OPEN)
@@ -114,7 +113,6 @@ class FaultyCluster:
     fault: SourceFault
 
     def connect(self, client_id: str) -> Connection:
-        """Open a connection."""
         return cast("Connection", _FaultyConnection(self.inner.connect(client_id), self.fault.at))
 
 

@@ -116,12 +116,10 @@ class SimNodes:
 
     @property
     def is_up(self) -> bool:
-        """Whether the brokers accept requests."""
         return self.broker.is_up
 
     @property
     def addresses(self) -> Sequence[str]:
-        """The addresses of the brokers, as "host:port"."""
         return self._addresses
 
     # --- faults ---------------------------------------------------------------------------

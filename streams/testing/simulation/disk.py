@@ -154,7 +154,6 @@ class SimHome:
             del self._owners[task_id]
 
     def renew_store(self, task_id: TaskId, spec: StoreSpec) -> Any:
-        """Delete a store and open it empty."""
         self._disk.delete(task_id, spec.name)
         return self._open(task_id, spec)
 

@@ -198,7 +198,6 @@ class SimLinks:
         self._waiter.wake()
 
     def wakeup(self) -> None:
-        """Make the current or next ``wait`` return."""
         self.is_woken = True
         self._waiter.wake()
 
@@ -242,7 +241,6 @@ class SimLink:
     # --- client side --------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Start to connect to the broker."""
         if not self._process.is_alive:
             raise ThreadKilled
         self._send_up(self._accept)

@@ -201,17 +201,14 @@ class SimSignal:
     _waiters: list[Waiter] = field(factory=list)
 
     def set(self) -> None:
-        """Set the flag."""
         self._is_set = True
         for waiter in self._waiters:
             waiter.wake()
 
     def is_set(self) -> bool:
-        """Return whether the flag is set."""
         return self._is_set
 
     def wait(self, timeout_ms: int | None = None) -> bool:
-        """Wait until the flag is set or the timeout expires; return whether the flag is set."""
         if not self._is_set:
             self._process.spins.note_effect()
             waiter = Waiter()
@@ -241,7 +238,6 @@ class SimWorker:
         return greenlet.getcurrent() is self._coroutine
 
     def join(self, timeout_ms: int | None = None) -> bool:
-        """Wait until the thread ends or the timeout expires; return whether the thread has ended."""
         return self._ended.wait(timeout_ms)
 
     def stack(self) -> str:
@@ -268,5 +264,4 @@ class SimThreads:
         return SimWorker(self._process.spawn(run), ended)
 
     def signal(self) -> Signal:
-        """Return a new flag."""
         return SimSignal(self._process)

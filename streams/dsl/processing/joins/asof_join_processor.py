@@ -213,7 +213,6 @@ class AsOfLeft:
         return {"direction": "forward" if self.join.is_forward else "backward"}
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         join = self.join
         waiting, joined, send = _opened(context, join)
         # One of the two sides stores the time for both.
@@ -261,7 +260,6 @@ class AsOfRight:
     join: AsOf
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         join = self.join
         waiting, _, send = _opened(context, join)
         append = waiting.rights.append

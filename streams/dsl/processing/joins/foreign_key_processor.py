@@ -62,7 +62,6 @@ class SubscriptionSend:
     is_versioned: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         hash_of = _hash_of(self.value_serde)
         is_versioned = self.is_versioned
         drop = dropper(context)
@@ -150,7 +149,6 @@ class SubscriptionReceive:
     foreign_key_serde: Serde[Any]
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         put = context.stores[self.store].put_pair
         drop = context.metrics.drop
         forward = context.output.forward
@@ -176,7 +174,6 @@ class SubscriptionJoin:
     table: TableValues
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         lookup = self.table.getter(context)
         forward = context.output.forward
 
@@ -210,7 +207,6 @@ class ForeignTableJoin:
     is_versioned: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         scan = context.stores[self.store].prefix_scan
         drop = context.metrics.drop
         forward = context.output.forward
@@ -247,7 +243,6 @@ class ResponseJoin:
     is_left: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         lookup = self.table.getter(context)
         drop = context.metrics.drop
         forward = context.output.forward

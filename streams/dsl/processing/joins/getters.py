@@ -94,7 +94,6 @@ class StoreValues:
         return (self.store,)
 
     def getter(self, context: NodeContext, *, undeleted: bool = False) -> Getter:
-        """Return the function that reads the current row for a key."""
         store = context.stores[self.store]
         table: TableReads = store.spec.kind.table
         return ((table.get_undeleted if undeleted else None) or table.get)(store)
@@ -131,7 +130,6 @@ class ComputedValues:
         return (*self.parent.stores, *self.own_stores)
 
     def getter(self, context: NodeContext, *, undeleted: bool = False) -> Getter:
-        """Return the function that reads the current row for a key."""
         read = self.parent.getter(context, undeleted=undeleted)
         compute = self.function.bind(context)
 
@@ -232,7 +230,6 @@ class JoinedValues:
         return tuple(dict.fromkeys((*self.left.stores, *self.right.stores)))
 
     def getter(self, context: NodeContext, *, undeleted: bool = False) -> Getter:
-        """Return the function that reads the current row for a key."""
         read_left, read_right = (side.getter(context, undeleted=undeleted) for side in (self.left, self.right))
         join = two_value_joiner(self.joiner, self.with_key)
         needs_left = self.kind is not JoinKind.OUTER

@@ -42,7 +42,6 @@ class JoinBuffer:
     store: str
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         store = context.stores[self.store]
         forward = context.output.forward
         append = store.append
@@ -115,7 +114,6 @@ class StreamStreamJoin:
         return make(self.joiner, self.with_key)
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         find = context.stores[self.other_store].rows_in_range
         forward = context.output.forward
         drop = dropper(context)
@@ -230,7 +228,6 @@ class StreamSelfJoin:
     retention_ms: int
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         find = context.stores[self.store].fetch_range
         forward = context.output.forward
         drop = dropper(context)

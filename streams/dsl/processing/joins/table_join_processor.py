@@ -47,7 +47,6 @@ class StreamTableJoin:
         return self.grace_ms or 0
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         drop = dropper(context)
         is_left = self.is_left
         time = context.clock.stream_time()
@@ -116,7 +115,6 @@ class StreamGlobalTableJoin:
     with_row_key: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         lookup = self.table.getter(context)
         drop = dropper(context)
         table_key, is_left = self.table_key, self.is_left
@@ -181,7 +179,6 @@ class TableTableJoin:
     closings: tuple[Closing, ...] = ()
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         compute = self._compute()
         lookup = self.other.getter(context, undeleted=True)
         forward = context.output.forward
@@ -239,7 +236,6 @@ class TableJoinMerge:
     send_old: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
         send_old = self.send_old
         if self.store is None:
             forward = context.output.forward

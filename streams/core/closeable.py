@@ -3,13 +3,12 @@
 from typing import Self
 
 
-class Closing:
+class Closeable:
     """The base of clients, servers and results that have a ``close``, which the end of a ``with`` block calls."""
 
     __slots__ = ()
 
     def close(self) -> None:
-        """Release what is open."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
