@@ -172,6 +172,24 @@ def settle(*clients: Client) -> None:
             assert client.beat() is ErrorCode.NONE, client.last
 
 
+def targets(desk: Desk) -> dict[str, set[tuple[str, int]]]:
+    return {member.member_id: tasks(member.target_assignment.active_tasks) for member in desk.described().members}
+
+
+def test_a_task_that_is_on_its_way_to_a_member_stays_so_when_another_joins(desk: Desk):
+    """By load alone, the first task that is free would go to the member that comes first by its name."""
+    one, two, three = (Client(desk, name) for name in ("one", "two", "a third"))
+    settle(one)
+    two.beat()
+    one.beat()
+    assert targets(desk) == {"one": one.active, "two": {("0", 1), ("1", 1)}}
+    assert two.active == set()
+
+    three.beat()
+
+    assert targets(desk) == {"one": one.active, "two": {("0", 1)}, "a third": {("1", 1)}}
+
+
 # --- topics -----------------------------------------------------------------------------
 
 

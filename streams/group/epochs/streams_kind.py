@@ -214,11 +214,11 @@ class StreamsKind:
         if topology is None or not topology.is_ready:
             return dict.fromkeys(group.members, NOTHING)
         replicas = int(group.assignment_settings[_STANDBY_REPLICAS])
+        # As in Kafka, what members were to have counts, not what they have so far: a plan under way is not made anew.
         holders = {
-            member_id: TaskHolder(
-                member.process_id, member.assigned.active, member.assigned.standby, group.offsets.get(member_id, {})
-            )
+            member_id: TaskHolder(member.process_id, planned.active, planned.standby, group.offsets.get(member_id, {}))
             for member_id, member in group.members.items()
+            for planned in (group.target.get(member_id, NOTHING),)
         }
         targets = assign_tasks(topology.tasks, topology.stateful, holders, replicas)
         copies = sum(len(tasks.standby) for tasks in targets.values())

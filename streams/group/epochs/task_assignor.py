@@ -19,7 +19,7 @@ STICKY: Final = "sticky"
 
 @frozen
 class TaskHolder:
-    """A member as the assignor sees it: its process, its present tasks, and the sum of its offsets for each task."""
+    """A member as the assignor sees it: its process, its former target, and the sum of its offsets for each task."""
 
     process_id: str
     active: TaskSet = NO_TASKS
@@ -83,7 +83,7 @@ class _Round:
     active: _Quota
     total: _Quota
     processes: dict[str, _Process] = field(factory=dict)
-    #: Present owner of each active task, and holders of its state, those with the most of it first.
+    #: Former owner of each active task, and holders of its state, those with the most of it first.
     owners: dict[StreamsTask, str] = field(factory=dict)
     copies: dict[StreamsTask, list[str]] = field(factory=dict)
 
@@ -93,7 +93,7 @@ class _Round:
             self.processes.setdefault(holder.process_id, _Process(holder.process_id)).add(member_id)
             self.owners.update(dict.fromkeys(holder.active, member_id))
             for task in holder.standby | holder.offsets.keys():
-                # Present standby copies come before state that is only on disk.
+                # Former standby copies come before state that is only on disk.
                 place = task not in holder.standby, -holder.offsets.get(task, 0), member_id
                 ranked.setdefault(task, []).append(place)
         self.copies = {task: [member_id for *_, member_id in sorted(places)] for task, places in ranked.items()}
@@ -168,7 +168,7 @@ class _Round:
                 idlest.put_back()
 
     def _known_copy(self, task: StreamsTask) -> str | None:
-        """Return the member that has the state of a task and room for its copy: the present owner first."""
+        """Return the member that has the state of a task and room for its copy: the former owner first."""
         owner = self.owners.get(task)
         is_free = owner is not None and task not in self.process_of(owner).tasks
         if owner is not None and is_free and self.has_room(owner, self.total):
