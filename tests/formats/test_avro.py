@@ -767,10 +767,11 @@ def test_a_given_schema_names_types_of_other_subjects(version, registry, client)
     client.register_schema(
         "geo.Country", Schema(json.dumps({**ADDRESS["fields"][0]["type"], "namespace": "geo"}), "AVRO")
     )
-    for default in (None, "null"):
+    parts = [SchemaReference("geo.Country", "geo.Country", 1)]
+    for doc in ("one", "two"):
         fields = [{"name": "country", "type": "Country"}, *ADDRESS["fields"][1:]]
-        address = json.dumps({**ADDRESS, "fields": fields, "doc": default or ""})
-        client.register_schema("avro-addresses", Schema(address, "AVRO", [SchemaReference("geo.Country", "geo.Country", 1)]))
+        address = json.dumps({**ADDRESS, "fields": fields, "doc": doc})
+        client.register_schema("avro-addresses", Schema(address, "AVRO", parts))
     name = f"holders-{version}"
     form = avro(HOLDER, registry=registry, references={"geo.Address": ("avro-addresses", version)})
     serde = Topic(name, value=form).value_serde
