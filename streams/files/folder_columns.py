@@ -4,13 +4,15 @@ They are text, as the cells of CSV files, and become the declared types by the s
 This module imports only ``core`` and ``values``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 import msgspec
+import msgspec.inspect
 
 from streams.values import NULL_FOLDER, declared_cells
 
@@ -56,6 +58,33 @@ def with_columns(texts: Sequence[bytes], cells: Cells, form: Any) -> list[bytes]
                 raise ValueError(unequal(name, _text(fields[name]), cells[name]))
         result.append(b"%b%b}" % (text.rstrip()[:-1], b",".join([b"", *new] if fields else new)))
     return result
+
+
+def check_whole(texts: Sequence[bytes], cells: Cells, form: Any) -> None:
+    """Check JSON values of whole records, to which the columns of the folders do not belong.
+
+    Raises:
+        ValueError: a value lacks a field with the name of a column, so that its default would stand in.
+    """
+    names = names_in(cells, form)
+    for text in texts if names else ():
+        with suppress(msgspec.MsgspecError):  # The reader of the value says what it is.
+            check_fields(names, _read_object(text))
+
+
+def names_in(cells: Cells, form: Any) -> list[str]:
+    """Return the fields of a class that are in the names of the folders."""
+    fields = getattr(msgspec.inspect.type_info(form), "fields", ())
+    return [part.encode_name for part in fields if part.encode_name in cells]
+
+
+def check_fields(names: Sequence[str], fields: Collection[str]) -> None:
+    """Check the fields of a whole record, as ``check_whole`` does."""
+    if lacking := [name for name in names if name not in fields]:
+        raise ValueError(
+            f"field {lacking[0]!r} is in the name of the folder, but not in the value of the record; add it to the "
+            "value, or take it out of the name"
+        )
 
 
 def _text(value: msgspec.Raw) -> str | None:

@@ -19,7 +19,15 @@ from streams.core.errors import InputError
 from streams.core.serdes.serdes import BYTES, WindowedSerde
 from streams.core.topic import Topic
 from streams.files.csv_rows import CsvRows
-from streams.files.folder_columns import Cells, folder_cells, with_arrays, with_columns
+from streams.files.folder_columns import (
+    Cells,
+    check_fields,
+    check_whole,
+    folder_cells,
+    names_in,
+    with_arrays,
+    with_columns,
+)
 from streams.files.kinds import WHOLE, FileKind, FileSource, Kind, Part, open_binary
 from streams.files.lines import BATCH_ROWS, line_chunks, whole_content
 from streams.files.rows import FileFormat, RowBatch, RowColumns
@@ -58,7 +66,7 @@ def format_of(
     if kind.kind is Kind.PARQUET:
         return ParquetRows(ValueReader(value), records, folder=folder)
     if kind.kind is Kind.RECORDS:
-        return LineRows(partial(_record_columns, key, value))
+        return LineRows(partial(_record_columns, key, value, folder))
     if kind.kind.is_text:
         return LineRows(partial(_text_columns, value), skips_blank=False)
     convert = partial(_json_columns, value, folder)
@@ -179,7 +187,7 @@ def is_record(line: bytes) -> bool:
         return False
 
 
-def _record_columns(key: Form, value: Form, rows: Sequence[bytes]) -> RowColumns:
+def _record_columns(key: Form, value: Form, folder: Cells, rows: Sequence[bytes]) -> RowColumns:
     """Convert lines with one record each, as ``{"key", "value", "timestamp", "headers", "partition"}``, to columns.
 
     Only the value is required.
@@ -188,8 +196,10 @@ def _record_columns(key: Form, value: Form, rows: Sequence[bytes]) -> RowColumns
     headers = None
     if any(record.headers for record in records):
         headers = [tuple(_header(*header) for header in record.headers or ()) for record in records]
+    texts = [bytes(record.value) for record in records]
+    check_whole(texts, folder, value.declared)
     return RowColumns(
-        value.all_from_json([bytes(record.value) for record in records]),
+        value.all_from_json(texts),
         _keys(key, [bytes(record.key) for record in records]),
         [None if record.timestamp is msgspec.UNSET else record.timestamp for record in records],
         headers,
@@ -260,6 +270,8 @@ class ParquetRows:
                 while groups and row + file.metadata.row_group(groups[0]).num_rows <= skip_rows:
                     row += file.metadata.row_group(groups.pop(0)).num_rows
                 is_wide = self.folder and not self._are_records(file.schema_arrow.names)
+                if self.folder and not is_wide and pa.types.is_struct(form := file.schema_arrow.field("value").type):
+                    check_fields(names_in(self.folder, self.value.form.declared), [part.name for part in form])
                 widened = self._wide if is_wide else lambda batch: batch
                 if self.records is not None:
                     schema = widened(pa.Table.from_batches([], file.schema_arrow)).schema

@@ -127,3 +127,21 @@ def test_a_replay_reads_csv_of_another_dialect(tmp_path: Path, by_text: bool) ->
     assert explain(copied, {TOPIC: name}, executor="local", application_id="app").inputs["sales"].rows == 1
     with replay(copied, {TOPIC: name}, executor="local", directory=tmp_path / "work", application_id="app") as result:
         assert [record.value for record in result.rows("out")] == [Sale(1, "eu", date(2026, 1, 1), 5)]
+
+
+@pytest.mark.parametrize("suffix", [".records.jsonl", ".parquet"])
+def test_a_whole_record_has_the_fields_of_its_folders_or_is_refused(tmp_path: Path, suffix: str) -> None:
+    """The default of ``n`` stood in."""
+    value = {"id": 1, "region": "eu", "day": "2026-01-01"}
+    at = datetime(2026, 1, 1, tzinfo=UTC) if suffix == ".parquet" else 5
+    rows: list[dict[str, Any]] = [{"value": {**value, "n": 7}, "timestamp": at}]
+    own = write(tmp_path / "n=7/hour=5", suffix, rows)
+    other = write(tmp_path / "n=8/hour=5", suffix, [{**rows[0], "value": value}])
+
+    sales = Topic("sales", value=Sale)
+    assert [sale.n for sale in read(own, sales)] == [7]
+    with pytest.raises(InputError, match=r"n=8/hour=5/part-0.*field 'n' is in the name of the folder, but not in the"):
+        read(other, sales)
+    if suffix == ".records.jsonl":  # A record of a dict is as it is, and a tombstone has no fields.
+        assert read(other, Topic("t", value=dict)) == [value]
+        assert read(write(tmp_path / "n=9", suffix, [{"value": None, "timestamp": 5}]), sales) == [None]
