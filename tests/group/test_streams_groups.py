@@ -518,10 +518,16 @@ def test_group_has_its_own_session_and_heartbeats(desk: Desk):
         desk.configure(streams_num_standby_replicas="-1")
 
 
-def test_request_to_shut_down_reaches_all_members_until_the_group_is_empty(desk: Desk):
+@pytest.mark.parametrize("is_last_word", [False, True])
+def test_request_to_shut_down_reaches_all_members_until_the_group_is_empty(desk: Desk, is_last_word: bool):
     one, two = Client(desk, "one"), Client(desk, "two")
     settle(one, two)
-    one.beat(shutdown_application=True)
+    if is_last_word:
+        one.leave(shutdown_application=True)
+        two.beat()
+        settle(one)
+    else:
+        one.beat(shutdown_application=True)
     two.beat()
     assert two.statuses() == [StreamsStatus.SHUTDOWN_APPLICATION]
     assert "member one encountered a fatal error" in two.last.status[0].detail

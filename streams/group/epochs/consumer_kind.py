@@ -63,8 +63,8 @@ class ConsumerKind:
     def failed(self, request: ConsumerGroupHeartbeat, error: BrokerError) -> ConsumerGroupHeartbeatResponse:
         return ConsumerGroupHeartbeatResponse(ErrorCode(error.code), str(error))
 
-    def left(self, member_id: str, epoch: int) -> ConsumerGroupHeartbeatResponse:
-        return ConsumerGroupHeartbeatResponse(ErrorCode.NONE, "", member_id, epoch)
+    def left(self, group: ConsumerGroup, request: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeatResponse:
+        return ConsumerGroupHeartbeatResponse(ErrorCode.NONE, "", request.member_id, request.member_epoch)
 
     def answered(
         self,

@@ -98,8 +98,8 @@ class EpochKind(Protocol):
         """Return the response to a rejected heartbeat."""
         ...
 
-    def left(self, member_id: str, epoch: int) -> Response:
-        """Return the response to a member that has left."""
+    def left(self, group: Any, request: Any) -> Response:
+        """Return the response to a member that has left the group."""
         ...
 
     def answered(self, group_id: str, group: Any, before: Any, member: Any, request: Any, delay_ms: int) -> Response:
@@ -297,7 +297,7 @@ class EpochGroups:
             away = member.away()
             group.put(away)
             self._persist(kind.log.of_member(kind.log.current, group_id, away))
-        return kind.left(member.member_id, request.member_epoch)
+        return kind.left(group, request)
 
     # --- assignment -------------------------------------------------------------------
 

@@ -83,8 +83,9 @@ class StreamsKind:
     def failed(self, request: StreamsGroupHeartbeat, error: BrokerError) -> StreamsGroupHeartbeatResponse:
         return StreamsGroupHeartbeatResponse(ErrorCode(error.code), str(error), request.member_id)
 
-    def left(self, member_id: str, epoch: int) -> StreamsGroupHeartbeatResponse:
-        return StreamsGroupHeartbeatResponse(ErrorCode.NONE, "", member_id, epoch, status=())
+    def left(self, group: StreamsGroup, request: StreamsGroupHeartbeat) -> StreamsGroupHeartbeatResponse:
+        _note_shutdown(group, request)
+        return StreamsGroupHeartbeatResponse(ErrorCode.NONE, "", request.member_id, request.member_epoch, status=())
 
     def answered(
         self,
@@ -201,8 +202,7 @@ class StreamsKind:
             group.offsets[request.member_id] = _by_task(request.task_offsets)
         if request.task_end_offsets is not None:
             group.end_offsets[request.member_id] = _by_task(request.task_end_offsets)
-        if request.shutdown_application:
-            group.shutdown_member_id = group.shutdown_member_id or request.member_id
+        _note_shutdown(group, request)
         return is_changed or before != (group.topics_hash, group.validated_epoch, group.assignment_settings)
 
     def first_delay_ms(self, group_id: str) -> int:
@@ -252,6 +252,12 @@ class StreamsKind:
         """Whether the member has the task of a partition, or is revoking it, and has had it since this epoch."""
         task = task_of_partition(group, partition)
         return task is not None and task in member.since and member.since[task] <= epoch
+
+
+def _note_shutdown(group: StreamsGroup, request: StreamsGroupHeartbeat) -> None:
+    """Note the first member that asks for the end of the application, be it with its last word."""
+    if request.shutdown_application and group.members:
+        group.shutdown_member_id = group.shutdown_member_id or request.member_id
 
 
 def _relevant(member: StreamsGroupMember) -> tuple[object, ...]:
