@@ -52,8 +52,12 @@ def refusal(request: Request, error: ErrorCode) -> Response:
 
 @define
 class StorageFailures:
-    """Logs failures of the storage, such as a full disk: at most once a minute, with their number."""
+    """Logs failures of the storage, such as a full disk: at most once a minute, with their number.
 
+    The broker of one process does not, because its clients say it there.
+    """
+
+    is_logged: bool = True
     _count: int = 0
     #: Monotonic time of the last line.
     _logged_ms: int | None = None
@@ -61,6 +65,8 @@ class StorageFailures:
     def note(self, message: str, now_ms: int) -> None:
         """Count a failure, and log it if it is time."""
         self._count += 1
+        if not self.is_logged:
+            return
         if self._logged_ms is None or now_ms >= self._logged_ms + _EVERY_MS:
             _LOGGER.warning("%s (failures since the last such line: %d)", message, self._count)
             self._logged_ms = now_ms

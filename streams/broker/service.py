@@ -111,10 +111,11 @@ class Broker:
     _maintenance: Maintenance = field(init=False)
     _maintenance_due_ms: int | None = field(default=None, init=False)
     _handlers: dict[type, Callable[..., None]] = field(init=False)
-    _storage_failures: StorageFailures = field(factory=StorageFailures, init=False)
+    _storage_failures: StorageFailures = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._maintenance = Maintenance(self.topics)
+        self._storage_failures = StorageFailures(is_logged=not self.config.is_private)
         self._fetches = Fetches(self.topics, self.fetch_sessions, self.wall_ms)
         self.catalogue = Catalogue(self.topics, self.config, self.delete_topic)
         self.groups = GroupDesk(self.coordinator, self.catalogue, self._append_groups)

@@ -16,6 +16,7 @@ from streams.core.errors import (
     TopologyError,
     UnknownTopicError,
 )
+from streams.core.folders import full_disk
 from streams.core.user_code import place_in_user_code
 from streams.files import OutputError
 from streams.replay.errors import ReplayError, ReplayTaskError
@@ -71,7 +72,7 @@ def _message(error: BaseException, *, is_debug: bool) -> str:
         return str(error)
     hint = "" if is_debug else "; --debug shows the traceback"
     if isinstance(error, OSError):
-        return f"{error}{hint}"
+        return full_disk(error) or f"{error}{hint}"
     if isinstance(error, MemoryError):
         return f"out of memory{hint}"
     return f"unexpected {type(error).__name__}: {error}{_in_user_code(error)}{hint}"

@@ -3,8 +3,10 @@
 Imports only the errors of ``core``.
 """
 
+import errno
 import logging
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,10 +29,44 @@ def written_folder(folder: Path, what: str) -> Iterator[None]:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         yield
     except OSError as error:
-        reason = "it is a file" if isinstance(error, FileExistsError) else f"{error.strerror} ({error.filename})"
+        reason = full_disk(error, folder) or f"{error.strerror} ({error.filename})"
+        if isinstance(error, FileExistsError):
+            reason = "it is a file"
         raise ConfigError(
             f"{what} {folder} cannot be used: {reason}; choose a folder that this user may create or write"
         ) from error
+
+
+def full_disk(error: BaseException | None, path: str | Path | None = None, needed: int | None = None) -> str | None:
+    """Return what to do about a write that failed because the disk, or the user's share of it, is full.
+
+    ``path`` is what was written if the error does not say it, and ``needed`` its size in bytes.  None for other errors.
+    """
+    while error is not None:
+        # RocksDB says it in words only.
+        is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if is_full or os.strerror(errno.ENOSPC) in str(error):
+            break
+        error = error.__cause__
+    else:
+        return None
+    place = (isinstance(error, OSError) and error.filename) or path
+    if place is None:
+        return "a disk is full: make room on it, then retry"
+    folder = next((each for each in (Path(place), *Path(place).parents) if each.exists()), Path())
+    need = "" if needed is None else f", {needed:,} are needed"
+    free = f"{shutil.disk_usage(folder).free:,} bytes are free"
+    return f"disk full: {place} ({free}{need}): make room on it, then retry; what was written before is intact"
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let errors of the ``with`` block name the file that is written, which Python only does where it is opened."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
 def sync_to_disk(path: Path) -> None:

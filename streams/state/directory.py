@@ -18,7 +18,7 @@ from attrs import define, field
 
 from streams.core.blocks.records import TaskId
 from streams.core.errors import ForeignFormatError, StateLockedError
-from streams.core.folders import written_folder
+from streams.core.folders import naming, written_folder
 
 _LOCK_FILE = ".lock"
 _PROCESS_FILE = ".process"
@@ -92,7 +92,8 @@ class StateDirectory:
                 what="state directory",
             )
         temporary = path.with_name(f"{_FORMAT_FILE}.new")
-        temporary.write_text(f"{_FORMAT}\n")
+        with naming(temporary):
+            temporary.write_text(f"{_FORMAT}\n")
         temporary.replace(path)
 
     def unlock(self) -> None:
@@ -116,7 +117,8 @@ class StateDirectory:
             existing = _read_process_id(path)
             if existing:
                 return existing
-            draft.write_text(f"{uuid.uuid4().hex}\n")
+            with naming(draft):
+                draft.write_text(f"{uuid.uuid4().hex}\n")
         try:
             # If two processes create the file at the same time, both use the ID that was written first.
             os.link(draft, path)
@@ -152,7 +154,9 @@ class StateDirectory:
 
     def write_position(self, task_id: TaskId, position: int) -> None:
         """Store the changelog position of a closed task, which task assignment uses as a hint."""
-        (self.task_path(task_id) / _POSITION_FILE).write_text(f"{position}\n")
+        path = self.task_path(task_id) / _POSITION_FILE
+        with naming(path):
+            path.write_text(f"{position}\n")
 
     def read_position(self, task_id: TaskId) -> int:
         """Return the stored changelog position of a task, or 0 if no position is stored."""

@@ -43,11 +43,17 @@ class Health:
         return is_live, self._summary() | {"limit_ms": limit_ms, "threads": threads}
 
     def ready(self) -> Finding:
-        """Return whether the instance is RUNNING, with all tasks assigned, open and restored, and has a thread."""
+        """Return whether the instance is RUNNING, with all tasks assigned, open and restored, and has a thread.
+
+        It is not ready while a broker cannot write what it sends, because its disk is full, for example.
+        """
         waiting = [str(task.task_id) for task in self._tasks() if not task.is_initialized]
         threads = len(self._instance.stream_threads)
-        is_ready = self._instance.state is State.RUNNING and threads > 0
-        return is_ready, self._summary() | {"restoring": sorted(waiting), "threads": threads}
+        producers = (thread.committer.producer for thread in self._instance.stream_threads)
+        failures = [text for producer in producers for text in producer.storage_failures]
+        is_ready = self._instance.state is State.RUNNING and threads > 0 and not failures
+        told = {"storage": failures[0]} if failures else {}
+        return is_ready, self._summary() | {"restoring": sorted(waiting), "threads": threads} | told
 
     def progress(self, limit_ms: int = PROGRESS_MS) -> Finding:
         """Return whether each task with unread records has advanced within ``limit_ms``.

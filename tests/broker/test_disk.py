@@ -277,7 +277,7 @@ def test_a_full_disk_is_in_the_log_of_the_broker_once_a_minute(tmp_path, caplog,
             raise OSError(errno.ENOSPC, "No space left on device")
 
         monkeypatch.setattr(FileStorage, "append", full)
-        reason = r"No space left on device: .*words-0; [\d,]+ bytes are free"
+        reason = r"disk full: .*words-0 \([\d,]+ bytes are free, 1 are needed\): make room"
         # The end of the producer tells the error of the last delivery too.
         with pytest.raises(BrokerError), Producer(broker, linger_ms=0, enable_idempotence=False) as producer:
             for pause_ms in (0, 0, 60_000, 0):
@@ -285,7 +285,7 @@ def test_a_full_disk_is_in_the_log_of_the_broker_once_a_minute(tmp_path, caplog,
                     producer.send("words", b"v", partition=0).result()
                 clock.advance(pause_ms)
 
-    lines = [record.message for record in caplog.records if "No space left" in record.message]
+    lines = [record.message for record in caplog.records if "disk full" in record.message]
     assert [line.rpartition("(")[2] for line in lines] == [
         "failures since the last such line: 1)",
         "failures since the last such line: 3)",

@@ -173,7 +173,7 @@ def test_a_full_disk_is_a_named_error_and_nothing_is_acknowledged(broker, client
     refused = ask(client, Produce({WORDS: [one(b"a")]})).partitions[WORDS]
 
     assert (refused.error, refused.base_offset) == (ErrorCode.STORAGE_ERROR, -1)
-    assert "No space left" in refused.message
+    assert "disk is full" in refused.message
 
 
 def test_a_commit_that_cannot_be_written_is_not_acknowledged(clock):

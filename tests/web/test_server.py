@@ -1,8 +1,11 @@
 """The HTTP server of an application: where it listens, how long it lives, what its paths answer."""
 
 import asyncio
+import errno
+import os
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
@@ -13,6 +16,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from streams import ConfigError, EmbeddedBroker, Streams
+from streams.broker.logs.file import FileStorage
 from streams.runtime import Instance
 from streams.web import app as app_of
 from streams.web.switching import SWITCH_S
@@ -54,6 +58,37 @@ def test_an_instance_without_threads_is_not_ready(broker, client):
         answer = client.get(f"{server.url}/ready")
 
         assert (answer.status_code, answer.json()["threads"]) == (503, 0)
+
+
+def test_an_application_is_not_ready_while_a_broker_cannot_write(tmp_path, client, monkeypatch):
+    """The answer has the path, the room and what to do; with room it is ready again."""
+    is_full = threading.Event()
+    append = FileStorage.append
+
+    def written(self, block):
+        if is_full.is_set() and "changelog" in self.directory.name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return append(self, block)
+
+    monkeypatch.setattr(FileStorage, "append", written)
+    with EmbeddedBroker(tmp_path) as broker:
+        broker.create_topic(words)
+        with (
+            broker.serve("127.0.0.1:0") as served,
+            Streams(counting, application_id="app", bootstrap_servers=served.bootstrap_servers, **FAST) as streams,
+            streams.serve() as server,
+        ):
+            until(lambda: client.get(f"{server.url}/ready").json()["ok"])
+            is_full.set()
+            send(broker, words, [("a", "b")])
+            until(lambda: "storage" in client.get(f"{server.url}/ready").json())
+            answer = client.get(f"{server.url}/ready")
+
+            assert answer.status_code == 503
+            assert "disk full: " in answer.json()["storage"]
+            assert "make room" in answer.json()["storage"]
+            is_full.clear()
+            until(lambda: client.get(f"{server.url}/ready").json()["ok"])
 
 
 def test_a_server_ends_on_its_own_and_the_application_goes_on(broker, client):

@@ -10,6 +10,7 @@ from pathlib import Path
 import google_crc32c
 
 from streams.broker.logs.files import FILE_MODE, write_at
+from streams.core.folders import naming
 
 
 class CheckpointError(ValueError):
@@ -26,9 +27,10 @@ def write_checkpoint(path: Path, offset: int, *, is_durable: bool) -> None:
     """Write an offset to a checkpoint file; with ``is_durable``, the file is synced to disk."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
-        overwrite_checkpoint(descriptor, offset)
-        if is_durable:
-            os.fsync(descriptor)
+        with naming(path):
+            overwrite_checkpoint(descriptor, offset)
+            if is_durable:
+                os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

@@ -12,7 +12,7 @@ from typing import Final
 from attrs import define, field
 
 from streams.broker.logs.descriptors import open_files
-from streams.core.folders import sync_to_disk
+from streams.core.folders import naming, sync_to_disk
 
 #: Mode of files with records, offsets and credentials: accessible to the owner only.
 FILE_MODE: Final = 0o600
@@ -85,7 +85,8 @@ def write_at(descriptor: int, data: bytes, position: int) -> None:
 def write_atomically(path: Path, data: bytes, *, is_durable: bool = True) -> None:
     """Replace a file atomically: a reader sees either the old or the new content, never a part of it."""
     temporary = path.with_name(path.name + ".tmp")
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE), "wb") as file:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    with naming(path), open(os.open(temporary, flags, FILE_MODE), "wb") as file:
         file.write(data)
         if is_durable:
             file.flush()

@@ -24,6 +24,7 @@ from streams.broker.logs.storage import (
     LogStorage,
     SealableStorage,
     Stamped,
+    payload_size,
     stamps_of,
     storage_error,
 )
@@ -169,7 +170,7 @@ class PartitionLog:
             raise
         except Exception as error:
             # A user-defined storage may raise anything; the producer gets ``STORAGE_ERROR``.
-            raise self._storage_error("append to", error) from error
+            raise self._storage_error("append to", error, payload_size(block)) from error
         stamped = Stamped.of(block, offset)
         if stamped is not None:
             self.producers.appended(stamped, now_ms)
@@ -284,8 +285,8 @@ class PartitionLog:
         self.storage.truncate_before(offset)
         return self.start_offset
 
-    def _storage_error(self, action: str, error: Exception) -> BrokerError:
-        return storage_error(action, self.partition, error, getattr(self.storage, "directory", None))
+    def _storage_error(self, action: str, error: Exception, needed: int | None = None) -> BrokerError:
+        return storage_error(action, self.partition, error, getattr(self.storage, "directory", None), needed)
 
     def _check_batch(self, block: EncodedBlock) -> None:
         """Validate an encoded batch before it is appended.

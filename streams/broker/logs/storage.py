@@ -6,10 +6,7 @@ and time are handled by ``log``.  Storages are called under the broker lock, nev
 the same time.
 """
 
-import errno
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -18,6 +15,7 @@ from attrs import frozen
 from streams.broker.logs.steps import Keep, Steps
 from streams.core.blocks.records import Block, ProducerStamp, TopicPartition
 from streams.core.errors import BrokerError
+from streams.core.folders import full_disk
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.markers import is_commit_marker
 
@@ -26,17 +24,19 @@ RECORD_OVERHEAD = 7
 _SCAN_RECORDS = 50_000
 
 
-def storage_error(action: str, partition: TopicPartition, error: Exception, path: Path | None = None) -> BrokerError:
-    """Return the error for a storage that failed; ``path`` is where it keeps the records, if that is known."""
-    reason, remedy = repr(error), "fix the storage, then retry"
+def storage_error(
+    action: str, partition: TopicPartition, error: Exception, path: Path | None = None, needed: int | None = None
+) -> BrokerError:
+    """Return the error for a storage that failed; ``path`` is where it keeps the records, if that is known.
+
+    ``needed`` is the size in bytes of what could not be written.
+    """
+    reason = repr(error)
     if isinstance(error, OSError) and error.strerror:
         place = error.filename or path
         reason = error.strerror if place is None else f"{error.strerror}: {place}"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            remedy = "make room on its disk, then retry; what was acknowledged is not lost"
-            with suppress(OSError):
-                remedy = f"{shutil.disk_usage(str(place)).free:,} bytes are free: {remedy}"
-    return BrokerError(f"the storage failed to {action} {partition}: {reason}; {remedy}", code=ErrorCode.STORAGE_ERROR)
+    reason = full_disk(error, path, needed) or f"{reason}; fix the storage, then retry"
+    return BrokerError(f"the storage failed to {action} {partition}: {reason}", code=ErrorCode.STORAGE_ERROR)
 
 
 class LogExtent(NamedTuple):

@@ -328,6 +328,11 @@ class Producer(Closeable):
         return self._driver.has_outstanding
 
     @property
+    def storage_failures(self) -> list[str]:
+        """What brokers said of the partitions that they cannot write now; thread-safe."""
+        return list(self._sender.storage_failures.values())
+
+    @property
     def last_sequence(self) -> int:
         """The number of the newest batch; pass it to ``has_acknowledged`` to ask about everything sent so far."""
         return self._accumulator.last_sequence

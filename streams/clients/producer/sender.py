@@ -101,6 +101,8 @@ class Sender:
     #: Finished parcels with base offset or error.
     finished: deque[tuple[Parcel, int, BrokerError | None]] = field(factory=deque)
     in_flight: int = 0
+    #: What brokers said of partitions that they cannot write now, because a disk is full, for example.
+    storage_failures: dict[TopicPartition, str] = field(factory=dict)
     sensors: ProducerSensors = field(factory=ProducerSensors)
     known_since_ms: dict[str, int] = field(factory=dict)
     coordinator: int | None = None
@@ -280,6 +282,10 @@ class Sender:
 
     def _take(self, parcel: Parcel, code: ErrorCode, base_offset: int, detail: str) -> None:
         partition = parcel.partition
+        if code is ErrorCode.STORAGE_ERROR:
+            self.storage_failures[partition] = str(error_for(code, f"produce to {partition}", detail))
+        elif self.storage_failures:
+            self.storage_failures.pop(partition, None)
         if code is ErrorCode.NONE or code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             self.accumulator.finish(parcel, is_acknowledged=True)
             self.finished.append((parcel, base_offset if code is ErrorCode.NONE else -1, None))

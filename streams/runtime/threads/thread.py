@@ -23,6 +23,7 @@ from streams.core.errors import (
     RebalanceInProgressError,
     TransactionError,
 )
+from streams.core.folders import full_disk
 from streams.core.metrics import MetricPlace, Reading, table
 from streams.core.settings.config import StreamsConfig
 from streams.protocol.error_codes import ErrorCode
@@ -186,8 +187,8 @@ class StreamThread(RebalanceListener):
                 except RequestTimeoutError as error:
                     self._patience.note_timeout(error)
             self._commit_at_last()
-        except BaseException:
-            self._abandon()
+        except BaseException as error:
+            self._abandon(error)
             raise
         else:
             self.task_set.close_all()
@@ -652,14 +653,16 @@ class StreamThread(RebalanceListener):
         self.shared.board.leave(self.name)
         self._calls.close(ClientClosedError(f"thread {self.name} has ended"))
 
-    def _abandon(self) -> None:
+    def _abandon(self, failure: BaseException) -> None:
         """Close all tasks and clients without a commit, after a failure; errors while closing are only logged."""
         steps = (self._send_last_words, self.committer.abort, self.task_set.close_all, self._close_clients)
         for close in steps:
             try:
                 close()
-            except Exception:
-                log.exception("%s: closing after a failure failed as well", self.name)
+            except Exception as error:
+                # A full disk fails every write: the failure says it once.
+                level = logging.DEBUG if full_disk(error) and full_disk(failure) else logging.ERROR
+                log.log(level, "%s: closing after a failure failed as well", self.name, exc_info=True)
 
     def _send_last_words(self) -> None:
         """Send the dead letters of a handler that returned "fail"; an exactly-once transaction is aborted with them."""

@@ -15,6 +15,7 @@ from typing import Any
 from attrs import define, field
 
 from streams.core.errors import StoreError
+from streams.core.folders import full_disk
 from streams.state.engine.engines import EngineBatch, Statistic
 from streams.state.loops import prefixed
 
@@ -356,4 +357,4 @@ class RocksEngine:
             raise self._failed("close", error) from error
 
     def _failed(self, action: str, error: Exception) -> StoreError:
-        return StoreError(f"state store directory {self.path}: {action} failed: {error}")
+        return StoreError(f"state store directory {self.path}: {action} failed: {full_disk(error, self.path) or error}")
