@@ -10,7 +10,7 @@ from streams.clients import Consumer, Producer, RebalanceListener, SubscriptionP
 from streams.clients.tcp import TcpCluster
 from streams.core.blocks.records import TopicPartition
 from streams.core.errors import BrokerError
-from streams.group import CoordinatorConfig, RangeAssignor
+from streams.group import ANY_LENGTH, CoordinatorConfig, RangeAssignor
 from tests.waiting import until
 
 BEAT_MS = 20
@@ -19,7 +19,7 @@ BEAT_MS = 20
 @pytest.fixture
 def broker() -> Iterator[EmbeddedBroker]:
     """A broker whose members send heartbeats often."""
-    config = CoordinatorConfig(consumer_heartbeat_interval_ms=BEAT_MS)
+    config = CoordinatorConfig(**ANY_LENGTH, consumer_heartbeat_interval_ms=BEAT_MS)
     with EmbeddedBroker(auto_create_topics=False, group_config=config) as broker:
         broker.create_topic("t", partitions=4)
         yield broker

@@ -506,12 +506,14 @@ def test_members_that_come_within_the_interval_are_assigned_together():
 
 
 def test_group_has_its_own_session_and_heartbeats(desk: Desk):
-    desk.configure(streams_session_timeout_ms="900", streams_heartbeat_interval_ms="300")
+    desk.configure(streams_session_timeout_ms="50000", streams_heartbeat_interval_ms="6000")
     one = Client(desk, "one")
     settle(one)
-    assert one.last.heartbeat_interval_ms == 300
-    desk.advance(900)
+    assert one.last.heartbeat_interval_ms == 6_000
+    desk.advance(50_000)
     assert desk.described().state == "Empty"
+    with pytest.raises(ConfigError, match=r"group\.streams\.min\.session\.timeout\.ms=45000: expected at most"):
+        desk.configure(streams_session_timeout_ms="900")
     with pytest.raises(ConfigError, match="groups have no setting nonsense"):
         desk.configure(nonsense="1")
     with pytest.raises(ConfigError, match="at least 0"):

@@ -11,7 +11,7 @@ from streams import EmbeddedBroker, Streams
 from streams.clients import Admin
 from streams.clients.tcp import TcpCluster
 from streams.core.blocks.records import TaskId
-from streams.group import CoordinatorConfig
+from streams.group import ANY_LENGTH, CoordinatorConfig
 from streams.protocol.request import Request, Response
 from streams.protocol.streams_group_messages import (
     Endpoint,
@@ -28,7 +28,7 @@ TASKS = {TaskId(sub, number) for sub in (0, 1) for number in range(3)}
 @pytest.fixture(params=["embedded", "served"])
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A broker whose members send heartbeats often."""
-    config = CoordinatorConfig(streams_heartbeat_interval_ms=20, streams_initial_rebalance_delay_ms=0)
+    config = CoordinatorConfig(**ANY_LENGTH, streams_heartbeat_interval_ms=20, streams_initial_rebalance_delay_ms=0)
     with EmbeddedBroker(auto_create_topics=False, group_config=config) as broker:
         if request.param == "embedded":
             yield broker
@@ -101,7 +101,7 @@ def test_a_group_is_described_with_its_members_and_their_tasks(cluster: Cluster)
 @pytest.mark.slow
 def test_group_of_an_embedded_broker_that_was_restarted_takes_its_members_back(tmp_path: Path):
     """The topology is in the log of the broker."""
-    config = CoordinatorConfig(streams_heartbeat_interval_ms=20, streams_initial_rebalance_delay_ms=0)
+    config = CoordinatorConfig(**ANY_LENGTH, streams_heartbeat_interval_ms=20, streams_initial_rebalance_delay_ms=0)
     for are_there in (False, True):
         with (
             EmbeddedBroker(tmp_path / "broker", auto_create_topics=False, group_config=config) as broker,
@@ -163,6 +163,7 @@ def _warming(found: Response | Exception) -> Response | Exception:
 def test_warmup_tasks_follow_the_changelog_are_reported_when_they_have_caught_up_and_take_over():
     """Transactions leave gaps before the end of a changelog: only the lag that the broker names says "caught up"."""
     config = CoordinatorConfig(
+        **ANY_LENGTH,
         streams_heartbeat_interval_ms=20,
         streams_initial_rebalance_delay_ms=0,
         streams_num_standby_replicas=1,

@@ -3,10 +3,17 @@
 Of the other packages, this module imports only ``core``.
 """
 
+from collections.abc import Mapping
+from itertools import product
+from typing import Final
+
 from attrs import frozen
 
 from streams.core.errors import ConfigError
-from streams.core.settings.setting import check, number
+from streams.core.settings.setting import INT_MAX, check, number
+
+#: The settings of groups that brokers bound, by protocol.
+_BOUNDED: Final = tuple(product(("consumer", "streams"), ("session_timeout_ms", "heartbeat_interval_ms")))
 
 
 @frozen
@@ -44,6 +51,26 @@ class CoordinatorConfig:
     consumer_heartbeat_interval_ms: int = number(
         "group.consumer.heartbeat.interval.ms", 5_000, "ms", "How often members send heartbeats.", minimum=1
     )
+    consumer_min_session_timeout_ms: int = number(
+        "group.consumer.min.session.timeout.ms", 45_000, "ms", "Shortest session of a group.", minimum=1
+    )
+    consumer_max_session_timeout_ms: int = number(
+        "group.consumer.max.session.timeout.ms", 60_000, "ms", "Longest session of a group.", minimum=1
+    )
+    consumer_min_heartbeat_interval_ms: int = number(
+        "group.consumer.min.heartbeat.interval.ms",
+        5_000,
+        "ms",
+        "Shortest interval of heartbeats of a group.",
+        minimum=1,
+    )
+    consumer_max_heartbeat_interval_ms: int = number(
+        "group.consumer.max.heartbeat.interval.ms",
+        15_000,
+        "ms",
+        "Longest interval of heartbeats of a group.",
+        minimum=1,
+    )
     consumer_assignment_interval_ms: int = number(
         "group.consumer.assignment.interval.ms", 0, "ms", "Least time between assignments (KIP-1263)."
     )
@@ -52,6 +79,18 @@ class CoordinatorConfig:
     )
     streams_heartbeat_interval_ms: int = number(
         "group.streams.heartbeat.interval.ms", 5_000, "ms", "How often members send heartbeats.", minimum=1
+    )
+    streams_min_session_timeout_ms: int = number(
+        "group.streams.min.session.timeout.ms", 45_000, "ms", "Shortest session of a group.", minimum=1
+    )
+    streams_max_session_timeout_ms: int = number(
+        "group.streams.max.session.timeout.ms", 60_000, "ms", "Longest session of a group.", minimum=1
+    )
+    streams_min_heartbeat_interval_ms: int = number(
+        "group.streams.min.heartbeat.interval.ms", 5_000, "ms", "Shortest interval of heartbeats of a group.", minimum=1
+    )
+    streams_max_heartbeat_interval_ms: int = number(
+        "group.streams.max.heartbeat.interval.ms", 15_000, "ms", "Longest interval of heartbeats of a group.", minimum=1
     )
     streams_assignment_interval_ms: int = number(
         "group.streams.assignment.interval.ms", 0, "ms", "Least time between assignments (KIP-1263)."
@@ -71,12 +110,22 @@ class CoordinatorConfig:
 
     def __attrs_post_init__(self) -> None:
         check(self)
-        if self.min_session_timeout_ms > self.max_session_timeout_ms:
-            raise ConfigError(
-                f"group.min.session.timeout.ms={self.min_session_timeout_ms}: expected at most "
-                f"group.max.session.timeout.ms, which is {self.max_session_timeout_ms}"
-            )
+        self._check_order("min_session_timeout_ms", "max_session_timeout_ms")
+        for kind, name in _BOUNDED:
+            self._check_order(f"{kind}_min_{name}", f"{kind}_{name}")
+            self._check_order(f"{kind}_{name}", f"{kind}_max_{name}")
+
+    def _check_order(self, lower: str, upper: str) -> None:
+        if getattr(self, lower) > getattr(self, upper):
+            low, high = (f"group.{name.replace('_', '.')}" for name in (lower, upper))
+            raise ConfigError(f"{low}={getattr(self, lower)}: expected at most {high}, which is {getattr(self, upper)}")
 
     def allows_session(self, timeout_ms: int) -> bool:
         """Whether a session timeout is within the bounds."""
         return self.min_session_timeout_ms <= timeout_ms <= self.max_session_timeout_ms
+
+
+#: Bounds for tests and simulations, which have sessions and heartbeats of any length.
+ANY_LENGTH: Final[Mapping[str, int]] = {"min_session_timeout_ms": 1} | {
+    f"{kind}_{bound}_{name}": limit for kind, name in _BOUNDED for bound, limit in (("min", 1), ("max", INT_MAX))
+}

@@ -25,7 +25,7 @@ class GroupConfigs:
     table: ClassVar[Mapping[str, Setting]] = {
         name.removeprefix("group."): row
         for name, row in kafka_table(CoordinatorConfig).items()
-        if name.startswith(("group.consumer.", "group.streams."))
+        if name.startswith(("group.consumer.", "group.streams.")) and not {"min", "max"} & {*name.split(".")}
     }
     defaults: CoordinatorConfig
     effects: list[Effect]

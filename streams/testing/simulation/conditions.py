@@ -11,7 +11,7 @@ from streams.core.settings.config import SET_ON_BROKER, SETTINGS
 from streams.core.settings.setting import pairs_of
 from streams.core.topic import Topic
 from streams.dsl import TopologySource
-from streams.group import CoordinatorConfig
+from streams.group import ANY_LENGTH, CoordinatorConfig
 from streams.protocol.wire.framing import MAX_FRAME_BYTES
 from streams.testing.simulation.faults import Fault, draw_faults
 from streams.testing.simulation.network import Weather
@@ -74,7 +74,7 @@ def divided(settings: Mapping[str, Any], interval_ms: int) -> tuple[dict[str, An
     """
     members = dict(settings)
     # Short sessions make short worlds.
-    config = CoordinatorConfig(min_session_timeout_ms=1)
+    config = CoordinatorConfig(**ANY_LENGTH)
     if members.get("group_protocol") != "streams":
         return members, config
     theirs = {name: members.pop(name) for name in SET_ON_BROKER if name in members}

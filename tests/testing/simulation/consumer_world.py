@@ -11,7 +11,7 @@ from streams.clients import Consumer, RebalanceListener, SubscriptionPattern
 from streams.clients.consumer.topic_subscription import Topics
 from streams.core.blocks.records import TopicPartition
 from streams.core.errors import BrokerError
-from streams.group import CoordinatorConfig, GroupState
+from streams.group import ANY_LENGTH, CoordinatorConfig, GroupState
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import OffsetCommit, OffsetCommitResponse
 from streams.protocol.request import Request, Response
@@ -165,7 +165,9 @@ class ConsumerWorld:
 
     def __attrs_post_init__(self) -> None:
         rng = Random(f"consumers {self.seed}")
-        config = CoordinatorConfig(consumer_session_timeout_ms=SESSION_MS, consumer_heartbeat_interval_ms=1_000)
+        config = CoordinatorConfig(
+            **ANY_LENGTH, consumer_session_timeout_ms=SESSION_MS, consumer_heartbeat_interval_ms=1_000
+        )
         storm = self.storm = Storm(
             self.seed,
             rng,

@@ -45,9 +45,7 @@ public class EmbeddedKafkaCluster {
         Map.entry("log.retention.hours", "tests set that there is no limit, which is the default here"),
         Map.entry("log.initial.task.delay.ms", "maintenance begins with its first interval"),
         Map.entry("delete.topic.enable", "topics may always be deleted"),
-        Map.entry("log.cleaner.dedupe.buffer.size", "compaction reserves no memory"),
-        Map.entry("group.streams.min.session.timeout.ms", "a group may have a session of any length"),
-        Map.entry("group.streams.min.heartbeat.interval.ms", "the same, for heartbeats"));
+        Map.entry("log.cleaner.dedupe.buffer.size", "compaction reserves no memory"));
     /** What Kafka's class sets if a test does not, and delays that Kafka's brokers have and ours has not. */
     private static final Map<String, String> DEFAULTS = Map.of(
         "group.min.session.timeout.ms", "0",
