@@ -46,7 +46,6 @@ from streams.group.client.streams_heartbeats import HostFacts as HostFacts
 from streams.group.client.streams_heartbeats import StreamsHeartbeats as StreamsHeartbeats
 from streams.group.client.streams_heartbeats import TaskHost as TaskHost
 from streams.group.client.streams_heartbeats import TaskRoles as TaskRoles
-from streams.group.state.coordinator_config import ANY_LENGTH as ANY_LENGTH
 from streams.group.state.coordinator_config import CoordinatorConfig as CoordinatorConfig
 from streams.group.state.effects import CreateInternalTopics as CreateInternalTopics
 from streams.group.state.effects import Effect as Effect

@@ -10,7 +10,8 @@ from streams.clients import Consumer, Producer, RebalanceListener, SubscriptionP
 from streams.clients.tcp import TcpCluster
 from streams.core.blocks.records import TopicPartition
 from streams.core.errors import BrokerError
-from streams.group import ANY_LENGTH, CoordinatorConfig, RangeAssignor
+from streams.group import CoordinatorConfig, RangeAssignor
+from streams.testing.simulation.conditions import ANY_LENGTH
 from tests.waiting import until
 
 BEAT_MS = 20

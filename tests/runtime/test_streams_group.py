@@ -11,7 +11,7 @@ from streams import EmbeddedBroker, Streams
 from streams.clients import Admin
 from streams.clients.tcp import TcpCluster
 from streams.core.blocks.records import TaskId
-from streams.group import ANY_LENGTH, CoordinatorConfig
+from streams.group import CoordinatorConfig
 from streams.protocol.request import Request, Response
 from streams.protocol.streams_group_messages import (
     Endpoint,
@@ -19,6 +19,7 @@ from streams.protocol.streams_group_messages import (
     StreamsGroupHeartbeatResponse,
 )
 from streams.protocol.transport import Cluster, Connection, Traits
+from streams.testing.simulation.conditions import ANY_LENGTH
 from tests.kafka.word_count import ASSIGNED, Counting, topology
 from tests.waiting import NEVER_MS, until
 

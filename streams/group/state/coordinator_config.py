@@ -3,17 +3,12 @@
 Of the other packages, this module imports only ``core``.
 """
 
-from collections.abc import Mapping
-from itertools import product
-from typing import Final
+from itertools import pairwise
 
 from attrs import frozen
 
 from streams.core.errors import ConfigError
-from streams.core.settings.setting import INT_MAX, check, number
-
-#: The settings of groups that brokers bound, by protocol.
-_BOUNDED: Final = tuple(product(("consumer", "streams"), ("session_timeout_ms", "heartbeat_interval_ms")))
+from streams.core.settings.setting import check, number
 
 
 @frozen
@@ -110,22 +105,43 @@ class CoordinatorConfig:
 
     def __attrs_post_init__(self) -> None:
         check(self)
-        self._check_order("min_session_timeout_ms", "max_session_timeout_ms")
-        for kind, name in _BOUNDED:
-            self._check_order(f"{kind}_min_{name}", f"{kind}_{name}")
-            self._check_order(f"{kind}_{name}", f"{kind}_max_{name}")
-
-    def _check_order(self, lower: str, upper: str) -> None:
-        if getattr(self, lower) > getattr(self, upper):
-            low, high = (f"group.{name.replace('_', '.')}" for name in (lower, upper))
-            raise ConfigError(f"{low}={getattr(self, lower)}: expected at most {high}, which is {getattr(self, upper)}")
+        for kind, name, *values in (
+            ("", "session.timeout.ms", self.min_session_timeout_ms, self.max_session_timeout_ms),
+            (
+                "consumer.",
+                "session.timeout.ms",
+                self.consumer_min_session_timeout_ms,
+                self.consumer_session_timeout_ms,
+                self.consumer_max_session_timeout_ms,
+            ),
+            (
+                "consumer.",
+                "heartbeat.interval.ms",
+                self.consumer_min_heartbeat_interval_ms,
+                self.consumer_heartbeat_interval_ms,
+                self.consumer_max_heartbeat_interval_ms,
+            ),
+            (
+                "streams.",
+                "session.timeout.ms",
+                self.streams_min_session_timeout_ms,
+                self.streams_session_timeout_ms,
+                self.streams_max_session_timeout_ms,
+            ),
+            (
+                "streams.",
+                "heartbeat.interval.ms",
+                self.streams_min_heartbeat_interval_ms,
+                self.streams_heartbeat_interval_ms,
+                self.streams_max_heartbeat_interval_ms,
+            ),
+        ):
+            bounds = ("min.", "", "max.") if len(values) == 3 else ("min.", "max.")
+            named = [(f"group.{kind}{bound}{name}", value) for bound, value in zip(bounds, values, strict=True)]
+            for (lower, low), (upper, high) in pairwise(named):
+                if low > high:
+                    raise ConfigError(f"{lower}={low}: expected at most {upper}, which is {high}")
 
     def allows_session(self, timeout_ms: int) -> bool:
         """Whether a session timeout is within the bounds."""
         return self.min_session_timeout_ms <= timeout_ms <= self.max_session_timeout_ms
-
-
-#: Bounds for tests and simulations, which have sessions and heartbeats of any length.
-ANY_LENGTH: Final[Mapping[str, int]] = {"min_session_timeout_ms": 1} | {
-    f"{kind}_{bound}_{name}": limit for kind, name in _BOUNDED for bound, limit in (("min", 1), ("max", INT_MAX))
-}

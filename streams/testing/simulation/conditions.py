@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from attrs import define, evolve, field, frozen
 
 from streams.core.settings.config import SET_ON_BROKER, SETTINGS
-from streams.core.settings.setting import pairs_of
+from streams.core.settings.setting import INT_MAX, pairs_of
 from streams.core.topic import Topic
 from streams.dsl import TopologySource
-from streams.group import ANY_LENGTH, CoordinatorConfig
+from streams.group import CoordinatorConfig
 from streams.protocol.wire.framing import MAX_FRAME_BYTES
 from streams.testing.simulation.faults import Fault, draw_faults
 from streams.testing.simulation.network import Weather
@@ -57,6 +57,18 @@ class Scenario:
     is_backlog: bool = False
 
 
+#: Sessions and heartbeats of any length: short ones make short worlds.
+ANY_LENGTH: Final[Mapping[str, int]] = {
+    "min_session_timeout_ms": 1,
+    "consumer_min_session_timeout_ms": 1,
+    "consumer_min_heartbeat_interval_ms": 1,
+    "streams_min_session_timeout_ms": 1,
+    "streams_max_session_timeout_ms": INT_MAX,
+    "streams_min_heartbeat_interval_ms": 1,
+    "streams_max_heartbeat_interval_ms": INT_MAX,
+}
+
+
 def tagged(settings: Mapping[str, Any], value: int) -> dict[str, Any]:
     """Return settings in which each tag of ``rack_aware_assignment_tags`` has a value; those given are kept."""
     name = "rack_aware_assignment_tags"
@@ -73,7 +85,6 @@ def divided(settings: Mapping[str, Any], interval_ms: int) -> tuple[dict[str, An
     ``interval_ms`` is the least time between two assignments of such a group.
     """
     members = dict(settings)
-    # Short sessions make short worlds.
     config = CoordinatorConfig(**ANY_LENGTH)
     if members.get("group_protocol") != "streams":
         return members, config

@@ -11,10 +11,11 @@ from streams.clients import Consumer, RebalanceListener, SubscriptionPattern
 from streams.clients.consumer.topic_subscription import Topics
 from streams.core.blocks.records import TopicPartition
 from streams.core.errors import BrokerError
-from streams.group import ANY_LENGTH, CoordinatorConfig, GroupState
+from streams.group import CoordinatorConfig, GroupState
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import OffsetCommit, OffsetCommitResponse
 from streams.protocol.request import Request, Response
+from streams.testing.simulation.conditions import ANY_LENGTH
 from streams.testing.simulation.scheduler import SimProcess, SimThreads
 from tests.testing.simulation.storm import REQUEST_MS, Site, Storm
 
