@@ -50,6 +50,8 @@ public class EmbeddedKafkaCluster {
     private static final Map<String, String> DEFAULTS = Map.of(
         "group.min.session.timeout.ms", "0",
         "group.initial.rebalance.delay.ms", "0",
+        "group.streams.min.session.timeout.ms", "100",
+        "group.streams.min.heartbeat.interval.ms", "100",
         "group.streams.initial.rebalance.delay.ms", "3000",
         "group.streams.assignment.interval.ms", "1000",
         "group.consumer.assignment.interval.ms", "1000",
