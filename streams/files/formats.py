@@ -242,17 +242,36 @@ def _keys(form: Form, texts: list[bytes]) -> list[bytes | None]:
 
 
 @frozen
-class ParquetRows:
-    """Parquet files; each row is a dict with times in UTC."""
+class _ColumnRows:
+    """Rows of Arrow data: values, or records if ``records`` is given and they are."""
 
     value: ValueReader
     records: "RecordReader | None" = None
+    unit: str = "row"
+    heading: bytes = b""
+
+    def columns(self, rows: ArrowRows) -> RowColumns:
+        if self.records is not None and self.records.are_records(rows):
+            return self.records.read(rows)
+        parsed = self.value.read(rows)
+        return RowColumns(parsed.data, fields=parsed.fields)
+
+    def raw(self, row: Row) -> bytes:
+        """Return the row as JSON."""
+        try:
+            return msgspec.json.encode(row, enc_hook=repr)
+        except BAD_INPUT:
+            return repr(row).encode(errors="replace")
+
+
+@frozen
+class ParquetRows(_ColumnRows):
+    """Parquet files; each row is a dict with times in UTC."""
+
     #: Whether only columns that the topic declares are read.
     is_selective: bool = False
     #: The columns of the folders, which are in each row.
     folder: Cells = field(factory=dict)
-    unit: str = "row"
-    heading: bytes = b""
 
     def batches(self, source: FileSource, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[RowBatch]:
         """Yield rows as dicts; row groups that are skipped entirely are not read.
@@ -309,23 +328,12 @@ class ParquetRows:
         # Arrow parses a dot in a name as a path separator, and returns no rows if no column is selected.
         return None if not names or any("." in name for name in names) else names
 
-    def columns(self, rows: ArrowRows) -> RowColumns:
-        return _row_columns(self.value, self.records, rows)
-
-    def raw(self, row: Row) -> bytes:
-        """Return the row as JSON."""
-        return _raw_row(row)
-
 
 @frozen
-class TableRows:
+class TableRows(_ColumnRows):
     """Rows that are given as Arrow record batches."""
 
-    value: ValueReader
-    records: "RecordReader"
-    record_batches: Iterable[Any]
-    unit: str = "row"
-    heading: bytes = b""
+    record_batches: Iterable[Any] = ()
 
     def batches(self, source: FileSource, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[RowBatch]:
         """Yield all rows."""
@@ -336,13 +344,6 @@ class TableRows:
 
     def declared(self) -> FileFormat:
         return self
-
-    def columns(self, rows: ArrowRows) -> RowColumns:
-        return _row_columns(self.value, self.records, rows)
-
-    def raw(self, row: Row) -> bytes:
-        """Return the row as JSON."""
-        return _raw_row(row)
 
 
 @frozen
@@ -409,20 +410,6 @@ def _epoch_ms(column: Any) -> list[int | None]:
         numbers: list[int | None] = column.to_pylist()
         return numbers
     return [None if time is None else time // 1000 for time in column.cast(pa.int64()).to_pylist()]
-
-
-def _row_columns(value: ValueReader, records: RecordReader | None, rows: ArrowRows) -> RowColumns:
-    if records is not None and records.are_records(rows):
-        return records.read(rows)
-    parsed = value.read(rows)
-    return RowColumns(parsed.data, fields=parsed.fields)
-
-
-def _raw_row(row: Row) -> bytes:
-    try:
-        return msgspec.json.encode(row, enc_hook=repr)
-    except BAD_INPUT:
-        return repr(row).encode(errors="replace")
 
 
 @contextmanager

@@ -121,7 +121,7 @@ def open_table(
     """
     key = form_of(topic.key_serde)
     value = form_of(topic.value_serde)
-    rows = TableRows(ValueReader(value), RecordReader(topic, key, value), batches)
+    rows = TableRows(ValueReader(value), RecordReader(topic, key, value), record_batches=batches)
     source = FileSource(name, _no_file)
     kind = FileKind(Kind.PARQUET)
     return FileInput(source, kind, topic, rows, value, on_bad_row, clock, True, has_row_numbers=False)

@@ -22,7 +22,6 @@ from streams.lakes.lake_log import (
     LakeState,
     LakeWriter,
     LogErrors,
-    Partition,
     TableLog,
     check_table,
     explained,
@@ -176,7 +175,7 @@ class DeltaLog(TableLog):
         actions = self._table.get_add_actions(flatten=True)
         names = [f"partition.{column.name}" for column in self.columns]
         rows = zip(*(actions.column(name).to_pylist() for name in ("path", "num_records", *names)), strict=True)
-        return [DataFile(unquote(path), _texts(values), count or 0) for path, count, *values in rows]
+        return [DataFile(unquote(path), tuple(map(_text, values)), count or 0) for path, count, *values in rows]
 
     def _write(self, commit: Commit) -> None:
         import deltalake
@@ -228,10 +227,6 @@ class DeltaLog(TableLog):
         except ImportError as error:
             raise needs_library("deltalake", error) from None
         return LogErrors((DeltaError, OSError), (CommitFailedError,), (CommitFailedError, OSError))
-
-
-def _texts(values: Sequence[Any]) -> Partition:
-    return tuple(_text(value) for value in values)
 
 
 def _text(value: Any) -> str | None:

@@ -106,7 +106,8 @@ class Schema:
 
             text = protobuf_files.canonical(self.text)
         else:
-            text = _compact(parsed_json(self.text, self.kind), sort=normalized)
+            document = parsed_json(self.text, self.kind)
+            text = json.dumps(document, separators=(",", ":"), ensure_ascii=False, sort_keys=normalized)
         references = tuple(sorted(self.references)) if normalized else self.references
         return evolve(self, text=text, references=references)
 
@@ -133,10 +134,6 @@ def parsed_json(text: str, kind: str = JSON) -> Any:
     ):
         return document["type"]
     return document
-
-
-def _compact(document: Any, *, sort: bool) -> str:
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False, sort_keys=sort)
 
 
 #: The schemas that a schema refers to, by the name under which it does.

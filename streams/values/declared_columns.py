@@ -1,6 +1,6 @@
 """The columns of a table or of a file that a topic reads, checked before a row is read."""
 
-from collections.abc import Collection, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from typing import Any
 
 from msgspec import inspect
@@ -80,17 +80,22 @@ def check_file_columns(topic: Topic[Any, Any], schema: Any, name: str) -> None:
         InputError: a column is missing, occurs twice or has another type; the message lists all problems with a remedy
             for each.
     """
-    problems = list(
-        _record_misfits(topic, schema) if are_records(topic, schema.names) else _value_misfits(topic, schema)
-    )
-    if problems:
-        raise InputError(f"{name} as input of topic {topic.name!r}: {'; '.join(problems)}")
+    _refuse(topic, name, (_record_misfits if are_records(topic, schema.names) else _value_misfits)(topic, schema))
+
+
+def _refuse(topic: Topic[Any, Any], name: str, problems: Iterable[str]) -> None:
+    if listed := "; ".join(problems):
+        raise InputError(f"{name} as input of topic {topic.name!r}: {listed}")
+
+
+def _row_info(topic: Topic[Any, Any]) -> Any:
+    kind = row_type(topic.value_serde)
+    return None if kind is None else inspect.type_info(kind[0])
 
 
 def _value_misfits(topic: Topic[Any, Any], schema: Any) -> Iterator[str]:
     """Yield a message for each column of values that occurs twice, and if none does, for each that does not fit."""
-    kind = row_type(topic.value_serde)
-    info = None if kind is None else inspect.type_info(kind[0])
+    info = _row_info(topic)
     fields = getattr(info, "fields", None)
     doubles = list(_doubles(schema.names, None if fields is None else {part.encode_name for part in fields}))
     yield from doubles
@@ -114,19 +119,16 @@ def table_columns(topic: Topic[Any, Any], schema: Any, name: str) -> tuple[str, 
         InputError: a column is missing, occurs twice or has another type, the topic has no event time, or its values
             have no fields; the message lists all problems with a remedy for each.
     """
-    problems: list[str] = []
     if are_records(topic, schema.names):
-        problems += _record_misfits(topic, schema)
-        if problems:
-            raise InputError(f"{name} as input of topic {topic.name!r}: {'; '.join(problems)}")
+        _refuse(topic, name, _record_misfits(topic, schema))
         return tuple(column for column in _RECORD_COLUMNS if column in schema.names)
+    problems: list[str] = []
     if topic.timestamp is None:
         problems.append(
             f"its rows have no time, which a replay needs; declare Topic({topic.name!r}, timestamp=lambda value: ...), "
             "or give records, with columns key, value and timestamp"
         )
-    kind = row_type(topic.value_serde)
-    info = None if kind is None else inspect.type_info(kind[0])
+    info = _row_info(topic)
     fields = getattr(info, "fields", None)
     declared = None if fields is None else {part.encode_name for part in fields}
     problems += _value_misfits(topic, schema)
@@ -135,8 +137,7 @@ def table_columns(topic: Topic[Any, Any], schema: Any, name: str) -> tuple[str, 
             f"a row has columns, but the values of topic {topic.name!r} have no fields; declare a class with a field "
             "for each column to read, or dict"
         )
-    if problems:
-        raise InputError(f"{name} as input of topic {topic.name!r}: {'; '.join(problems)}")
+    _refuse(topic, name, problems)
     return tuple(column for column in schema.names if declared is None or column in declared)
 
 

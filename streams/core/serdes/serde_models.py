@@ -223,7 +223,7 @@ def _by_cattrs(form: Any) -> _Decode:
 
 def _is_plain(kind: Any) -> bool:
     """Whether msgspec alone can decode a type."""
-    return not _has_model(kind) and _is_known(kind)
+    return not any(map(is_model, classes_of(kind))) and _is_known(kind)
 
 
 def _model_hook(kind: Any) -> Callable[[Any, Any], Any]:
@@ -340,10 +340,6 @@ def shape_of(form: Any, outer: tuple[Any, ...] = (), *, in_model: bool = False, 
     if has_texts and bytes in classes_of(form):
         raise TypeError(f"bytes of {_full_name(kind)} are text within a pydantic model; declare str")
     return _OPAQUE
-
-
-def _has_model(form: Any) -> bool:
-    return any(map(is_model, classes_of(form)))
 
 
 def _is_known(form: Any) -> bool:

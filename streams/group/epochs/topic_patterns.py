@@ -126,7 +126,7 @@ class _Builder:
                 _, on, off, inner = value
                 self.sequence(inner, (flags | on) & ~off)
             elif name == "AT":
-                self.add(_State(holds=_position(str(value)), to=[len(self.states) + 1]))
+                self.add(_State(holds=_POSITIONS[str(value)], to=[len(self.states) + 1]))
             else:
                 self.add(
                     _State(
@@ -191,10 +191,6 @@ def _is_word(character: str) -> bool:
 
 def _is_boundary(text: str, index: int) -> bool:
     return (index > 0 and _is_word(text[index - 1])) != (index < len(text) and _is_word(text[index]))
-
-
-def _position(name: str) -> _Holds:
-    return _POSITIONS[name]
 
 
 def _character(operation: str, value: Any, *, is_folded: bool) -> _Accepts:

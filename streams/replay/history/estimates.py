@@ -162,7 +162,7 @@ def estimate_files(
         is_exact,
         sum(sizes),
         len(paths),
-        _calls(paths, sizes, location),
+        sum(_weights(paths, sizes, location)),
         tuple(sample.placed[number] for number in range(partitions)),
         sample.bytes / max(1, sample.rows),
         (min(sample.times), max(sample.times)) if sample.times else None,
@@ -269,11 +269,6 @@ def _first_rows(source: FileSource) -> bytes:
         batch = next(iter(file.iter_batches(batch_size=_SAMPLED_ROWS)), None)
         pq.write_table(pa.Table.from_batches([] if batch is None else [batch], file.schema_arrow), target)
     return target.getvalue()
-
-
-def _calls(paths: Sequence[str], sizes: Sequence[int], location: Location) -> int:
-    """Return the approximate number of calls that read the files: small files share a call, large ones are divided."""
-    return sum(_weights(paths, sizes, location))
 
 
 def _weights(paths: Sequence[str], sizes: Sequence[int], location: Location) -> Iterator[int]:

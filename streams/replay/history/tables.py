@@ -167,7 +167,7 @@ def write_rows(table: Table, topic: Topic[Any, Any], file: Place) -> TablePlace:
 
     source = table.source
     try:
-        stream = None if _is_dataset(source) else pa.RecordBatchReader.from_stream(source)
+        stream = pa.RecordBatchReader.from_stream(source) if hasattr(source, "__arrow_c_stream__") else None
         columns = list(table_columns(topic, (stream or source).schema, table.name))
         reader = stream or source.scanner(columns=columns).to_reader()
         schema = pa.schema([part.with_type(plain_type(part.type)) for part in map(reader.schema.field, columns)])
@@ -199,10 +199,6 @@ def _read(reader: Any) -> Iterator[Any]:
         yield from reader
     except OSError as error:  # Which would be one of the file that is written.
         raise ValueError(error) from error
-
-
-def _is_dataset(source: Any) -> bool:
-    return not hasattr(source, "__arrow_c_stream__")
 
 
 def _groups(batches: Iterable[Any]) -> Iterator[list[Any]]:

@@ -517,7 +517,8 @@ class ReplaySession:
                 )
         because = ""
         if plan.topology.global_stores:
-            because = f"slices before were joined with global tables as they were then: {_names_of(plan)}"
+            names = ", ".join(sorted(plan.topology.global_stores))
+            because = f"slices before were joined with global tables as they were then: {names}"
         elif manifests and manifests[0]["name"] == "all":
             because = "the first run was without resume"
         else:
@@ -629,10 +630,6 @@ class ReplaySession:
 def _can_continue(plan: ApplicationPlan, manifests: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether the states of earlier runs can be continued after a repair."""
     return not plan.topology.global_stores and manifests[0]["name"] != "all"
-
-
-def _names_of(plan: ApplicationPlan) -> str:
-    return ", ".join(sorted(plan.topology.global_stores))
 
 
 def _cut_json(step: Pass) -> list[list[Any]]:

@@ -176,10 +176,6 @@ def _one(store: Any, key: Any, value: Any) -> Iterable[StoreEntry]:
     return () if value is None else entries_of(store.spec, [(key, value)])
 
 
-def _pairs(entries: Sequence[StoreEntry], spec: StoreSpec) -> list[tuple[Any, Any]]:
-    return [(entry.key, native(entry, spec)) for entry in entries]
-
-
 def _windows(entries: Sequence[StoreEntry], spec: StoreSpec) -> list[tuple[Any, Any]]:
     return [(Windowed(e.key, Window(e.start_ms or 0, e.end_ms or 0)), native(e, spec)) for e in entries]
 
@@ -252,7 +248,7 @@ class TimestampedRangeQuery(StoreQuery["list[tuple[K, ValueAndTimestamp[V]]]"], 
 
     def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
         """Return (key, value) for each entry; values have timestamps if the store keeps timestamps."""
-        return _pairs(entries, spec)
+        return [(entry.key, native(entry, spec)) for entry in entries]
 
 
 @frozen

@@ -308,7 +308,9 @@ def _fetch_reply(incoming: Incoming[Fetch], responses: Sequence[FetchResponse], 
     is_committed_only = incoming.requests[0].isolation_level == READ_COMMITTED
     topics: dict[str, list[Fields]] = {}
     for (name, number), result in response.partitions.items():
-        if incoming.version < _ZSTD_FETCHED_SINCE and any(_is_zstd(chunk) for chunk in result.chunks):
+        if incoming.version < _ZSTD_FETCHED_SINCE and any(
+            chunk[_ATTRIBUTES_AT] & COMPRESSION_MASK == _ZSTD for chunk in result.chunks
+        ):
             result = FetchedPartition(
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, result.high_watermark, result.log_start_offset
             )
@@ -339,11 +341,6 @@ def _name_field(version: int) -> str:
 
 def _fetch_limit(request: Fetch, version: int) -> int:
     return version if request.by_id else min(version, _IDS_SINCE - 1)
-
-
-def _is_zstd(chunk: bytes) -> bool:
-    """Whether the first batch of a chunk is compressed with zstd."""
-    return chunk[_ATTRIBUTES_AT] & COMPRESSION_MASK == _ZSTD
 
 
 FETCH = Translation(_FETCH, _fetch, _fetch_response, _fetch_request, _fetch_reply, limit=_fetch_limit)
