@@ -123,6 +123,3 @@ def offline_topics(data_dir: Path) -> Iterator[OfflineTopics]:
         yield OfflineTopics(data_dir, document)
     finally:
         os.close(descriptor)
-
-
-__all__ = ["OfflineTopics", "offline_topics"]

@@ -57,7 +57,6 @@ class LakeSink(BufferedSink):
         return self._is_passing(cause)
 
     def close(self) -> None:
-        """Close the connections to a catalog."""
         if self._log is not None:
             self._log.close()
             self._log = None

@@ -66,6 +66,3 @@ DAMAGE = (EOFError, zlib.error)
 def is_damage(error: BaseException) -> bool:
     """Return whether an error of a compressed file is about its content, rather than one of the file system."""
     return isinstance(error, DAMAGE) or (isinstance(error, OSError) and error.errno is None)
-
-
-__all__ = ["COMPRESSED", "COMPRESSIONS", "DAMAGE", "Compression", "is_damage"]

@@ -116,6 +116,3 @@ def _has(folder: str, table_format: TableFormat, exists: Callable[[str], bool], 
     if not second:
         return exists(f"{folder}/{first}")
     return any(fnmatchcase(name, second) for name in names(f"{folder}/{first}"))
-
-
-__all__ = ["FORMATS", "LakeTable", "TableFormat", "table_around", "table_below"]

@@ -72,6 +72,3 @@ def is_hidden(name: str) -> bool:
     """Return whether a file contains metadata of its writer instead of data, for example ``_SUCCESS``."""
     # As for Spark, _year=2026 is a folder of a column.
     return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in name.split("/"))
-
-
-__all__ = ["is_hidden", "local_files", "local_sources", "refuse_tables"]

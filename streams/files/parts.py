@@ -90,6 +90,3 @@ def count_rows(source: FileSource, kind: FileKind, part: Part) -> tuple[int, int
     reader = format_of(source, kind, unknown, unknown)
     rows = sum(len(batch.rows) for batch in reader.batches(source, kind, 0, evolve(part, first_row=0, first_line=1)))
     return rows, rows
-
-
-__all__ = ["count_rows", "cut_file"]

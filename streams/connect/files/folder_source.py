@@ -379,6 +379,3 @@ class FolderSource:
         except OSError as error:
             # The errors of pyarrow have long texts, and some no number.
             raise OSError(error.errno or 0, short_reason(error)) from error
-
-
-__all__ = ["FolderSource"]

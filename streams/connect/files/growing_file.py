@@ -145,7 +145,6 @@ class GrowingFile:
         return lines
 
     def close(self) -> None:
-        """Close the file."""
         self.stream.close()
 
     def _mark(self) -> str:

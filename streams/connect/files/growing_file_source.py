@@ -119,7 +119,6 @@ class GrowingFileSource:
         self._stop.set()
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -85,7 +85,6 @@ class HttpSink(BufferedSink):
         return isinstance(error, HttpUnavailableError | self._httpx.TransportError)
 
     def close(self) -> None:
-        """Close the connections."""
         if self._client is not None:
             self._client.close()
             self._client = None

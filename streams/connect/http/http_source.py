@@ -160,7 +160,6 @@ class HttpSource:
         self._stop.set()
 
     def close(self) -> None:
-        """Close the connections."""
         if self._client is not None:
             self._client.close()
             self._client = None

@@ -190,7 +190,6 @@ class WebhookSource:
         return False
 
     def wakeup(self) -> None:
-        """Make a waiting ``poll`` return."""
         self._posts.put(None)
 
     def close(self) -> None:

@@ -157,7 +157,6 @@ class PostgresPollingSource:
         self._stop.set()
 
     def close(self) -> None:
-        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -90,7 +90,6 @@ class PostgresSink(DatabaseSink):
         return self._client().is_retriable(error)
 
     def close(self) -> None:
-        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

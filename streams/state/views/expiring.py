@@ -213,15 +213,12 @@ class ExpiringLayout(Layout):
         self._index(present, self.staged.load)
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, engine value) of all entries except dirty ones, sorted by key bytes."""
         return self.plain.rows()
 
     def logged(self, rows: Sequence[tuple[bytes, bytes]]) -> Columns:
-        """Return rows, which are (key, engine value), as changelog records."""
         return self.plain.logged(rows)
 
     def value_of(self, entry: Any) -> Any:
-        """Return the in-memory value of an entry, or None if the entry is deleted."""
         return self.plain.value_of(entry)
 
     def metadata(self) -> dict[str, bytes]:
@@ -249,12 +246,10 @@ class ExpiringKeyValueStore(Store, KeyAccess[K, V]):
         self.expiry = self._layout = _layout(self, spec, staged, self._keys, self._values)
 
     def get(self, key: K) -> V | None:
-        """Return the value of ``key``, or None if there is none."""
         pair = self.expiry.find(key)
         return None if pair is None else pair[0]
 
     def put(self, key: K, value: V | None) -> None:
-        """Set the value of ``key``; None deletes the key."""
         self.expiry.put(key, value, max(self.expiry.clock(), 0))
 
     def approximate_num_entries(self) -> int:
@@ -284,7 +279,6 @@ class ExpiringTimestampedStore(Store, KeyAccess[K, ValueAndTimestamp[V]]):
         self.undeleted_pair = self.expiry.find_undeleted
 
     def get(self, key: K) -> ValueAndTimestamp[V] | None:
-        """Return the value and timestamp of ``key``, or None if there is none."""
         pair = self.expiry.find(key)
         return None if pair is None else ValueAndTimestamp(*pair)
 

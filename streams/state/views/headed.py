@@ -64,7 +64,6 @@ class TimestampedKeyValueStoreWithHeaders(Generic[K, V]):
         self._store = store
 
     def get(self, key: K) -> ValueTimestampHeaders[V] | None:
-        """Return the value, timestamp and headers of ``key``, or None if there is none."""
         return _shown(self._store.get(key))
 
     def put(self, key: K, value: ValueTimestampHeaders[V] | None) -> None:

@@ -39,7 +39,6 @@ class KeyAccess(Generic[K, R]):
     _keys: KeyForm
 
     def get(self, key: K) -> R | None:
-        """Return the value of ``key``, or None if there is none."""
         raise NotImplementedError
 
     def put(self, key: K, value: R | None) -> None:
@@ -129,27 +128,22 @@ class KeyLayout(Layout):
             yield to_key(key), read(data)
 
     def write(self, slots: Sequence[Any], entries: Sequence[Any]) -> Columns:
-        """Stage dirty entries for the next commit; return them as changelog records."""
         keys = self.keys.all_to_bytes(slots)
         data, values, times = self.entries.columns(entries, self.hot.times_of(slots, [0] * len(keys)))
         self.staged.put_all(_SPACE, keys, data)
         return keys, values, times
 
     def restore(self, block: Block) -> None:
-        """Stage the changelog records in a block for the next commit."""
         self.staged.load(_SPACE, *keyed(block.keys, self.entries.restored(block)))
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, engine value) of all entries except dirty ones, sorted by key bytes."""
         return self.staged.scan(_SPACE, None, None)
 
     def logged(self, rows: Sequence[tuple[bytes, bytes]]) -> Columns:
-        """Return rows, which are (key, engine value), as changelog records."""
         keys, data = zip(*rows, strict=True)
         return keys, *self.entries.logged(data, [0] * len(rows))
 
     def value_of(self, entry: Any) -> Any:
-        """Return the in-memory value of an entry, or None if the entry is deleted."""
         return self.entries.value_of(entry)
 
 
@@ -165,7 +159,6 @@ class KeyValueStore(Store, KeyAccess[K, V]):
         self._layout = KeyLayout(staged, self.hot, self._keys, PlainEntries(self._values))
 
     def get(self, key: K) -> V | None:
-        """Return the value of ``key``, or None if there is none."""
         hot = self.hot
         slot = key if type(key) is hot.key_type else self._keys.slot(key)
         held = hot.dirty.get(slot, ABSENT)
@@ -174,7 +167,6 @@ class KeyValueStore(Store, KeyAccess[K, V]):
         return held if hot.holds_objects else self._values.read(held)  # type: ignore[no-any-return]
 
     def put(self, key: K, value: V | None) -> None:
-        """Set the value of ``key``; None deletes the key."""
         hot = self.hot
         slot = key if type(key) is hot.key_type else self._keys.slot(key)
         held = value if type(value) is hot.value_type else self._values.hold(value)
@@ -228,12 +220,10 @@ class TimestampedKeyValueStore(Store, KeyAccess[K, ValueAndTimestamp[V]]):
         dirty[slot] = (held, timestamp_ms)
 
     def get(self, key: K) -> ValueAndTimestamp[V] | None:
-        """Return the value and timestamp of ``key``, or None if there is none."""
         pair = self.get_pair(key)
         return None if pair is None else ValueAndTimestamp(*pair)
 
     def put(self, key: K, value: ValueAndTimestamp[V] | tuple[V | None, int] | None) -> None:
-        """Set the value and timestamp of ``key``; None deletes the key."""
         if value is None:
             self.put_pair(key, None, max(self.hot.record_ms, 0))
         else:

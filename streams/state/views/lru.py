@@ -64,12 +64,10 @@ class LruStore(Store, KeyAccess[K, V]):
         self._evict(is_logged=True)
 
     def approximate_num_entries(self) -> int:
-        """Return the number of entries."""
         return len(self._entries)
 
     @property
     def is_empty(self) -> bool:
-        """Whether the store has no entries."""
         return not len(self._entries)
 
     def _check_open(self) -> None:

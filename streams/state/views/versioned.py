@@ -290,7 +290,6 @@ class VersionedStore(Store, Generic[K, V]):
 
     @property
     def approximate_uncommitted_bytes(self) -> int:
-        """The estimated size of uncommitted writes in bytes."""
         return super().approximate_uncommitted_bytes + len(self._log) * CHANGE_BYTES
 
     def _push(self) -> None:
@@ -303,7 +302,6 @@ class VersionedStore(Store, Generic[K, V]):
         return ([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows])
 
     def commit(self, metadata: Any) -> None:
-        """Write all changes since the last commit in one engine batch, and merge ``metadata`` into the metadata."""
         super().commit(metadata)
         if not self.spec.has_changelog:
             self._log.clear()

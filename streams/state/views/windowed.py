@@ -98,7 +98,6 @@ class WindowedLayout(Layout):
         return own
 
     def restore_metadata(self, carried: Mapping[str, bytes]) -> None:
-        """Apply the metadata that ``metadata`` has returned."""
         observed = carried.get(STREAM_TIME)
         if observed is not None:
             self.observe(time_of(observed))
@@ -115,7 +114,6 @@ class WindowedLayout(Layout):
         return entries - chains
 
     def value_of(self, entry: Any) -> Any:
-        """Return the in-memory value of an entry, or None if the entry is deleted."""
         return self.entries.value_of(entry)
 
     # Point reads.
@@ -262,7 +260,6 @@ class WindowedLayout(Layout):
     # Lifecycle.
 
     def write(self, slots: Sequence[Any], entries: Sequence[Any]) -> Columns:
-        """Stage dirty entries for the next commit; return them as changelog records."""
         keys = self.keys.all_to_bytes([slot[0] for slot in slots])
         times = [slot[1] for slot in slots]
         data, values, logged_times = self.entries.columns(entries, self.hot.times_of(slots, times))
@@ -288,7 +285,6 @@ class WindowedLayout(Layout):
                 write(number, *columns)
 
     def restore(self, block: Block) -> None:
-        """Stage the changelog records in a block for the next commit."""
         keys, data = keyed(block.keys, self.entries.restored(block))
         if not keys:
             return
@@ -307,7 +303,6 @@ class WindowedLayout(Layout):
         self.hot.set_followed(False)
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, engine value) of all entries except dirty ones, sorted by key bytes."""
         segments = [self.staged.scan(number, None, None) for number in self.staged.namespaces]
         if self.bounds.is_exact:
             # There is one segment per millisecond, and all segments are in memory.
@@ -315,7 +310,6 @@ class WindowedLayout(Layout):
         return merge(*segments)
 
     def logged(self, rows: Sequence[tuple[bytes, bytes]]) -> Columns:
-        """Return rows, which are (key, engine value), as changelog records."""
         keys, data = zip(*rows, strict=True)
         parts = self.suffix.parts
         return keys, *self.entries.logged(data, [parts(key)[1] for key in keys])
