@@ -159,8 +159,8 @@ def _settings(
     if kind == ResourceType.BROKER and name in ("", node_id):
         texts = BrokerSettings(machine.config, configs.defaults, machine.topics.defaults).shown()
         own = {name: text for name, text in texts.items() if text != TABLE[name].text_of(TABLE[name].default)}
-        texts |= {"broker.id": node_id, "advertised.listeners": ",".join(machine.advertised())}
-        return texts, own, {**TABLE, "broker.id": TABLE["node.id"], "advertised.listeners": _ADVERTISED}
+        ours = {"broker.id": node_id, "advertised.listeners": ",".join(machine.advertised())}
+        return texts | ours, own | ours, {**TABLE, "broker.id": TABLE["node.id"], "advertised.listeners": _ADVERTISED}
     if kind == ResourceType.GROUP:
         return configs.shown(name), configs.own(name), configs.table
     if kind == ResourceType.BROKER_LOGGER and name == node_id:

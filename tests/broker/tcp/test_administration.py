@@ -133,9 +133,10 @@ def test_the_broker_tells_the_few_settings_it_has(client, server, broker):
     with broker.serve("127.0.0.1:0", advertise="kafka.example:9092", users={"ann": "secret"}):
         rows = described(client, "0", BROKER)["configs"]
 
-    values = {row["name"]: row["value"] for row in rows}
-    assert values["num.partitions"] == "1"
-    assert values["advertised.listeners"] == f"PLAINTEXT://{server.address},SASL_PLAINTEXT://kafka.example:9092"
+    values = {row["name"]: (row["value"], row["config_source"]) for row in rows}
+    assert values["num.partitions"] == ("1", 5)
+    listeners = f"PLAINTEXT://{server.address},SASL_PLAINTEXT://kafka.example:9092"
+    assert values["advertised.listeners"] == (listeners, 4)
     assert all(row["read_only"] for row in rows)
 
 
