@@ -17,6 +17,7 @@ from typing import Any
 from uuid import UUID
 
 from attrs import evolve, field, frozen
+from msgspec import UNSET
 
 from streams.core.serdes.serde_base import shown, type_name
 from streams.values import in_utc, without_zone
@@ -35,8 +36,8 @@ class Misfit(ValueError):
 
 def misfit(expected: str, value: Any) -> Misfit:
     """Return the error for a value in place of what is expected."""
-    kind = "" if value is _MISSING else f" of type {type_name(value)}"
-    return Misfit(f"expected {expected}, got {shown(value)}{kind}")
+    actual = "nothing" if value is UNSET else f"{shown(value)} of type {type_name(value)}"
+    return Misfit(f"expected {expected}, got {actual}")
 
 
 def placed(error: ValueError, place: str) -> Misfit:
@@ -236,7 +237,7 @@ _TEXTS = frozenset({str})
 
 def _optional(convert: Convert) -> Convert:
     """Return a conversion that keeps what is missing, in place of which the default is written."""
-    return lambda value: value if value is _MISSING else convert(value)
+    return lambda value: value if value is UNSET else convert(value)
 
 
 def _item_writer(item: Shape) -> Convert:
@@ -292,15 +293,6 @@ def values_of(item: Shape) -> Shape:
     return Shape({"type": "map", "values": item.schema}, to_datum, None if of is None else from_datum)
 
 
-@frozen(repr=False)
-class _Nothing:
-    """In place of a field that a dict does not have."""
-
-    def __repr__(self) -> str:
-        return "nothing"
-
-
-_MISSING = _Nothing()
 #: Sets of classes in the fields of a record that are remembered.
 _MOST_SETS = 1_000
 
@@ -398,7 +390,7 @@ class _Schemas:
             unknown = value.keys() - parts.keys() - {"-type"}
             if unknown:
                 raise misfit(f"only fields of {schema['name']}, which has no {', '.join(map(repr, unknown))}", value)
-            return [value.get(name, _MISSING) for name in names]
+            return [value.get(name, UNSET) for name in names]
 
         write = record_writer(names, list(parts.values()), row_of, optional)
 
@@ -406,7 +398,7 @@ class _Schemas:
             datum: dict[str, Any] = write(value)
             if len(value) == len(names) and "-type" not in value:
                 return datum
-            return {name: part for name, part in datum.items() if part is not _MISSING}
+            return {name: part for name, part in datum.items() if part is not UNSET}
 
         return to_datum
 

@@ -19,7 +19,7 @@ from msgspec import inspect
 
 from streams.core.errors import SerializationError, TopologyError
 from streams.core.serdes.parts import Visit, parts_of, visit_of
-from streams.core.serdes.serde_base import CODEC_ERRORS, blank, one_by_one, read_error, write_error
+from streams.core.serdes.serde_base import CODEC_ERRORS, blank, fill, read_error, write_error
 from streams.core.serdes.serdes import FormatSerde, PartialRow, PartialSerde, Serde, serde_for
 from streams.formats.avro_format import any_avro
 from streams.formats.connect_types import read_row
@@ -121,16 +121,9 @@ def _serde(form: Any, registry: str | RegistryAccess | None, keeps: bool, side: 
     serde: FormatSerde[Any] = blank(PartialSerde if keeps else FormatSerde)
     if isinstance(serde, PartialSerde):
         serde.complete = complete
-    serde.name = name
-    serde.is_immutable = rows.is_immutable
-    serde.key_suffix = 0
-    serde.serialize = serialize
-    serde.deserialize = deserialize
-    serde.serialize_all = one_by_one(serialize)
-    serde.deserialize_all = one_by_one(deserialize)
     serde.format = _Events(form, registry, keeps, rows, shape, lambda text: read(parse(text)))
-    serde._recipe = (_serde, (form, registry, keeps, side))
-    return serde
+    recipe = (_serde, (form, registry, keeps, side))
+    return fill(serde, name, recipe, (serialize, deserialize), is_immutable=rows.is_immutable)
 
 
 @frozen(eq=False)

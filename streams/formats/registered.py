@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from attrs import evolve, field, frozen
 
 from streams.core.errors import SchemaError, TopologyError
-from streams.core.serdes.serde_base import CODEC_ERRORS, blank, read_error, write_error
+from streams.core.serdes.serde_base import CODEC_ERRORS, blank, fill, one_by_one, read_error, write_error
 from streams.core.serdes.serdes import FormatSerde, Serde
 from streams.formats.registry_client import IncompatibleSchema, NoSuchSchema, RegistryAccess
 from streams.formats.subjects import SubjectStrategy, subject_of
@@ -266,41 +266,39 @@ def registered_serde(
     codec = make(*arguments)
     registry = registration.registry
     wire = _Wire(codec, registration, place, None if registry is None else Readers(registry, codec.decoder))
+    name = f"{_WORDS[codec.schema.kind]}:{codec.name}"
     serde: FormatSerde[T] = blank(FormatSerde)
-    serde.name = f"{_WORDS[codec.schema.kind]}:{codec.name}"
-    serde.is_immutable = codec.is_immutable
-    serde.key_suffix = 0
     serde.format = registered = _Registered(make, arguments, registration, codec, wire)
     if place is None:
         registered.keep_inside(serde)
-    serde._recipe = (registered_serde, (make, arguments, registration, place))
-    _set_functions(serde, wire)
-    return serde
+    recipe = (registered_serde, (make, arguments, registration, place))
+    return fill(serde, name, recipe, *_functions(name, wire), is_immutable=codec.is_immutable)
 
 
-def _set_functions(serde: FormatSerde[T], wire: _Wire[T]) -> None:
+def _functions(name: str, wire: _Wire[Any]) -> Any:
+    """Return the functions to write and read a value, and those for columns."""
     codec = wire.codec
     encode = wire.codec.encode
     has_header = wire.readers is not None
     read = codec.decoder(codec.schema, codec.dependencies) if wire.readers is None else wire.readers.read
 
-    def serialize(value: T | None) -> bytes | None:
+    def serialize(value: Any) -> bytes | None:
         if value is None:
             return None
         header = wire.header() if has_header else b""
         try:
             return header + encode(value)
         except BAD_DATA as error:
-            raise write_error(serde.name, value, error) from error
+            raise write_error(name, value, error) from error
 
-    def deserialize(data: bytes | None) -> T | None:
+    def deserialize(data: bytes | None) -> Any:
         if data is None:
             return None
         try:
             return read(data)
         except BAD_DATA as error:
             # EOFError has no message.
-            raise read_error(serde.name, data, str(error) or "they end within a value") from error
+            raise read_error(name, data, str(error) or "they end within a value") from error
 
     def serialize_all(column: Any) -> list[bytes | None]:
         header = wire.header() if has_header else b""
@@ -309,10 +307,4 @@ def _set_functions(serde: FormatSerde[T], wire: _Wire[T]) -> None:
         except BAD_DATA:
             return [serialize(value) for value in column]
 
-    def deserialize_all(column: Any) -> list[T | None]:
-        return [deserialize(data) for data in column]
-
-    serde.serialize = serialize
-    serde.deserialize = deserialize
-    serde.serialize_all = serialize_all
-    serde.deserialize_all = deserialize_all
+    return (serialize, deserialize), (serialize_all, one_by_one(deserialize))

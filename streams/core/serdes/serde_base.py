@@ -314,16 +314,14 @@ def assemble(
         except CODEC_ERRORS:
             return [deserialize(data) for data in column]
 
-    serde.name = name
-    serde.is_immutable = True
-    serde.key_suffix = 0
-    serde.serialize = serialize
-    serde.deserialize = deserialize
-    serde.serialize_all = serialize_all
-    serde.deserialize_all = decode_all or deserialize_all
-    serde.quick = (exact, encode) if isinstance(encode, _IN_C) else None
-    serde._recipe = recipe
-    return serde
+    return fill(
+        serde,
+        name,
+        recipe,
+        (serialize, deserialize),
+        (serialize_all, decode_all or deserialize_all),
+        quick=(exact, encode) if isinstance(encode, _IN_C) else None,
+    )
 
 
 #: Types of functions and methods that are implemented in C.
@@ -334,4 +332,29 @@ def blank(kind: type[S]) -> S:
     """Create a serde of a class without setting its functions, which the caller sets."""
     serde = kind.__new__(kind)
     serde.quick = serde.from_plain = serde.to_plain = None
+    return serde
+
+
+def fill(
+    serde: S,
+    name: str,
+    recipe: Recipe,
+    single: tuple[Callable[[Any], bytes | None], Callable[[bytes | None], Any]],
+    columns: tuple[Callable[[Any], list[bytes | None]], Callable[[Any], list[Any]]] | None = None,
+    *,
+    is_immutable: bool = True,
+    key_suffix: int = 0,
+    quick: tuple[type, Callable[[Any], bytes]] | None = None,
+) -> S:
+    """Set the functions of a serde, ``single`` and those of ``columns``, to write and to read; return the serde.
+
+    By default, the values of columns are converted one by one.
+    """
+    serde.name = name
+    serde.is_immutable = is_immutable
+    serde.key_suffix = key_suffix
+    serde.serialize, serde.deserialize = single
+    serde.serialize_all, serde.deserialize_all = columns or (one_by_one(single[0]), one_by_one(single[1]))
+    serde.quick = quick
+    serde._recipe = recipe
     return serde

@@ -21,7 +21,7 @@ from msgspec import inspect
 from streams.core.blocks.loops import is_json
 from streams.core.serdes.exact_texts import JsonDecoder
 from streams.core.serdes.parts import RefusedPart, Visit, parts_of, visit_of
-from streams.core.serdes.serde_base import CODEC_ERRORS, Recipe, Serde, blank, read_error, write_error
+from streams.core.serdes.serde_base import CODEC_ERRORS, Recipe, Serde, blank, fill, read_error, write_error
 from streams.core.serdes.serde_models import Codec, classes_of, codec_of, encode_hook
 
 _encode = msgspec.json.Encoder(order="sorted", enc_hook=encode_hook).encode
@@ -165,20 +165,18 @@ def typed_json(name: str, form: Any, accepted: tuple[type, ...] | None, recipe: 
     codec = codec_of(form)
     facts = list(parts_of(inspect.type_info(codec.shape)))
     _refuse_lossy(facts)
-    serde = blank(Serde)
-    serde.name = name
-    serde.is_immutable = all(_is_immutable(fact) for fact in facts)
-    serde.key_suffix = 0
-    _set_writers(serde, form, accepted, codec, holds_float=any(isinstance(fact, inspect.FloatType) for fact in facts))
-    _set_readers(serde, codec.decoder)
-    serde._recipe = recipe
-    return serde
+    write, write_all, quick = _writers(
+        name, form, accepted, codec, holds_float=any(isinstance(fact, inspect.FloatType) for fact in facts)
+    )
+    read, read_all = _readers(name, codec.decoder)
+    is_immutable = all(_is_immutable(fact) for fact in facts)
+    columns = write_all, read_all
+    return fill(blank(Serde), name, recipe, (write, read), columns, is_immutable=is_immutable, quick=quick)
 
 
-def _set_writers(
-    serde: Serde[Any], form: Any, accepted: tuple[type, ...] | None, codec: Codec, *, holds_float: bool
-) -> None:
-    name, decoder = serde.name, codec.decoder
+def _writers(name: str, form: Any, accepted: tuple[type, ...] | None, codec: Codec, *, holds_float: bool) -> Any:
+    """Return the functions that write a value and a column, and ``quick``."""
+    decoder = codec.decoder
     check = None if accepted is None else _checker(form, accepted)
     refuse = refusal_of(form, codec.shape)
     has_decimals, check_decimals = decoder.has_decimals, decoder.check_decimals
@@ -225,14 +223,12 @@ def _set_writers(
             pass  # Serialize again one by one, either with keys as str or for a message that names the value.
         return [serialize(value) for value in column]
 
-    serde.serialize = serialize
-    serde.serialize_all = serialize_all
-    serde.quick = (next(iter(kinds)), _encode) if len(kinds) == 1 and refuse is None else None
+    return serialize, serialize_all, (next(iter(kinds)), _encode) if len(kinds) == 1 and refuse is None else None
 
 
-def _set_readers(serde: Serde[Any], decoder: JsonDecoder) -> None:
+def _readers(name: str, decoder: JsonDecoder) -> Any:
     # A type without times and decimals needs no look at its JSON.
-    name, decode_all, decode = serde.name, decoder.all, decoder.decode if decoder.exact is None else decoder.one
+    decode_all, decode = decoder.all, decoder.decode if decoder.exact is None else decoder.one
 
     def deserialize(data: bytes | None) -> Any:
         if data is None:
@@ -248,8 +244,7 @@ def _set_readers(serde: Serde[Any], decoder: JsonDecoder) -> None:
         except (msgspec.MsgspecError, *CODEC_ERRORS):
             return [deserialize(data) for data in column]
 
-    serde.deserialize = deserialize
-    serde.deserialize_all = deserialize_all
+    return deserialize, deserialize_all
 
 
 _TIMES = (inspect.DateTimeType, inspect.DateType, inspect.TimeType, inspect.TimeDeltaType)

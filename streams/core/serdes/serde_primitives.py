@@ -21,6 +21,7 @@ from streams.core.serdes.serde_base import (
     Serde,
     assemble,
     blank,
+    fill,
     one_by_one,
     read_error,
     shown,
@@ -109,17 +110,8 @@ def _packed(name: str, exact: type, code: str, size: int, convert: Callable[[Any
             pass  # The column contains None.
         return [deserialize(data) for data in column]
 
-    serde = blank(Serde)
-    serde.name = name
-    serde.is_immutable = True
-    serde.key_suffix = 0
-    serde.serialize = serialize
-    serde.deserialize = deserialize
-    serde.serialize_all = serialize_all
-    serde.deserialize_all = deserialize_all
-    serde.quick = (exact, pack)
-    serde._recipe = _named(name)
-    return serde
+    single, columns = (serialize, deserialize), (serialize_all, deserialize_all)
+    return fill(blank(Serde), name, _named(name), single, columns, quick=(exact, pack))
 
 
 def _integer(name: str, code: str, size: int) -> Serde[int]:
@@ -265,16 +257,8 @@ def _null() -> Serde[None]:
     def deserialize_all(column: Sequence[bytes | None]) -> list[None]:
         return [None] * len(column)
 
-    serde: Serde[None] = blank(Serde)
-    serde.name = "null"
-    serde.is_immutable = True
-    serde.key_suffix = 0
-    serde.serialize = serialize
-    serde.deserialize = deserialize
-    serde.serialize_all = one_by_one(serialize)
-    serde.deserialize_all = deserialize_all
-    serde._recipe = _named("null")
-    return serde
+    columns = one_by_one(serialize), deserialize_all
+    return fill(blank(Serde), "null", _named("null"), (serialize, deserialize), columns)
 
 
 #: UTF-8 text; malformed bytes and lone surrogates are errors.

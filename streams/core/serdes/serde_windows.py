@@ -15,7 +15,7 @@ from typing_extensions import TypeForm
 
 from streams.core.blocks.records import Window, Windowed
 from streams.core.errors import SerializationError
-from streams.core.serdes.serde_base import Recipe, Serde, blank, inside, one_by_one, read_error, write_error
+from streams.core.serdes.serde_base import Recipe, Serde, blank, fill, inside, read_error, write_error
 from streams.core.serdes.serde_types import serde_for
 
 K = TypeVar("K")
@@ -189,14 +189,7 @@ def _windowed(
         return _tuple(Windowed, (key, read(data)))
 
     serde: WindowedSerde[K] = blank(WindowedSerde)
-    serde.name = name
     serde.inner = inner
     serde.size_ms = size_ms
-    serde.is_immutable = inner.is_immutable
-    serde.key_suffix = suffix
-    serde.serialize = serialize
-    serde.deserialize = deserialize
-    serde.serialize_all = one_by_one(serialize)
-    serde.deserialize_all = one_by_one(deserialize)
-    serde._recipe = recipe
-    return serde
+    functions = serialize, deserialize
+    return fill(serde, name, recipe, functions, is_immutable=inner.is_immutable, key_suffix=suffix)
