@@ -415,6 +415,22 @@ def test_absent_static_member_keeps_its_place_until_its_session_ends(desk):
     assert desk.ask("describe", DescribeGroup("g")).members[0].member_id == b.member_id
 
 
+@pytest.mark.parametrize(("instance", "stays"), [("one", True), (None, False)])
+def test_member_that_beats_and_does_not_rejoin_stays_after_the_rebalance_if_it_is_static(desk, instance, stays):
+    """A dynamic one is removed: KIP-345."""
+    a = desk.join("a", instance=instance)
+    desk.sync("a", a, {}, instance=instance)
+    desk.join("b")
+    for _ in range(2 * REBALANCE_MS // SESSION_MS):
+        desk.beat(a, instance)
+        desk.advance(SESSION_MS // 2)
+
+    members = {member.member_id for member in desk.ask("describe", DescribeGroup("g")).members}
+
+    assert desk.replies["b"].member_id in members
+    assert (a.member_id in members) is stays
+
+
 def test_stale_commits_are_refused(desk):
     a, b = desk.settle_two()
     assert desk.commit(a, 1) is ErrorCode.NONE
