@@ -334,13 +334,12 @@ def test_diff_tells_of_other_headers(place: int, tmp_path: Path, monkeypatch: py
 
 @pytest.mark.spark
 def test_headers_of_a_replay_on_spark_are_those_that_were_sent(spark: Any, tmp_path: Path) -> None:
-    """Through a repartition, and as the rows of a table."""
+    """From a file, and from the rows of a DataFrame."""
     with replay(copied, {ins: str(write_records(tmp_path))}, spark=spark, application_id="a") as result:
         result.write(outs, tmp_path / "out")
-        found = of_rows(result.outputs[outs]) + of_rows(pq.read_table(tmp_path / "out"))
-        frame = result.outputs[outs].to_spark()
-        with replay(copied, {ins: frame}, spark=spark, application_id="b") as again:
-            found += of_rows(again.outputs[outs])
+        found = of_rows(result.outputs[outs].toArrow()) + of_rows(pq.read_table(tmp_path / "out"))
+        with replay(copied, {ins: result.outputs[outs]}, spark=spark, application_id="b") as again:
+            found += of_rows(again.outputs[outs].toArrow())
 
     assert found == [HEADERS] * 3
 
