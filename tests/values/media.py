@@ -20,11 +20,14 @@ import pyarrow.parquet as pq
 from attrs import evolve, frozen
 
 from streams import Topic
+from streams.connect.http.json_records import JsonRecords
 from streams.core.clock import VirtualClock
 from streams.core.dead_letters import ROW_HEADER
 from streams.core.errors import InputError, StreamsError
 from streams.files import open_input
 from streams.formats import avro, debezium, json_schema
+from streams.web.answers import Refused
+from streams.web.texts import key_of
 from tests.values.shapes import SHAPES, field_of, row_class
 
 
@@ -266,6 +269,27 @@ def _json_schema(case: Case, folder: Path) -> list[Any]:
     return _deserialized(json_schema(case.row), [line.encode() for line in case.json_lines()])
 
 
+def _webhook(case: Case, folder: Path) -> list[Any]:
+    topic: Topic[Any, Any] = Topic("in", value=case.row)
+    records = JsonRecords("webhook", topic, key="")
+    return [
+        attempt(lambda line=line: topic.value_serde.deserialize(records.record(line.encode())[1]))
+        for line in case.json_lines()
+    ]
+
+
+def _url(case: Case, folder: Path) -> list[Any]:
+    serde = Topic("in", key=case.row, value=str).key_serde
+
+    def read(line: str) -> Any:
+        try:
+            return key_of(serde, line.encode(), None)
+        except Refused as refusal:
+            raise InputError(str(refusal)) from refusal
+
+    return [attempt(lambda line=line: read(line)) for line in case.json_lines()]
+
+
 def _csv(case: Case, folder: Path, serde: Callable[[Any], Any] = _same) -> list[Any]:
     with (folder / "in.csv").open("w", newline="", encoding="utf-8") as file:
         # A second column, as an empty line is no row.
@@ -324,6 +348,8 @@ MEDIA: dict[str, Medium] = {
     "topic": Medium(JSON, _topic),
     "debezium": Medium(JSON, _debezium),
     "json schema": Medium(JSON, _json_schema),
+    "webhook": Medium(JSON, _webhook),
+    "key in a URL": Medium(JSON, _url),
     "csv": Medium(CELLS, _csv, ("alone", "optional")),
     "parquet": Medium(ARROW, _parquet, is_columnar=True),
     "csv of json schema": Medium(CELLS, partial(_csv, serde=json_schema), ("alone", "optional")),
