@@ -30,6 +30,8 @@ class Broker:
     command: Sequence[str]
     log: Path
     kills: int = 0
+    #: Set when it is not to be killed any more.
+    is_spared: threading.Event = field(factory=threading.Event, init=False)
     _started: Started = field(init=False)
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
 
@@ -61,11 +63,15 @@ def broker(
     logs: Path,
     data: bool,
     kill_every_s: float | None,
+    most_kills: int,
     proxied: bool,
     port: int,
     advertised: str,
 ) -> Iterator[Broker]:
-    """Run a broker with files (``data``) or in memory; ``kill_every_s`` needs files, ``port`` 0 is a free one."""
+    """Run a broker with files (``data``) or in memory; ``kill_every_s`` needs files, ``port`` 0 is a free one.
+
+    It is killed ``most_kills`` times at most: on a busy machine clients would never come to an end.
+    """
     port = port or free_ports(1)[0]
     with ExitStack() as stack:
         proxy = stack.enter_context(Proxy(port)) if proxied else None
@@ -78,14 +84,13 @@ def broker(
         server.start()
         stack.callback(server.stop)
         if kill_every_s is not None:
-            is_over = threading.Event()
 
             def kill() -> None:
-                while not is_over.wait(kill_every_s):
+                while server.kills < most_kills and not server.is_spared.wait(kill_every_s):
                     server.kill()
 
             killer = threading.Thread(target=kill)
             killer.start()
             stack.callback(killer.join)
-            stack.callback(is_over.set)
+            stack.callback(server.is_spared.set)
         yield server

@@ -28,6 +28,8 @@ STREAMS = (sys.executable, "-m", "streams")
 ROOT = Path(__file__).resolve().parents[2]
 #: A program that says nothing for so long hangs, unless a suite knows better.
 QUIET_S = 600.0
+#: Why a program was ended, beside its silence.
+TIME_IS_OVER = "the suite's time was over"
 
 
 class UnavailableError(Exception):
@@ -84,9 +86,7 @@ class Program:
             while True:
                 left_s = self.deadline - time.monotonic()
                 if not selector.select(max(0.0, min(left_s, self.quiet_s))):
-                    self.ended_by = (
-                        f"no word in {self.quiet_s:.0f} s" if left_s > self.quiet_s else "the suite's time was over"
-                    )
+                    self.ended_by = f"no word in {self.quiet_s:.0f} s" if left_s > self.quiet_s else TIME_IS_OVER
                     break
                 if not (data := os.read(output.fileno(), 1 << 16)):
                     self.status = self.process.wait()
@@ -175,6 +175,7 @@ class Room:
         *options: str,
         data: bool = True,
         kill_every_s: float | None = None,
+        most_kills: int = 12,
         proxied: bool = False,
         port: int = 0,
         advertised: str = "",
@@ -191,6 +192,7 @@ class Room:
             self.logs,
             data=data,
             kill_every_s=kill_every_s,
+            most_kills=most_kills,
             proxied=proxied,
             port=port,
             advertised=advertised,

@@ -20,6 +20,8 @@ from tests.outside.suite import ROOT, STREAMS, Outcome, Room, Suite
 VERSION = "4.1.0"
 BROKER_KILLED_EVERY_S = 35.0
 CLIENT_KILLED_EVERY_S = 25.0
+#: So often each is killed; then they come to their end.
+KILLS = 3
 PARTITIONS = 5
 SMOKE_TOPICS = (
     *("data", "echo", "max", "min", "min-suppressed", "min-raw", "dif", "sum", "sws-raw", "sws-suppressed"),
@@ -46,7 +48,7 @@ def run(room: Room) -> Iterator[Outcome]:
     for name, test in tests.items():
         if room.only not in name:
             continue
-        with room.broker(kill_every_s=BROKER_KILLED_EVERY_S) as broker:
+        with room.broker(kill_every_s=BROKER_KILLED_EVERY_S, most_kills=KILLS) as broker:
             note = test(room, broker)
         yield Outcome(name, "failed" if note else "passed", note)
 
@@ -83,7 +85,7 @@ def _clients(room: Room, commands: Sequence[Sequence[str]]) -> Iterator[None]:
 
     def kill() -> None:
         kills = 0
-        while not is_over.wait(CLIENT_KILLED_EVERY_S):
+        while kills < KILLS and not is_over.wait(CLIENT_KILLED_EVERY_S):
             number = kills % len(commands)
             kills += 1
             running[number].kill()
