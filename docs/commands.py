@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from streams.cli.program import parser
+from streams.cli.program import COMMANDS, parser
 
 PAGE = Path(__file__).parent / "reference" / "commands.md"
 
@@ -16,7 +16,7 @@ def _commands(of: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Argum
             helps = {it.dest: it.help or "" for it in action._choices_actions}
             for name, command in action.choices.items():
                 below = list(_commands(command))
-                yield from below or [(command.prog, command, helps.get(name, ""))]
+                yield from below or [(command.prog, command, helps.get(name) or COMMANDS[name])]
 
 
 def commands() -> dict[str, str]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from streams.cli import cluster
-from streams.cli.commands import dlq, reset, topics_command
+from streams.cli.commands import dlq, reset, topics
 from streams.cli.program import main
 from streams.protocol.request import Request
 
@@ -78,7 +78,7 @@ def run(last: int, arguments: list[str]) -> int:
         if is_open and event in REMOVALS:
             steps.count()
 
-    dlq.opened = reset.opened = topics_command.opened = opened  # type: ignore[assignment]
+    dlq.opened = reset.opened = topics.opened = opened  # type: ignore[assignment]
     sys.addaudithook(audited)
     return main(arguments)
 

@@ -1,4 +1,4 @@
-"""``import streams`` loads only what every application needs: the modules are counted, not the time."""
+"""``import streams`` and the help load only what is needed: the modules are counted, not the time."""
 
 import json
 import subprocess
@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from streams.cli.program import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 #: Modules that only some applications need; whoever uses them imports them there.
@@ -18,7 +20,7 @@ LATE = {
 
 @pytest.fixture(scope="module")
 def loaded() -> set[str]:
-    program = "import json, sys; import streams; print(json.dumps(sorted(sys.modules)))"
+    program = "import json, sys; from streams import Streams; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     return set(json.loads(done.stdout))
 
@@ -41,6 +43,25 @@ def test_the_schema_registry_is_loaded_with_its_server_only():
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
 
     assert done.stdout == "set() True\n"
+
+
+@pytest.mark.parametrize("command", [[], ["--version"], *([name, "--help"] for name in COMMANDS)], ids="-".join)
+def test_help_loads_no_more_than_the_arguments(command: list[str]):
+    program = f"""if True:
+        import json, sys
+        from streams.cli import main
+        try:
+            main({command})
+        except SystemExit:
+            pass
+        print(json.dumps(sorted(sys.modules)))
+    """
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    modules = json.loads(done.stdout.splitlines()[-1])
+
+    packages = {".".join(name.split(".")[:2]) for name in modules if name.startswith("streams.")}
+    assert packages <= {"streams.cli", "streams.core", "streams.files"}
+    assert not {"msgspec", "numpy", "pyarrow", "rocksdict", "asyncio"} & set(modules)
 
 
 def test_an_import_loads_only_the_packages_of_an_application(loaded: set[str]):

@@ -15,7 +15,7 @@ from attrs import define, field, frozen
 
 from streams.cli.mistakes import UsageError
 from streams.cli.scripts import DEFAULT_FUNCTION, Script, load, module_of
-from streams.cli.topics import topic_in
+from streams.cli.topic_declarations import topic_in
 from streams.core.errors import ConfigError, StreamsError
 from streams.core.folders import secret_text
 from streams.core.nearest import meant

@@ -15,7 +15,7 @@ TOO_MANY_LATE = 3
 
 def add_limit(parser: argparse.ArgumentParser) -> None:
     """Add the ``--max-dropped`` argument."""
-    from streams.runtime import USUAL_LIMIT
+    from streams.core.metrics import USUAL_LIMIT
 
     parser.add_argument(
         "--max-dropped",
@@ -33,7 +33,8 @@ def limit_of(options: argparse.Namespace) -> "DropLimit":
     Raises:
         ConfigError: the limit is neither a share nor a number.
     """
-    from streams.runtime import USUAL_LIMIT, DropLimit
+    from streams.core.metrics import USUAL_LIMIT
+    from streams.runtime import DropLimit
 
     return DropLimit.of(options.max_dropped or USUAL_LIMIT)
 

@@ -8,18 +8,9 @@ import sys
 import traceback
 from types import TracebackType
 
-from streams.core.errors import (
-    ConfigError,
-    InputError,
-    ProcessingError,
-    StreamsError,
-    TopologyError,
-    UnknownTopicError,
-)
+from streams.core.errors import ProcessingError, StreamsError
 from streams.core.folders import full_disk
 from streams.core.user_code import place_in_user_code
-from streams.files import OutputError
-from streams.replay.errors import ReplayError, ReplayTaskError
 
 #: Exit status of a failure that a restart may cure: a record that cannot be processed, an unavailable broker, a
 #: state directory in use, an internal error.
@@ -31,26 +22,18 @@ MISTAKE = 2
 class UsageError(StreamsError):
     """A command-line argument does not match the topology or the other arguments."""
 
+    is_mistake = True
+
 
 class ScriptError(StreamsError):
     """A script cannot be loaded, or its topology cannot be built."""
 
-
-_MISTAKES = (
-    ConfigError,
-    InputError,
-    OutputError,
-    ReplayError,
-    ScriptError,
-    TopologyError,
-    UnknownTopicError,
-    UsageError,
-)
+    is_mistake = True
 
 
 def is_mistake(error: BaseException) -> bool:
     """Whether an error is a mistake of the user, which a restart would repeat."""
-    return isinstance(error, _MISTAKES) and not isinstance(error, ReplayTaskError)
+    return isinstance(error, StreamsError) and error.is_mistake
 
 
 def report(error: BaseException, *, is_debug: bool = False) -> int:
@@ -63,6 +46,9 @@ def report(error: BaseException, *, is_debug: bool = False) -> int:
 
 
 def _message(error: BaseException, *, is_debug: bool) -> str:
+    # Not at the top, as most commands do without replays.
+    from streams.replay.errors import ReplayTaskError
+
     if isinstance(error, ReplayTaskError):
         hint = "\n  fix the code, or skip such records with --set processing_handler=continue" if error.place else ""
         return f"{error}{hint}"

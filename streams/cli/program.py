@@ -10,71 +10,60 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from types import FrameType
 from typing import Any, NoReturn
 
-from streams.cli.commands import (
-    archive,
-    broker,
-    capture,
-    completion,
-    connect,
-    consume,
-    describe,
-    dev,
-    diff,
-    dlq,
-    golive,
-    groups,
-    new,
-    produce,
-    publish,
-    replay,
-    reproduce,
-    reset,
-    run,
-    snapshot,
-    takeover,
-    top,
-    topics_command,
-    why,
-)
 from streams.cli.interrupts import INTERRUPTED
 from streams.cli.mistakes import MISTAKE, report
-from streams.cli.versions import installed_version
 from streams.core.clock import Clock, SystemClock
+from streams.core.nearest import meant, suggestion
 
-#: Commands in the order in which the help lists them.
-_COMMANDS = (
-    new,
-    dev,
-    run,
-    top,
-    replay,
-    diff,
-    why,
-    capture,
-    reproduce,
-    snapshot,
-    golive,
-    takeover,
-    archive,
-    publish,
-    broker,
-    topics_command,
-    groups,
-    dlq,
-    reset,
-    connect,
-    produce,
-    consume,
-    describe,
-    completion,
-)
+#: The commands by what they are for, in the order of the help.  Each has a module of its name in ``cli.commands``,
+#: which is loaded when the command is called.
+_GROUPS = {
+    "Write": {
+        "new": "make a project with a typed topology and its tests",
+        "dev": "run a script over a sample at each save, and show what changed",
+        "describe": "show sub-topologies, topics and stores of a topology",
+    },
+    "Run": {
+        "run": "run a topology over files, or live",
+        "replay": "run a topology over history",
+        "connect": "run sources and sinks from a file",
+        "broker": "serve a broker that speaks Kafka's protocol",
+    },
+    "Understand": {
+        "why": "explain why there is, or is not, an output record for a key",
+        "diff": "compare two versions of a topology over the same history",
+        "top": "show what a running application does",
+        "capture": "capture a span of a live application, to run it again",
+        "reproduce": "run a capsule again, record for record",
+    },
+    "Topics and groups": {
+        "topics": "list, describe, create, alter, grow and delete topics",
+        "groups": "list, describe, rewind and delete groups",
+        "produce": "write lines to a topic",
+        "consume": "show the records of a topic",
+        "dlq": "list and show dead letters, and send them to their source topics again",
+        "reset": "set an application back: offsets, internal topics, state, outputs",
+    },
+    "History and live": {
+        "archive": "copy topics to files for a replay, with their partitions and offsets",
+        "snapshot": "show, verify or compare snapshots",
+        "golive": "load a snapshot into a broker, so that its application continues live",
+        "publish": "publish the outputs of a replay to topics",
+        "takeover": "check whether an application of Java can be gone on with here, and back",
+    },
+    "Shell": {"completion": "print a shell's completion script"},
+}
+COMMANDS = {name: text for group in _GROUPS.values() for name, text in group.items()}
 #: Exit status after SIGPIPE by shell convention (128 + 13).
 PIPE_CLOSED = 141
+#: Variable by which a shell asks argcomplete for completions.
+COMPLETION_VARIABLE = "_ARGCOMPLETE"
 #: Maximum number of messages per minute that only differ in their arguments.
 MESSAGES_OF_A_KIND = 10
 _MINUTE_MS = 60_000
@@ -96,23 +85,87 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, "its value is empty; give one, or leave the option out")
         return super()._get_value(action, arg_string)
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(
+                action, f"there is no {value!r}; {meant(str(value), map(str, action.choices))}"
+            )
+        super()._check_value(action, value)
+
     def error(self, message: str) -> NoReturn:
         """Exit with the message and status 2."""
-        self.exit(MISTAKE, f"streams: {message}; see {self.prog} --help\n")
+        self.exit(MISTAKE, f"streams: {message} ({self.prog} --help)\n")
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the command-line parser with all commands."""
-    main_parser = Parser(
-        prog="streams",
-        description="Run a stream processing topology over files or live, and describe it.",
+def _overview() -> str:
+    """Return the commands by what they are for, without loading them."""
+    width = max(map(len, COMMANDS))
+    groups = (
+        "\n".join([f"{group}:", *(f"  {name:{width}}  {text}" for name, text in commands.items())])
+        for group, commands in _GROUPS.items()
     )
-    version = installed_version() or "(not installed)"
-    main_parser.add_argument("--version", action="version", version=f"streams {version}")
-    commands = main_parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
-    for command in _COMMANDS:
-        command.add_parser(commands)
+    return "\n\n".join([*groups, "streams COMMAND --help shows the arguments of a command. To begin: streams new shop"])
+
+
+def _version() -> str:
+    # Not at the top: the search for the installed distribution takes a third of the start.
+    from streams.cli.versions import installed_version
+
+    return installed_version() or "(not installed)"
+
+
+class _Version(argparse.Action):
+    """Prints the version; it is looked up if asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        print(f"streams {_version()}")
+        parser.exit()
+
+
+def parser(names: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
+    """Return the command-line parser with the named commands, by default all."""
+    main_parser = Parser(
+        prog="streams", usage="streams COMMAND ...", description="Kafka Streams for Python.", epilog=_overview()
+    )
+    main_parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    commands = main_parser.add_subparsers(
+        dest="command", prog="streams", help=argparse.SUPPRESS, required=True, parser_class=Parser
+    )
+    for name in names:
+        import_module(f"streams.cli.commands.{name}").add_parser(commands)
     return main_parser
+
+
+def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the parsed arguments; only the module of their command is loaded.
+
+    Raises:
+        SystemExit: they are wrong, or ask for help or the version.
+    """
+    name = next((text for text in arguments if not text.startswith("-")), None)
+    main_parser = parser([name] if name in COMMANDS else [])
+    if not arguments:
+        main_parser.print_help()
+        main_parser.exit()
+    if name is not None and name not in COMMANDS:
+        main_parser.error(f"there is no command {name!r}{suggestion(name, COMMANDS, '; did you mean {}?')}")
+    options, extras = main_parser.parse_known_args(arguments)
+    if extras:
+        command = _command_parser(main_parser, options)
+        option = extras[0].partition("=")[0]
+        if not option.startswith("-"):
+            command.error(f"unexpected argument {option!r}")
+        near = suggestion(option, command._option_string_actions, "; did you mean {}?")
+        command.error(f"there is no option {option}{near}")
+    return options
+
+
+def _command_parser(of: argparse.ArgumentParser, options: argparse.Namespace) -> argparse.ArgumentParser:
+    """Return the parser of the command, or of its verb, that the options are of."""
+    for action in of._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return _command_parser(action.choices[getattr(options, action.dest)], options)
+    return of
 
 
 class MessageHandler(logging.Handler):
@@ -185,9 +238,11 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; return its exit status."""
-    main_parser = parser()
-    completion.answer_if_asked(main_parser)
-    options = main_parser.parse_args(arguments)
+    if COMPLETION_VARIABLE in os.environ:
+        from streams.cli.commands.completion import answer
+
+        answer(parser())
+    options = _parsed(sys.argv[1:] if arguments is None else arguments)
     signal.signal(signal.SIGTERM, _terminate)
     try:
         with _logging(is_debug=options.debug):

@@ -6,7 +6,7 @@ from attrs import frozen
 
 from streams.cli.mistakes import UsageError
 from streams.cli.scripts import Script, load
-from streams.cli.topics import sink_topics, source_topics, topic_in
+from streams.cli.topic_declarations import sink_topics, source_topics, topic_in
 from streams.core.settings.config import StreamsConfig
 from streams.core.topic import Topic
 

@@ -3,19 +3,26 @@
 Each message states what is wrong, where, and what to do. This module imports no other module of the package.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 
 class StreamsError(Exception):
     """The base class of all errors raised by this package."""
 
+    #: Whether whoever wrote or started the program made a mistake, which a restart would repeat.
+    is_mistake: ClassVar[bool] = False
+
 
 class TopologyError(StreamsError):
     """The topology is invalid. Usually raised before the application runs."""
 
+    is_mistake = True
+
 
 class ConfigError(StreamsError):
     """A setting is unknown or has an invalid value."""
+
+    is_mistake = True
 
 
 class SerializationError(StreamsError):
@@ -190,6 +197,8 @@ class StateLockedError(StoreError):
 class InputError(StreamsError):
     """An input file cannot be read; the message contains the file and the line."""
 
+    is_mistake = True
+
 
 class BrokerError(StreamsError):
     """The broker rejected a request; ``code`` is Kafka's error code."""
@@ -201,6 +210,8 @@ class BrokerError(StreamsError):
 
 class UnknownTopicError(BrokerError):
     """A topic or partition does not exist."""
+
+    is_mistake = True
 
 
 class DamagedLogError(BrokerError):

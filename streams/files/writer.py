@@ -29,6 +29,8 @@ Blocks = Iterable[tuple[int, Block]]
 class OutputError(StreamsError):
     """An output file cannot be written; the message names the file."""
 
+    is_mistake = True
+
 
 @frozen
 class FileOutput:

@@ -10,6 +10,8 @@ from streams.runtime import Late
 class ReplayError(StreamsError):
     """A replay cannot be planned or run.  Files that were complete before the failure are unchanged."""
 
+    is_mistake = True
+
 
 class ReplayTaskError(ReplayError):
     """A task of a replay failed.
@@ -17,6 +19,8 @@ class ReplayTaskError(ReplayError):
     ``stage`` and ``task`` identify the task; ``node``, ``topic``, ``partition`` and ``offset`` locate the
     failed record; ``place`` is the line of user code.  Unknown fields are None.
     """
+
+    is_mistake = False
 
     def __init__(
         self,

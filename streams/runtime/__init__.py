@@ -87,7 +87,6 @@ from streams.runtime.tasks.checkpoint import Checkpoint as Checkpoint
 from streams.runtime.tasks.checkpoint import is_of_others as is_of_others
 from streams.runtime.tasks.checkpoint import with_origin as with_origin
 from streams.runtime.tasks.lanes import merge_lanes as merge_lanes
-from streams.runtime.tasks.lateness import USUAL_LIMIT as USUAL_LIMIT
 from streams.runtime.tasks.lateness import DropLimit as DropLimit
 from streams.runtime.tasks.lateness import Late as Late
 from streams.runtime.tasks.lateness import late_of as late_of

@@ -23,7 +23,6 @@ def add_parser(commands: Commands) -> None:
     """Add ``streams archive`` and its arguments to the program."""
     parser = commands.add_parser(
         "archive",
-        help="copy topics to files for a replay, with their partitions and offsets",
         description="Append the committed records of topics to an archive. A further run appends the new records; "
         "records that were deleted in between are an error.",
         epilog=_EXAMPLE,

@@ -29,7 +29,6 @@ def add_parser(commands: Commands) -> None:
     """Add ``streams broker`` and its arguments to the program."""
     parser = commands.add_parser(
         "broker",
-        help="serve a broker that speaks Kafka's protocol",
         description="Serve a broker that speaks Kafka's protocol, until SIGINT or SIGTERM.",
     )
     parser.add_argument(

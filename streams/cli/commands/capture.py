@@ -27,7 +27,6 @@ def add_parser(commands: Commands) -> None:
     """Add ``streams capture`` and its arguments to the program."""
     parser = commands.add_parser(
         "capture",
-        help="capture a span of a live application, to run it again",
         description="Write a capsule: the order in which tasks took their inputs, as the flight recorder noted it "
         "(--set flight_recorder=true), with inputs, outputs, state, script and settings.",
         epilog=_EXAMPLES,

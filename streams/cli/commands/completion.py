@@ -5,7 +5,6 @@ does; what it prints is discarded.
 """
 
 import argparse
-import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
     from streams.topology import Topology
 
 _SHELLS = ("bash", "zsh", "fish")
-#: Variable by which the shell asks for completions.
-_ASKED = "_ARGCOMPLETE"
 _EXAMPLES = """\
 examples:
   eval "$(streams completion bash)"                                  in ~/.bashrc
@@ -30,7 +27,6 @@ def add_parser(commands: Commands) -> None:
     """Add ``streams completion`` and its arguments to the program."""
     parser = commands.add_parser(
         "completion",
-        help="print a shell's completion script",
         description="Print the script by which a shell completes commands, options, settings, and the topics and "
         "nodes of a script, which is run for that.",
         epilog=_EXAMPLES,
@@ -54,10 +50,8 @@ def execute(options: argparse.Namespace) -> int:
     return 0
 
 
-def answer_if_asked(parser: argparse.ArgumentParser) -> None:
-    """Print completions and end the process if a shell requests them; otherwise return."""
-    if _ASKED not in os.environ:
-        return
+def answer(parser: argparse.ArgumentParser) -> None:
+    """Print the completions that a shell requests, and end the process."""
     import argcomplete
 
     argcomplete.autocomplete(parser, always_complete_options="long", default_completer=cast(Any, _complete))
@@ -97,7 +91,7 @@ def _settings() -> list[str]:
 
 def _topics(topology: "Topology | None", kind: str) -> list[str]:
     """Return the external topics that an argument may name: inputs, outputs, or both."""
-    from streams.cli.topics import sink_topics, source_topics
+    from streams.cli.topic_declarations import sink_topics, source_topics
 
     if topology is None:
         return []

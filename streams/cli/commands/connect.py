@@ -7,13 +7,13 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from streams.cli.cluster import BROKER, cluster_at
-from streams.cli.connectors import Connector, Connectors
 from streams.cli.interrupts import Interrupt, orderly
 from streams.cli.mistakes import is_mistake
 from streams.cli.options import Commands, add_debug, number_of
 from streams.core.errors import ConfigError, StreamsError
 
 if TYPE_CHECKING:
+    from streams.cli.connectors import Connector, Connectors
     from streams.connect import SinkWorker, SourceWorker, WorkerProgress
     from streams.protocol.transport import Cluster
 
@@ -29,7 +29,6 @@ def add_parser(commands: Commands) -> None:
     """Add ``streams connect`` and its arguments to the program."""
     parser = commands.add_parser(
         "connect",
-        help="run sources and sinks from a file",
         description="Run the sources and sinks that a TOML file declares, until SIGINT or SIGTERM. If one of them "
         "fails, all stop.",
     )
@@ -48,6 +47,8 @@ def add_parser(commands: Commands) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Run the connectors until SIGINT or SIGTERM."""
+    from streams.cli.connectors import Connectors
+
     file = Connectors.read(options.file)
     if options.check:
         print(f"{options.file}: {', '.join(connector.place for connector in file.connectors)}: the settings are valid")
@@ -62,7 +63,7 @@ def execute(options: argparse.Namespace) -> int:
     return 0
 
 
-def _failure(file: Connectors, error: StreamsError) -> StreamsError:
+def _failure(file: "Connectors", error: StreamsError) -> StreamsError:
     """Return an error with the name of the file and without secrets."""
     from streams.connect import ConnectError
 
@@ -72,7 +73,7 @@ def _failure(file: Connectors, error: StreamsError) -> StreamsError:
 
 
 @contextmanager
-def _messages(file: Connectors) -> Iterator[None]:
+def _messages(file: "Connectors") -> Iterator[None]:
     """Log messages of this command and of connectors from level INFO on, with secrets hidden."""
     handlers = list(logging.getLogger("streams").handlers)
     loggers = [log, logging.getLogger("streams.connect")]
@@ -90,7 +91,7 @@ def _messages(file: Connectors) -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _cluster(file: Connectors, stack: ExitStack) -> "Cluster":
+def _cluster(file: "Connectors", stack: ExitStack) -> "Cluster":
     if file.bootstrap_servers is not None:
         return cluster_at(file.bootstrap_servers, dict(file.settings))
     from pathlib import Path
@@ -103,7 +104,7 @@ def _cluster(file: Connectors, stack: ExitStack) -> "Cluster":
     return stack.enter_context(EmbeddedBroker(Path(file.state_dir) / BROKER, auto_create_topics=False))
 
 
-def _run(file: Connectors, cluster: "Cluster", interrupt: Interrupt, progress_ms: int) -> None:
+def _run(file: "Connectors", cluster: "Cluster", interrupt: Interrupt, progress_ms: int) -> None:
     """Run all workers until a signal comes, or one of them fails.
 
     Raises:
@@ -123,7 +124,7 @@ def _run(file: Connectors, cluster: "Cluster", interrupt: Interrupt, progress_ms
             log.info("%s: stopped: %s", connector.place, _words(worker.progress))
 
 
-def _create_topics(file: Connectors, cluster: "Cluster") -> None:
+def _create_topics(file: "Connectors", cluster: "Cluster") -> None:
     """Create the topics that are missing and whose declaration has a number of partitions."""
     from streams.clients import Admin
     from streams.protocol.messages import TopicSpec
@@ -136,7 +137,7 @@ def _create_topics(file: Connectors, cluster: "Cluster") -> None:
             admin.create_topics(specs, exist_ok=True)
 
 
-def _watch(workers: Sequence[tuple[Connector, _Worker]], interrupt: Interrupt, progress_ms: int) -> None:
+def _watch(workers: "Sequence[tuple[Connector, _Worker]]", interrupt: Interrupt, progress_ms: int) -> None:
     from streams.core.clock import SystemClock
 
     clock = SystemClock()
@@ -154,7 +155,7 @@ def _watch(workers: Sequence[tuple[Connector, _Worker]], interrupt: Interrupt, p
             next_ms += progress_ms
 
 
-def _has_ended(connector: Connector, worker: _Worker, timeout_ms: int) -> bool:
+def _has_ended(connector: "Connector", worker: _Worker, timeout_ms: int) -> bool:
     try:
         return worker.wait(timeout_ms)
     except StreamsError as error:
@@ -165,13 +166,13 @@ def _has_ended(connector: Connector, worker: _Worker, timeout_ms: int) -> bool:
         raise
 
 
-def _stop(workers: Sequence[tuple[Connector, _Worker]]) -> None:
+def _stop(workers: "Sequence[tuple[Connector, _Worker]]") -> None:
     """Close all workers; errors in closing are logged, since the first error ends the command."""
     from streams.core.concurrency.threads import SystemThreads
 
     threads = SystemThreads()
 
-    def close(connector: Connector, worker: _Worker) -> None:
+    def close(connector: "Connector", worker: _Worker) -> None:
         was_running = worker.is_running
         try:
             worker.close()

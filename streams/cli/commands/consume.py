@@ -23,7 +23,6 @@ def add_parser(commands: Commands) -> None:
     """Add ``streams consume`` and its arguments to the program."""
     parser = commands.add_parser(
         "consume",
-        help="show the records of a topic",
         description="Show records as lines, until SIGINT or SIGTERM. Bytes that are not text are shown as \\xNN, "
         'and those of headers as {"$hex": "00ff"}, as in files.',
     )

@@ -11,7 +11,6 @@ def add_parser(commands: Commands) -> None:
     """Add ``streams describe`` and its arguments to the program."""
     parser = commands.add_parser(
         "describe",
-        help="show sub-topologies, topics and stores of a topology",
         description="Show the sub-topologies, internal topics and stores of a topology.",
     )
     add_common(parser)

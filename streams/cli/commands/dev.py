@@ -49,7 +49,6 @@ def add_parser(commands: Commands) -> None:
     """Add ``streams dev`` and its arguments to the program."""
     parser = commands.add_parser(
         "dev",
-        help="run a script over a sample at each save, and show what changed",
         description="Run a topology over a sample of its inputs, and again whenever the script, a module that it "
         "imports or an input is saved; show which records and stores differ from the last run. Ctrl-C ends it.",
         epilog=_EXAMPLES,
@@ -246,7 +245,7 @@ class _Development:
     def _samples(self, topology: "Topology", config: "StreamsConfig", folder: Path) -> dict[str, Any]:
         """Write the first records of each input, with their times, and return the files by topic."""
         from streams.cli.commands.run import NamedFiles
-        from streams.cli.topics import declared_source
+        from streams.cli.topic_declarations import declared_source
         from streams.files import open_output
 
         on_bad_row = "fail" if config.deserialization_handler == "fail" else "continue"

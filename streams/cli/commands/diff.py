@@ -32,7 +32,6 @@ def add_parser(commands: Commands) -> None:
     """Add ``streams diff`` and its arguments to the program."""
     parser = commands.add_parser(
         "diff",
-        help="compare two versions of a topology over the same history",
         description="Replay the same history through two versions of a topology; show which keys, windows and records "
         "differ, and whether the new version can take over the state of the old one.",
         epilog=_EXAMPLES,
@@ -83,7 +82,7 @@ def _check(options: argparse.Namespace, inputs: Mapping[str, str]) -> None:
 
 def _check_inputs(sides: "list[_Side]", inputs: Mapping[str, str]) -> None:
     """Check that each topic of ``--input`` is read by at least one of the two versions."""
-    from streams.cli.topics import declared_source
+    from streams.cli.topic_declarations import declared_source
 
     for topic in inputs:
         if not any(side.reads(topic) for side in sides):
@@ -120,7 +119,7 @@ class _Side:
 
     def reads(self, topic: str) -> bool:
         """Return whether a topic is an external input of the version."""
-        from streams.cli.topics import declared_source
+        from streams.cli.topic_declarations import declared_source
 
         try:
             declared_source(self.topology, topic)
@@ -148,7 +147,7 @@ class _Side:
             return Version.of(result)
 
     def _say_empty(self, own: Mapping[str, str]) -> None:
-        from streams.cli.topics import source_topics
+        from streams.cli.topic_declarations import source_topics
 
         for name in sorted(source_topics(self.topology) - own.keys()):
             print(f"streams: {self.script.path}: topic {name!r} has no --input: it stays empty", file=sys.stderr)

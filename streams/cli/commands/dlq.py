@@ -28,7 +28,6 @@ def add_parser(commands: Commands) -> None:
     """Add ``streams dlq`` and its arguments to the program."""
     parser = commands.add_parser(
         "dlq",
-        help="list and show dead letters, and send them to their source topics again",
         description="List and show the letters of a dead letter topic, and send them to their source topics again.",
         epilog=_EXAMPLES,
     )
@@ -196,7 +195,7 @@ def _decoded(letter: "Letter", options: argparse.Namespace) -> tuple[str, str]:
     if options.script is None or letter.source is None:
         return _text(letter.key), _text(letter.value)
     from streams.cli.scripts import Script, load
-    from streams.cli.topics import declared_source
+    from streams.cli.topic_declarations import declared_source
     from streams.core.settings.config import StreamsConfig
 
     script = Script.parse(options.script)

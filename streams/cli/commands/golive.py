@@ -12,7 +12,6 @@ def add_parser(commands: Commands) -> None:
     """Add ``streams golive`` and its arguments to the program."""
     parser = commands.add_parser(
         "golive",
-        help="load a snapshot into a broker, so that its application continues live",
         description="Load changelogs, and commit offsets last; a run that was killed can be repeated.",
     )
     parser.add_argument("snapshot", metavar="DIR", help="snapshot that `streams replay --snapshot` has written")

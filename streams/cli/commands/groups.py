@@ -24,7 +24,6 @@ def add_parser(commands: Commands) -> None:
     """Add ``streams groups`` and its arguments to the program."""
     parser = commands.add_parser(
         "groups",
-        help="list, describe, rewind and delete groups",
         description="List, describe, rewind and delete groups; the group of an application is its application id.",
         epilog=_EXAMPLES,
     )

@@ -38,7 +38,6 @@ def add_parser(commands: Commands) -> None:
     """Add ``streams new`` and its arguments to the program."""
     parser = commands.add_parser(
         "new",
-        help="make a project with a typed topology and its tests",
         description="Make a folder with a project: a typed topology, tests with the test driver, pyproject.toml, "
         "README, .gitignore and a workflow for CI. Its tests pass, and so does mypy --strict.",
         epilog=_EXAMPLES,

@@ -37,7 +37,6 @@ def add_parser(commands: Commands) -> None:
     """Add ``streams produce`` and its arguments to the program."""
     parser = commands.add_parser(
         "produce",
-        help="write lines to a topic",
         description="Write each line as a record: its value, or key and value, as text. With SCRIPT.py:TOPIC, rows of "
         "a file of any kind that `streams run` reads, or of standard input (JSON, or text for values of type str), are "
         "written with the types, keys and event times that the script declares.",

@@ -11,7 +11,6 @@ def add_parser(commands: Commands) -> None:
     """Add ``streams publish`` and its arguments to the program."""
     parser = commands.add_parser(
         "publish",
-        help="publish the outputs of a replay to topics",
         description="Publish the outputs in a snapshot to topics, each record exactly once and with its event time. A "
         "run that was killed continues when it is run again. The next snapshot of the same replay continues after "
         "the records of the last one.",

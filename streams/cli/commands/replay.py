@@ -43,7 +43,6 @@ def add_parser(commands: Commands) -> None:
 
     parser = commands.add_parser(
         "replay",
-        help="run a topology over history",
         description="Run a topology over history, on Spark or in local processes; then go live with its state.",
         epilog="An input is a file, a folder, a pattern, an archive, kafka://HOST:PORT/TOPIC, a table that Spark "
         "knows: table:NAME or sql:SELECT ..., or delta:FOLDER or iceberg:NAME, with @ and a version or time; "
@@ -108,7 +107,7 @@ def execute(options: argparse.Namespace) -> int:
     """Run the replay."""
     from streams.cli.progress import shown
     from streams.cli.scripts import Script, built, source
-    from streams.cli.topics import declared_output, declared_source, source_topics
+    from streams.cli.topic_declarations import declared_output, declared_source, source_topics
     from streams.core.clock import SystemClock
     from streams.core.settings.config import StreamsConfig
     from streams.files import open_output

@@ -29,7 +29,6 @@ def add_parser(commands: Commands) -> None:
     """Add ``streams reproduce`` and its arguments to the program."""
     parser = commands.add_parser(
         "reproduce",
-        help="run a capsule again, record for record",
         description="Run the tasks of a capsule in the recorded order. Compare outputs and changelogs with those that "
         "were recorded, or step through a task.",
         epilog=_EXAMPLES,

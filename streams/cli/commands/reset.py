@@ -28,7 +28,6 @@ def add_parser(commands: Commands) -> None:
     """Add ``streams reset`` and its arguments to the program."""
     parser = commands.add_parser(
         "reset",
-        help="set an application back: offsets, internal topics, state, outputs",
         description="Set a stopped application back: its offsets on the input topics are set, its internal topics and "
         "its state are deleted. Without --execute, only the plan is printed.",
         epilog=_EXAMPLES,

@@ -52,7 +52,6 @@ def add_parser(commands: Commands) -> None:
 
     parser = commands.add_parser(
         "run",
-        help="run a topology over files, or live",
         description="Run a topology. With --input it ends when the files are read; without, at SIGINT or SIGTERM.",
         epilog=f"Inputs are {listed()}, or folders and patterns of them; outputs {listed(WRITTEN)}; each also with "
         f"{COMPRESSED}.\n\n{_EXAMPLES}",
@@ -422,7 +421,7 @@ def _state_folder(config: "StreamsConfig") -> Path | None:
 
 def _say_unkept(topology: "Topology") -> None:
     """Say which results a run without output and without state directory does not keep."""
-    from streams.cli.topics import sink_topics
+    from streams.cli.topic_declarations import sink_topics
 
     if topics := sorted(sink_topics(topology)):
         print(
@@ -514,7 +513,7 @@ class NamedFiles:
             UsageError: a topic is not a source of the topology.
             InputError: a file cannot be read.
         """
-        from streams.cli.topics import declared_source, sink_topics, source_topics
+        from streams.cli.topic_declarations import declared_source, sink_topics, source_topics
         from streams.files import open_input
 
         readers = {
@@ -534,7 +533,7 @@ class NamedFiles:
             UsageError: the topology does not write to one of the topics.
             OutputError: a file cannot be written.
         """
-        from streams.cli.topics import declared_output
+        from streams.cli.topic_declarations import declared_output
         from streams.files import open_output
 
         return {name: open_output(declared_output(topology, name, config), path) for name, path in self.outputs.items()}

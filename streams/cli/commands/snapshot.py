@@ -10,7 +10,6 @@ def add_parser(commands: Commands) -> None:
     """Add ``streams snapshot`` and its arguments to the program."""
     parser = commands.add_parser(
         "snapshot",
-        help="show, verify or compare snapshots",
         description="Show the content of a snapshot, verify that it is complete, or compare two.",
     )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)

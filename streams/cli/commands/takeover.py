@@ -35,7 +35,6 @@ def add_parser(commands: Commands) -> None:
     """Add ``streams takeover`` and its arguments to the program."""
     parser = commands.add_parser(
         "takeover",
-        help="check whether an application of Java can be gone on with here, and back",
         description="Check whether the script can go on with the state of a stopped application of Kafka Streams in "
         "Java: compare the topologies, read every entry of every store, and repeat what Java did. Nothing on the "
         "cluster is changed.",

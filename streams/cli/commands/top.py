@@ -35,7 +35,6 @@ def add_parser(commands: Commands) -> None:
     """Add ``streams top`` and its arguments to the program."""
     parser = commands.add_parser(
         "top",
-        help="show what a running application does",
         description="Show tasks, lag, errors and instances of an application that runs with --http, until q or Ctrl-C.",
     )
     parser.add_argument("--http", metavar="URL", required=True, help="address of an instance, such as 127.0.0.1:8080")

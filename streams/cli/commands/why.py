@@ -33,7 +33,6 @@ def add_parser(commands: Commands) -> None:
     """Add ``streams why`` and its arguments to the program."""
     parser = commands.add_parser(
         "why",
-        help="explain why there is, or is not, an output record for a key",
         description="Run a topology over history with traced tasks. Show which input records, rows and timers the "
         "output for a key came from; or, if there is none, where the records of the key ended, and why.",
         epilog=f"An input is a file, a folder, a pattern, or an archive.\n\n{_EXAMPLES}",
@@ -61,7 +60,7 @@ def add_parser(commands: Commands) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Replay the history with traced tasks, and print the explanation."""
     from streams.cli.scripts import Script, built, source
-    from streams.cli.topics import declared_source, source_topics
+    from streams.cli.topic_declarations import declared_source, source_topics
     from streams.core.settings.config import StreamsConfig
     from streams.replay import why
 

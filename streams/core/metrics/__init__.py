@@ -19,6 +19,7 @@ from streams.core.metrics.drops import misplaced as misplaced
 from streams.core.metrics.failures import Failure as Failure
 from streams.core.metrics.failures import LastFailures as LastFailures
 from streams.core.metrics.reasons import LATE_REASONS as LATE_REASONS
+from streams.core.metrics.reasons import USUAL_LIMIT as USUAL_LIMIT
 from streams.core.metrics.reasons import DropReason as DropReason
 from streams.core.metrics.registry import Metric as Metric
 from streams.core.metrics.registry import MetricPlace as MetricPlace

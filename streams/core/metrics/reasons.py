@@ -41,3 +41,5 @@ class DropReason(StrEnum):
 
 #: Reasons for late records in windowed operators, stores and tables.
 LATE_REASONS: Collection[str] = frozenset({DropReason.LATE, DropReason.EXPIRED, DropReason.OUT_OF_ORDER})
+#: Share of records that a run over history may drop as late at one node, unless another limit is given.
+USUAL_LIMIT = "1%"

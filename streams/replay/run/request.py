@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 from attrs import Attribute, evolve, field, fields, frozen, validators
 
 from streams.core.errors import ConfigError
+from streams.core.metrics import USUAL_LIMIT
 from streams.core.settings.settings import Settings
 from streams.core.topic import Topic, TopicLike, topic_name
 from streams.core.user_code import refuse_unawaited
@@ -15,7 +16,7 @@ from streams.dsl import TopologySource
 from streams.replay.calls.progress import Listener
 from streams.replay.calls.work import Options
 from streams.replay.history.slicing import Slicing
-from streams.runtime import USUAL_LIMIT, DropLimit
+from streams.runtime import DropLimit
 
 #: Default number of slices whose states are kept: those of a week of daily runs.
 KEPT_STATES = 7

@@ -16,9 +16,6 @@ from streams.core.errors import ConfigError
 from streams.core.metrics import LATE_REASONS, Counter, Tally
 from streams.topology import Topology, sub_topologies
 
-#: Default share of records that may be dropped as late.
-USUAL_LIMIT = "1%"
-
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"), (1, "ms"))
 
 

@@ -24,7 +24,6 @@ def add_parser(commands: Commands) -> None:
     """Add ``streams topics`` and its arguments to the program."""
     parser = commands.add_parser(
         "topics",
-        help="list, describe, create, alter, grow and delete topics",
         description="List, describe, create, alter, grow and delete topics.",
         epilog=_EXAMPLES,
     )
