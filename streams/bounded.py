@@ -62,6 +62,8 @@ class BoundedRun:
     broker: EmbeddedBroker
     metrics: Metrics
     topology: Topology = field(repr=False)
+    #: The number of records that this run has read from its inputs.
+    records_in: int = 0
 
     def read_output(self, topic: str) -> Iterator[tuple[int, Block]]:
         """Yield the records of a topic as (partition, block of records), by partition and offset.
@@ -152,12 +154,14 @@ def run_bounded(
             ),
             bounds=partial(BoundedProgress, end_offset=broker.end_offset, final_flush=final_flush),
         )
+        records_in = 0
         globals_first = {topic for store in built.global_stores.values() for topic in store.source.topics}
         for topic in sorted(globals_first & set(inputs)):
             rows = _new_rows(broker, topic, inputs[topic], lambda partition: partition, placed_by_rows)
             for batch in rows:
                 for partition, block in batch:
                     broker.append(partition, block)
+                    records_in += len(block)
         instance.start()
         with Admin(broker) as admin:
             try:
@@ -165,7 +169,7 @@ def run_bounded(
                 filling = LaneFilling(instance.bounded.plan, broker, admin)
                 filling.take_up()
                 others = {topic: reader for topic, reader in inputs.items() if topic not in globals_first}
-                _Feeder(broker, instance, instance.bounded, others, progress, placed_by_rows).run()
+                records_in += _Feeder(broker, instance, instance.bounded, others, progress, placed_by_rows).run()
             finally:
                 instance.close()
             if instance.failure is not None:
@@ -173,7 +177,7 @@ def run_bounded(
             if state_dir is not None:
                 _await_transactions(broker, config.producer.transaction_timeout_ms)
             filling.fill()
-        return BoundedRun(broker, instance.metrics, built)
+        return BoundedRun(broker, instance.metrics, built, records_in)
     except BaseException:
         broker.close()
         raise
@@ -292,8 +296,9 @@ class _Feeder:
         for topic in topics - set(inputs):
             bounded.end_topic(topic)
 
-    def run(self) -> None:
-        """Feed all inputs round-robin, then wait until every task has ended."""
+    def run(self) -> int:
+        """Feed all inputs round-robin, wait until every task has ended, and return the number of records fed."""
+        before = self._written
         while self._open and not self._bounded.done.is_set():
             for topic, rows in list(self._open.items()):
                 batch = next(rows, None)
@@ -306,6 +311,7 @@ class _Feeder:
         while not self._bounded.done.wait(_LOOK_MS):
             self._show()
         self._show()
+        return self._written - before
 
     def _append(self, batch: list[tuple[TopicPartition, Block]]) -> None:
         for partition, block in batch:

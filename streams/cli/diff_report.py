@@ -28,8 +28,8 @@ from streams.comparison import (
     TopicComparison,
 )
 from streams.core.blocks.records import Record
-from streams.replay.calls.shown import key_text, value_text
-from streams.replay.times import time_text
+from streams.core.event_time.time_texts import time_text
+from streams.core.serdes.display import key_text, value_text
 
 #: Maximum line width of sentences.
 _WIDTH = 110

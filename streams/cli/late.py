@@ -1,4 +1,4 @@
-"""The report of late records after a run over history, and the resulting exit status."""
+"""The end of a run over history: what it dropped, its last line, and its exit status."""
 
 import argparse
 import sys
@@ -39,23 +39,33 @@ def limit_of(options: argparse.Namespace) -> "DropLimit":
     return DropLimit.of(options.max_dropped or USUAL_LIMIT)
 
 
-def status_of(late: "Sequence[Late]", limit: "DropLimit") -> int:
-    """Print the dropped late records; return the exit status of an otherwise complete run."""
+def end(
+    *,
+    records_in: int | None = None,
+    records_out: int | None,
+    drops: "Sequence[Dropped]",
+    late: "Sequence[Late]",
+    limit: "DropLimit",
+    elapsed_ms: int,
+) -> int:
+    """Print what a complete run has dropped, and the line that ends it; return its exit status."""
+    dropped = say_drops(drops)
     for one in late:
         print(f"streams: {one}", file=sys.stderr)
-    if not limit.exceeded(late):
-        return 0
-    print(
-        f"streams: more than --max-dropped {limit.text}: the outputs are written, but exit status is {TOO_MANY_LATE}",
-        file=sys.stderr,
-    )
-    return TOO_MANY_LATE
+    counts = {"records in": records_in, "out": records_out}
+    counts |= {"late": sum(one.count for one in late) or None, "dropped": dropped or None}
+    parts = [f"{count:,} {what}" for what, count in counts.items() if count is not None]
+    status = TOO_MANY_LATE if limit.exceeded(late) else 0
+    over = f"; more than --max-dropped {limit.text}: the outputs are written, but exit status is {status}"
+    print(f"streams: {', '.join(parts)}, {elapsed_ms / 1000:.1f} s{over if status else ''}", file=sys.stderr)
+    return status
 
 
-def say_drops(drops: "Iterable[Dropped]") -> None:
-    """Print dropped records, except late records, which ``status_of`` prints with their share and cause."""
+def say_drops(drops: "Iterable[Dropped]") -> int:
+    """Print dropped records, except late ones, whose share and cause are said; return their number."""
     from streams.core.metrics import LATE_REASONS
 
-    for drop in drops:
-        if drop.reason not in LATE_REASONS:
-            print(f"streams: {drop}", file=sys.stderr)
+    others = [drop for drop in drops if drop.reason not in LATE_REASONS]
+    for drop in others:
+        print(f"streams: {drop}", file=sys.stderr)
+    return sum(drop.count for drop in others)

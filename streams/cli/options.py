@@ -3,13 +3,15 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from streams.cli.mistakes import UsageError
 
 if TYPE_CHECKING:
+    from streams.core.topic import Topic
+    from streams.files import FileOutput
     from streams.replay import Plan
 
 #: The subparsers of the program, to which each command adds its parser.
@@ -77,6 +79,37 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 def add_files(parser: argparse.ArgumentParser) -> None:
     """Add the argument ``--input`` of commands that read files as they are, without their history."""
     add_repeatable(parser, "--input", "TOPIC=PATH", _FILES + " that a source topic is read from, by name")
+
+
+_FILE_FORM = "a table on a terminal, else whole records; a .jsonl file of a topic without keys has values"
+
+
+def add_format(parser: argparse.ArgumentParser, text: str = _FILE_FORM, *others: str) -> None:
+    """Add the argument ``--format`` of commands that show records; ``text`` says what the default is."""
+    from streams.files import FORMS
+
+    parser.add_argument(
+        "--format",
+        choices=(*FORMS, *others),
+        default="auto",
+        help=f"aligned columns (table), whole records (json), or values alone, as JSON; default: {text}",
+    )
+
+
+def opened_outputs(
+    paths: Mapping[str, str], topic_of: "Callable[[str], Topic[Any, Any] | None]", form: str
+) -> "dict[str, FileOutput]":
+    """Return the writers of outputs in the form of ``--format``, by topic.
+
+    Raises:
+        OutputError: a file cannot be written, or not in this form.
+        UsageError: no output has a form.
+    """
+    from streams.files import open_output
+
+    if not paths and form != "auto":
+        raise UsageError(f"--format {form}: needs an --output that is a file or -")
+    return {name: open_output(topic_of(name), path, form) for name, path in paths.items()}
 
 
 def add_examples(parser: argparse.ArgumentParser, text: str) -> None:

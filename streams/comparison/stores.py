@@ -25,7 +25,8 @@ from streams.comparison.takeover import Evidence
 from streams.comparison.versions import Version
 from streams.core.errors import StreamsError
 from streams.core.migrations import converted, version_of
-from streams.replay.calls.shown import plain, reader, store_key_reader
+from streams.core.serdes.display import plain, reader
+from streams.replay.calls.shown import store_key_reader
 from streams.replay.calls.work import StoreRef
 from streams.replay.run.result import ReplayResult
 from streams.state import StoreSpec

@@ -31,9 +31,9 @@ from streams.comparison.differences import (
 )
 from streams.comparison.versions import SerdeForm
 from streams.core.blocks.records import Block
+from streams.core.serdes.display import key_text, plain, reader
 from streams.core.topic import Topic
 from streams.replay.calls.outputs import output_partitions
-from streams.replay.calls.shown import key_text, plain, reader
 from streams.replay.calls.work import output_topic
 from streams.replay.run.result import ReplayResult
 

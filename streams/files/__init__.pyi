@@ -11,6 +11,7 @@ from .kinds import BY_SUFFIX as BY_SUFFIX
 from .kinds import STANDARD_OUTPUT as STANDARD_OUTPUT
 from .kinds import WHOLE as WHOLE
 from .kinds import WRITTEN as WRITTEN
+from .kinds import FORMS as FORMS
 from .kinds import FileKind as FileKind
 from .kinds import FileSource as FileSource
 from .kinds import FormatOption as FormatOption

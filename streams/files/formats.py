@@ -115,6 +115,9 @@ class LineRows(_TextRows):
 def _json_columns(value: Form, folder: Cells, rows: Sequence[bytes]) -> RowColumns:
     """Convert lines of JSON to columns that contain only values."""
     texts = list(map(bytes.strip, rows))
+    if rows and value.is_untyped and is_record(rows[0], is_whole=True):
+        # Any JSON is a value of this topic, but this is what an output of records has on each line.
+        raise msgspec.ValidationError("expected a value, got a whole record")
     if folder:
         texts = with_columns(texts, folder, value.declared)
     return RowColumns(value.all_from_json(texts))
@@ -179,10 +182,16 @@ class _RecordLine(msgspec.Struct, forbid_unknown_fields=True):
 _read_record = msgspec.json.Decoder(_RecordLine).decode
 
 
-def is_record(line: bytes) -> bool:
-    """Return whether a line is a record with a value and a timestamp, as in files of records."""
+def is_record(line: bytes, *, is_whole: bool = False) -> bool:
+    """Return whether a line is a record with a value and a timestamp, as in files of records.
+
+    If ``is_whole``, it needs headers and a partition too, as in those that are written here.
+    """
     try:
-        return _read_record(line).timestamp is not msgspec.UNSET
+        record = _read_record(line)
+        return record.timestamp is not msgspec.UNSET and not (
+            is_whole and (record.headers is None or record.partition is None)
+        )
     except (msgspec.DecodeError, UnicodeDecodeError):
         return False
 

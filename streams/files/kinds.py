@@ -45,6 +45,8 @@ class Kind(Enum):
         return self.is_text or self in (Kind.RECORDS, Kind.JSON_LINES)
 
 
+#: The forms of records in outputs: ``auto``, aligned columns, whole records as JSON, or values as JSON.
+FORMS = ("auto", "table", "json", "value")
 WRITTEN = (Kind.RECORDS, Kind.JSON_LINES, Kind.PARQUET)
 #: The kinds by suffix, longer suffixes first.
 _SUFFIXES = {

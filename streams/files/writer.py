@@ -16,6 +16,8 @@ from attrs import frozen
 from streams.core.blocks.records import NO_TIMESTAMP, Block, Headers
 from streams.core.errors import StreamsError
 from streams.core.folders import sync_to_disk
+from streams.core.serdes.display import RecordTable, reader
+from streams.core.serdes.serdes import NULL
 from streams.core.topic import Topic
 from streams.files.compression import COMPRESSED, COMPRESSIONS
 from streams.files.kinds import STANDARD_OUTPUT, WRITTEN, FileKind, Kind, kind_of, listed
@@ -39,6 +41,8 @@ class FileOutput:
     path: str
     kind: FileKind
     topic: Topic[Any, Any] | None
+    #: Whole records as ``json``, or in columns as a ``table``, or each ``value`` alone; Parquet has whole records.
+    form: str = "json"
 
     def write(self, blocks: Blocks) -> int:
         """Write all records, and return the number of records written.
@@ -54,7 +58,7 @@ class FileOutput:
     def _write(self, stream: IO[bytes], blocks: Blocks) -> int:
         if self.kind.kind is Kind.PARQUET:
             return _write_parquet(stream, self.topic, blocks)
-        lines = _value_lines(self.topic) if self.kind.kind is Kind.JSON_LINES else _record_lines(self.topic)
+        lines = self._lines()
         count = 0
         for partition, block in blocks:
             if len(block):
@@ -63,9 +67,22 @@ class FileOutput:
         stream.flush()
         return count
 
+    def _lines(self) -> Callable[[int, Block], Iterable[bytes]]:
+        if self.form == "table":
+            key_serde, value_serde = (self.topic.key_serde, self.topic.value_serde) if self.topic else (None, None)
+            key, value = reader(key_serde), reader(value_serde)
+            table = RecordTable(key_serde)
+            return lambda _, block: (
+                line.encode() for line in table.lines(zip(map(key, block.keys), map(value, block.values), strict=True))
+            )
+        return _value_lines(self.topic) if self.form == "value" else _record_lines(self.topic)
 
-def open_output(topic: Topic[Any, Any] | None, path: str | os.PathLike[str]) -> FileOutput:
+
+def open_output(topic: Topic[Any, Any] | None, path: str | os.PathLike[str], form: str = "auto") -> FileOutput:
     """Return the writer for an output file; the suffix determines the kind, and ``-`` is standard output.
+
+    ``form`` is one of ``FORMS``.  By default a terminal gets a table, and everything else whole records, but for files
+    of ``.jsonl`` of topics without keys, whose lines are values.
 
     Without ``topic``, the types of keys and values are not known: they are written as text if they are
     UTF-8, and otherwise as ``{"$hex": ...}``.  An existing file is overwritten.
@@ -75,7 +92,9 @@ def open_output(topic: Topic[Any, Any] | None, path: str | os.PathLike[str]) -> 
     """
     path = os.fspath(path)
     if path == STANDARD_OUTPUT:
-        return FileOutput(path, FileKind(Kind.RECORDS), topic)
+        if form == "auto":
+            form = "table" if sys.stdout.isatty() else "json"
+        return FileOutput(path, FileKind(Kind.RECORDS), topic, form)
     kind = kind_of(path)
     if kind is None or kind.kind not in WRITTEN:
         what = "its suffix is not of a known kind of file" if kind is None else f"{kind.kind.value} files are read only"
@@ -92,7 +111,13 @@ def open_output(topic: Topic[Any, Any] | None, path: str | os.PathLike[str]) -> 
         raise OutputError(f"{path}: there is no folder {str(folder)!r}; make it first")
     if not os.access(folder, os.W_OK):
         raise OutputError(f"{path}: folder {str(folder)!r} cannot be written to; choose another")
-    return FileOutput(path, kind, topic)
+    if form == "table" or (form == "value" and kind.kind is not Kind.JSON_LINES):
+        here = "standard output" if form == "table" else "files that end with .jsonl, and standard output,"
+        raise OutputError(f"{path}: only {here} can have the format {form!r}; leave it out, or give another output")
+    if form == "auto":
+        has_keys = topic is None or topic.key_serde is not NULL
+        form = "json" if has_keys or kind.kind is not Kind.JSON_LINES else "value"
+    return FileOutput(path, kind, topic, form)
 
 
 @contextmanager

@@ -14,9 +14,9 @@ from streams.core.blocks.records import TopicPartition
 from streams.core.clock import VirtualClock
 from streams.core.errors import StreamsError, TopologyError
 from streams.core.migrations import FIRST_VERSION, version_of
+from streams.core.serdes.display import key_text, reader, value_text
 from streams.core.serdes.serdes import PinnedSerde, WindowedSerde
 from streams.core.settings.config import StreamsConfig
-from streams.replay.calls.shown import key_text, reader, value_text
 from streams.runtime import ApplicationPlan, Checkpoint, Plans, check_groups, is_of_others, misfit
 from streams.state import StoreSpec
 from streams.takeover.facts import Facts

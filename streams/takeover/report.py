@@ -8,8 +8,8 @@ from typing import Any
 import attrs
 
 from streams.comparison import Finding, Level
+from streams.core.event_time.time_texts import time_text
 from streams.core.settings.config import KAFKA_STREAMS_CACHE_BYTES
-from streams.replay.times import time_text
 from streams.takeover.examine import Report, Shadow
 from streams.takeover.readings import Reading
 from streams.takeover.shadow import OutputDifference

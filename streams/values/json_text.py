@@ -123,6 +123,13 @@ class Form:
         kind = None if self.serde is None else object_type(self.serde)
         return Any if kind is None else kind[0]
 
+    @property
+    def is_untyped(self) -> bool:
+        """Whether any JSON value, or any object or array, is of this type."""
+        return self.serde is None or (
+            self.is_json and serde_for(self.declared) is self.serde and is_untyped(inspect.type_info(self.declared))
+        )
+
     def check(self, column: Sequence[bytes | None]) -> list[Any]:
         """Deserialize a column, to check that the serde can read it."""
         return list(column) if self.serde is None else self.serde.deserialize_all(column)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -39,13 +40,24 @@ def topology(builder: StreamsBuilder) -> None:
 """
 
 
+_END = re.compile(r"streams: ([\d,]+ (records in|out|late|dropped), )*\d+\.\d s(; .*)?\n")
+
+
 @frozen
 class Result:
     """What a run left behind."""
 
     status: int
     out: str
+    #: Standard error without the line that ends a complete run over history.
     err: str
+    end: str = ""
+
+    @classmethod
+    def of(cls, status: int, out: str, err: str) -> "Result":
+        *lines, last = err.splitlines(keepends=True) or [""]
+        is_end = _END.fullmatch(last) is not None
+        return cls(status, out, "".join(lines) if is_end else err, last if is_end else "")
 
     def values(self) -> list[Any]:
         """Values of the records on standard output."""
@@ -72,7 +84,7 @@ class Program:
     def __call__(self, *arguments: str, **environment: str) -> Result:
         """Run to the end."""
         done = programs.run(["-m", "streams", *arguments], cwd=self.folder, env=os.environ | environment)
-        return Result(done.returncode, done.stdout, done.stderr)
+        return Result.of(done.returncode, done.stdout, done.stderr)
 
     def start(self, *arguments: str) -> Any:
         """Start, to be ended by the test."""

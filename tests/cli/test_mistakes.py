@@ -297,9 +297,15 @@ def test_arguments_that_do_not_fit(refused: Refused) -> None:
     assert "--output needs --input" in refused("run", "halves.py", "--output", "halves=-")
     assert "--final-flush needs --input" in refused("run", "halves.py", "--final-flush")
     assert "application_id" in refused("run", "halves.py", *FILES, "--application-id", "a b")
-    assert "invalid choice: 'reply'" in refused("reply", "halves.py")
+    assert "there is no command 'reply'; did you mean 'replay'? (streams --help)" in refused("reply", "halves.py")
+    assert "no option --inptu; did you mean '--input'? (streams run --help)" in refused("run", "a.py", "--inptu=b=c")
+    assert "no option --partions; did you mean '--partitions'? (streams topics create --help)" in refused(
+        "topics", "create", "t", "--partions", "3"
+    )
+    assert "unexpected argument 'b.py'" in refused("run", "a.py", "b.py")
+    assert "there is no 'creat'; did you mean 'create'?" in refused("topics", "creat")
     assert "a replay needs --input" in refused("replay", "halves.py")
-    assert "streams" in refused()
+    assert "the following arguments are required: command" in refused("--")
 
 
 def test_code_that_fails_on_a_record(streams: Program) -> None:

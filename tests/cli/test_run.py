@@ -1,6 +1,7 @@
 """``streams run`` over files: what a user types, and what is then in the outputs."""
 
 import json
+import re
 import signal
 from typing import Any
 
@@ -43,6 +44,71 @@ def test_rows_are_spread_over_all_partitions(streams: Program, partitions: int) 
     assert {record["key"]: record["value"] for record in found} == {f"w{i}": 20 for i in range(50)}
     assert [record["partition"] for record in found] == sorted(record["partition"] for record in found)
     assert {record["partition"] for record in found} == set(range(partitions))
+
+
+def test_a_run_ends_with_a_line_of_counts(streams: Program) -> None:
+    streams.write("numbers.jsonl", "1\n0\n5\n")
+    options = ("run", "halves.py", "--input", "numbers=numbers.jsonl", "--set", "processing_handler=continue")
+
+    written, unwritten = streams(*options, "--output", "halves=-"), streams(*options)
+
+    assert re.fullmatch(r"streams: 3 records in, 2 out, 1 dropped, \d+\.\d s\n", written.end)
+    assert re.fullmatch(r"streams: 3 records in, 1 dropped, \d+\.\d s\n", unwritten.end)
+
+
+WINDOWS = """\
+from datetime import timedelta
+from streams import StreamsBuilder, TimeWindows, Topic, time_windowed
+
+rows = Topic("rows", key=str, value=dict, timestamp=lambda row: row["at"], key_from=lambda row: row["who"])
+hours = Topic("hours", key=time_windowed(str, timedelta(hours=1)), value=int)
+
+
+def topology(builder: StreamsBuilder) -> None:
+    hourly = builder.stream(rows).group_by_key().windowed_by(TimeWindows.of(timedelta(hours=1)))
+    hourly.count("hourly").to_stream().to(hours)
+"""
+
+
+def test_a_file_of_json_lines_has_whole_records_of_a_topic_with_keys(streams: Program) -> None:
+    streams.write("windows.py", WINDOWS)
+    streams.write("rows.jsonl", '{"who":"ann","at":0}\n')
+    options = ("run", "windows.py", "--input", "rows=rows.jsonl", "--output")
+
+    assert streams(*options, "hours=hours.jsonl").status == 0
+    key = {"key": "ann", "start": 0, "end": 3_600_000}
+    assert streams.read("hours.jsonl") == [{"key": key, "value": 1, "timestamp": 0, "headers": [], "partition": 0}]
+    assert streams(*options, "hours=hours.jsonl", "--format", "value").status == 0
+    assert (streams.folder / "hours.jsonl").read_text() == "1\n"
+    table = streams(*options, "hours=-", "--format", "table")
+    assert table.out == "ann  [1970-01-01T00:00:00Z, 1970-01-01T01:00:00Z)  1\n"
+
+
+@pytest.mark.parametrize(
+    ("output", "form", "message"),
+    [
+        ("halves=halves.parquet", "value", "halves.parquet: only files that end with .jsonl, and standard output,"),
+        ("halves=halves.jsonl", "table", "halves.jsonl: only standard output can have the format 'table'"),
+        (None, "json", "--format json: needs an --output"),
+    ],
+)
+def test_a_format_that_an_output_cannot_have_is_refused(
+    streams: Program, refused: Any, output: str | None, form: str, message: str
+) -> None:
+    streams.write("numbers.jsonl", "1\n")
+    outputs = ("--output", output) if output else ()
+
+    assert message in refused("run", "halves.py", "--input", "numbers=numbers.jsonl", *outputs, "--format", form)
+
+
+def test_whole_records_in_a_file_of_values_are_refused_by_a_topic_of_any_json(streams: Program) -> None:
+    streams.write("windows.py", WINDOWS)
+    streams.write("rows.jsonl", '{"key":"ann","value":{"who":"ann","at":0},"timestamp":0,"headers":[],"partition":0}\n')
+
+    result = streams("run", "windows.py", "--input", "rows=rows.jsonl")
+
+    assert result.status == 2
+    assert "rename the file so that its name ends with .records.jsonl" in result.err
 
 
 def test_outputs_are_overwritten(streams: Program) -> None:

@@ -31,10 +31,11 @@ from streams.comparison import (
     paired_stores,
 )
 from streams.core.blocks.records import Block, Window, Windowed
+from streams.core.event_time.time_texts import time_text
+from streams.core.serdes.display import key_text, value_text
 from streams.core.serdes.serdes import LONG, count_windowed
 from streams.replay import replay
-from streams.replay.calls.shown import key_text, store_key_reader, value_text
-from streams.replay.times import time_text
+from streams.replay.calls.shown import store_key_reader
 from streams.state import KEY_VALUE, StoreSpec
 
 clicks = Topic("clicks", key=str, value=int)

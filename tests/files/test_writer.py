@@ -66,12 +66,22 @@ def test_records_are_one_json_object_a_line(tmp_path: Path) -> None:
     ]
 
 
-def test_json_lines_are_the_values_only(tmp_path: Path) -> None:
+def test_json_lines_are_the_values_only_if_asked_or_without_keys(tmp_path: Path) -> None:
     topic = Topic("t", key=str, value=int)
 
-    assert written(topic, tmp_path / "a.jsonl", (0, block(topic, ("a", 1, 0))), (1, block(topic, ("b", 2, 0)))) == (
-        "1\n2\n"
-    )
+    blocks = [(0, block(topic, ("a", 1, 0))), (1, block(topic, ("b", 2, 0)))]
+
+    open_output(topic, tmp_path / "a.jsonl", "value").write(blocks)
+    open_output(Topic("t", value=int), tmp_path / "b.jsonl").write(blocks)
+
+    assert (tmp_path / "a.jsonl").read_text() == (tmp_path / "b.jsonl").read_text() == "1\n2\n"
+
+
+def test_json_lines_of_a_topic_with_keys_are_whole_records(tmp_path: Path) -> None:
+    topic = Topic("t", key=str, value=int)
+    records = (0, block(topic, ("a", 1, 0)))
+
+    assert written(topic, tmp_path / "a.jsonl", records) == written(topic, tmp_path / "a.records.jsonl", records)
 
 
 def test_topics_that_nobody_declared_are_text_or_hex(tmp_path: Path) -> None:
@@ -266,7 +276,7 @@ def test_values_are_read_as_they_were_written(tmp_path_factory: pytest.TempPathF
     topic, blocks = topic_and_blocks
     path = tmp_path_factory.mktemp("round") / "a.jsonl"
 
-    open_output(topic, path).write(blocks)
+    open_output(topic, path, "value").write(blocks)
 
     read = [value for batch in open_input(topic, path)(1, 0) for _, found in batch for value in found.values]
     assert read == [value for _, part in blocks for value in part.values]

@@ -46,8 +46,8 @@ def execute(options: argparse.Namespace) -> int:
     from streams.capsule import capture, without_secrets
     from streams.cli.scripts import Script, load
     from streams.clients import Admin
+    from streams.core.event_time.time_texts import time_ms
     from streams.core.settings.config import StreamsConfig
-    from streams.replay.times import time_ms
 
     script = Script.parse(options.script)
     settings = script.settings(options.all_settings, options.application_id)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from streams.cli.cluster import add_where, opened
 from streams.cli.mistakes import UsageError
-from streams.cli.options import Commands
+from streams.cli.options import Commands, add_format
 
 if TYPE_CHECKING:
     from streams.cli.typed import NamedTopic
     from streams.clients import Consumer, ConsumerRecord
+    from streams.core.serdes.display import RecordTable
     from streams.values import Form
 
 _POLL_MS = 500
@@ -33,12 +34,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--max", metavar="N", type=int, help="exit after this many records")
     parser.add_argument("--partition", metavar="N", type=int, help="read only this partition")
     parser.add_argument("--read-uncommitted", action="store_true", help="also records of open and aborted transactions")
-    parser.add_argument(
-        "--format",
-        choices=("value", "key-value", "json"),
-        default="value",
-        help="value, key and value with a tab between, or all of the record as JSON (default value)",
-    )
+    add_format(parser, "a table on a terminal, else values; key-value has a tab between both", "key-value")
     parser.add_argument(
         "--type",
         choices=("text", "long", "double"),
@@ -131,19 +127,39 @@ def _printers(topics: "Sequence[NamedTopic]", options: argparse.Namespace) -> di
     Raises:
         UsageError: ``--type`` is given for a topic with a script.
     """
+    from streams.core.serdes.display import RecordTable, reader
     from streams.values import form_of
 
+    form = options.format
+    if form == "auto":
+        form = "table" if sys.stdout.isatty() else "value"
     printers: dict[str, _Printer] = {}
     for named in topics:
+        title = named.name if len(topics) > 1 else ""
         if named.topic is None:
-            printers[named.name] = partial(_text_line, form=options.format, kind=options.type or "text")
+            kind = options.type or "text"
+            printers[named.name] = (
+                partial(_table_line, RecordTable(None, title), _text, partial(_value, kind=kind))
+                if form == "table"
+                else partial(_text_line, form=form, kind=kind)
+            )
         elif options.type is not None:
             raise UsageError(f"--type {options.type}: the script declares the types of {named.name!r}; omit it")
+        elif form == "table":
+            key_serde = named.topic.key_serde
+            table = RecordTable(key_serde, title)
+            printers[named.name] = partial(_table_line, table, reader(key_serde), reader(named.topic.value_serde))
         else:
             key = form_of(named.topic.key_serde)
             value = form_of(named.topic.value_serde)
-            printers[named.name] = partial(_typed_line, form=options.format, key=key, value=value)
+            printers[named.name] = partial(_typed_line, form=form, key=key, value=value)
     return printers
+
+
+def _table_line(
+    table: "RecordTable", key: Callable[[Any], Any], value: Callable[[Any], Any], record: "ConsumerRecord[Any, Any]"
+) -> str:
+    return table.lines([(key(record.key), value(record.value))])[0] + "\n"
 
 
 def _typed_line(record: "ConsumerRecord[Any, Any]", *, form: str, key: "Form", value: "Form") -> str:

@@ -329,13 +329,13 @@ def _offsets(text: str) -> tuple[int, int, int]:
 
 
 def _time(text: str, option: str) -> int:
-    from streams.replay.times import time_ms
+    from streams.core.event_time.time_texts import time_ms
 
     return time_ms(text, option)
 
 
 def _time_text(time_ms: int) -> str:
-    from streams.replay.times import time_text
+    from streams.core.event_time.time_texts import time_text
 
     return time_text(time_ms)
 

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import shlex
 import sys
 from collections.abc import Mapping
@@ -11,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 
-from streams.cli.late import add_limit, limit_of, say_drops, status_of
+from streams.cli.late import add_limit, end, limit_of
 from streams.cli.mistakes import UsageError
 from streams.cli.options import (
     Commands,
     add_common,
+    add_format,
     add_history,
     add_repeatable,
     number_of,
+    opened_outputs,
     pairs,
     plan_of,
     settings_of,
@@ -56,6 +57,7 @@ def add_parser(commands: Commands) -> None:
         "TOPIC=PATH",
         "file that a topic is written to, or -, parquet:FOLDER, delta:FOLDER, iceberg:NAME, or table:NAME of Spark",
     )
+    add_format(parser)
     add_repeatable(
         parser,
         "--partition-by",
@@ -110,7 +112,6 @@ def execute(options: argparse.Namespace) -> int:
     from streams.cli.topic_declarations import declared_output, declared_source, source_topics
     from streams.core.clock import SystemClock
     from streams.core.settings.config import StreamsConfig
-    from streams.files import open_output
     from streams.replay import LateRecordsError, explain, replay
     from streams.replay.calls.work import output_schema
     from streams.values import partition_columns
@@ -135,11 +136,8 @@ def execute(options: argparse.Namespace) -> int:
         explanation = explain(definition, inputs, plan, **settings)
         print(json.dumps(explanation.to_json(), indent=2) if options.json else explanation)
         return 0
-    writers = {
-        name: open_output(declared_output(topology, name, config), path)
-        for name, path in outputs.items()
-        if name not in tables
-    }
+    files = {name: path for name, path in outputs.items() if name not in tables}
+    writers = opened_outputs(files, lambda name: declared_output(topology, name, config), options.format)
     for name, table in tables.items():
         declared_output(topology, name, config)
         # Checked again by the write, but hours of replay may lie before it.
@@ -159,8 +157,13 @@ def execute(options: argparse.Namespace) -> int:
         written = {name: writer.write(result.read(name)) for name, writer in writers.items()}
         written |= {name: result.write(name, table.target, **table.options) for name, table in tables.items()}
         _report(result, options)
-        _summarize(result, outputs, written, options.snapshot, clock.monotonic_ms() - started_ms)
-        return status_of(result.late, limit)
+        return end(
+            records_out=sum(written.values()) if outputs else None,
+            drops=result.drops(),
+            late=result.late,
+            limit=limit,
+            elapsed_ms=clock.monotonic_ms() - started_ms,
+        )
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -182,11 +185,16 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _report(result: "ReplayResult", options: argparse.Namespace) -> None:
-    """Write the report if ``--report`` is given, and print the command that repairs late rows, if any."""
+    """Write the report if ``--report`` is given; print what was repaired or skipped, and how to repair late rows."""
     from streams.replay.storage.places import Place
 
     if options.report:
         Place(options.report).write(json.dumps(result.to_json(), indent=1).encode() + b"\n")
+    if result.repaired is not None:
+        print(f"streams: {result.repaired}", file=sys.stderr)
+    if result.slices_skipped:
+        slices = "slice was" if result.slices_skipped == 1 else "slices were"
+        print(f"streams: {result.slices_skipped:,} {slices} done before and skipped", file=sys.stderr)
     if result.late_rows:
         print(f"streams: {_repair_text()}", file=sys.stderr)
 
@@ -284,27 +292,3 @@ def _duration_text(seconds: int) -> str:
     if not minutes:
         return f"{seconds} s"
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def _summarize(
-    result: "ReplayResult",
-    outputs: Mapping[str, str],
-    written: Mapping[str, int],
-    snapshot: str | None,
-    elapsed_ms: int,
-) -> None:
-    """Print the dropped records and, on a terminal, the written outputs."""
-    if result.repaired is not None:
-        print(f"streams: {result.repaired}", file=sys.stderr)
-    say_drops(result.drops())
-    if result.slices_skipped:
-        slices = "slice was" if result.slices_skipped == 1 else "slices were"
-        print(f"streams: {result.slices_skipped:,} {slices} done before and skipped", file=sys.stderr)
-    if not sys.stderr.isatty():
-        return
-    for name, count in written.items():
-        target = "standard output" if outputs[name] == "-" else outputs[name]
-        print(f"{name}: {count:,} records to {target}", file=sys.stderr)
-    if snapshot:
-        print(f"snapshot: {os.fspath(snapshot)}", file=sys.stderr)
-    print(f"done in {elapsed_ms / 1000:.1f} s", file=sys.stderr)

@@ -101,7 +101,7 @@ def _state_dir(folder: str) -> Path:
 def _target(options: argparse.Namespace) -> "ResetTarget":
     from streams.clients import EARLIEST, LATEST
     from streams.core.clock import SystemClock
-    from streams.replay.times import time_ms
+    from streams.core.event_time.time_texts import time_ms
     from streams.runtime import ResetTarget
 
     if options.from_file is not None:
@@ -185,7 +185,7 @@ def _target_of(
     """
     from streams.clients import LATEST
     from streams.core.blocks.records import TopicPartition
-    from streams.replay.times import time_ms
+    from streams.core.event_time.time_texts import time_ms
     from streams.runtime import ResetTarget
 
     to = time_ms(options.to, "--to")

@@ -12,25 +12,27 @@ from typing import TYPE_CHECKING, Any, cast
 from attrs import frozen
 
 from streams.cli.http import add_http, serve_if_asked
-from streams.cli.late import add_limit, limit_of, say_drops, status_of
+from streams.cli.late import add_limit, end, limit_of
 from streams.cli.mistakes import UsageError
 from streams.cli.options import (
     Commands,
     add_common,
     add_config,
     add_files,
+    add_format,
     add_repeatable,
     add_run,
     address,
     all_settings_of,
     number_of,
+    opened_outputs,
     pairs,
 )
 from streams.cli.serving import announce
 from streams.cli.sharing import announcing, run_on_cluster
 
 if TYPE_CHECKING:
-    from streams.bounded import Begins, BoundedRun
+    from streams.bounded import Begins
     from streams.core.clock import Clock
     from streams.core.settings.config import StreamsConfig
     from streams.core.settings.settings import Settings
@@ -67,6 +69,7 @@ def add_parser(commands: Commands) -> None:
     )
     output = "file that a topic is written to, overwritten; - is standard output"
     add_repeatable(parser, "--output", "TOPIC=FILE", output)
+    add_format(parser)
     add_run(parser)
     add_config(parser)
     parser.add_argument(
@@ -251,7 +254,7 @@ def _run_bounded(
 
     limit = limit_of(options)
     inputs = files.readers(topology, on_bad_row="continue" if config.deserialization_handler != "fail" else "fail")
-    outputs = files.writers(topology, config)
+    outputs = files.writers(topology, config, options.format)
     continued = _continued(files, inputs, folder)
     passed = {name: value for name, value in settings.items() if name not in ("application_id", "state_dir")}
     clock = SystemClock()
@@ -278,8 +281,14 @@ def _run_bounded(
             )
         with result:
             written = {name: output.write(result.read_output(name)) for name, output in outputs.items()}
-            _summarize(result, outputs, written, clock.monotonic_ms() - started_ms)
-            return status_of(late_of(result.topology, result.metrics.tallies()), limit)
+            return end(
+                records_in=result.records_in,
+                records_out=sum(written.values()) if outputs else None,
+                drops=result.drops(),
+                late=late_of(result.topology, result.metrics.tallies()),
+                limit=limit,
+                elapsed_ms=clock.monotonic_ms() - started_ms,
+            )
 
 
 def _lineage(
@@ -431,18 +440,6 @@ def _say_unkept(topology: "Topology") -> None:
         )
 
 
-def _summarize(
-    result: "BoundedRun", outputs: Mapping[str, "FileOutput"], written: Mapping[str, int], elapsed_ms: int
-) -> None:
-    """Print the dropped records and, on a terminal, the written outputs."""
-    say_drops(result.drops())
-    if sys.stderr.isatty():
-        for name, count in written.items():
-            target = "standard output" if outputs[name].path == "-" else outputs[name].path
-            print(f"{name}: {count:,} records to {target}", file=sys.stderr)
-        print(f"done in {elapsed_ms / 1000:.1f} s", file=sys.stderr)
-
-
 def _refuse_history(topic: str, path: str) -> None:
     """Reject history that is not in local files of rows.
 
@@ -526,7 +523,7 @@ class NamedFiles:
             print(f"streams: topic {name!r} has no --input: it gets no records", file=sys.stderr)
         return readers
 
-    def writers(self, topology: "Topology", config: "StreamsConfig") -> dict[str, "FileOutput"]:
+    def writers(self, topology: "Topology", config: "StreamsConfig", form: str) -> dict[str, "FileOutput"]:
         """Check the output topics, and return a file writer for each of them.
 
         Raises:
@@ -534,6 +531,5 @@ class NamedFiles:
             OutputError: a file cannot be written.
         """
         from streams.cli.topic_declarations import declared_output
-        from streams.files import open_output
 
-        return {name: open_output(declared_output(topology, name, config), path) for name, path in self.outputs.items()}
+        return opened_outputs(self.outputs, lambda name: declared_output(topology, name, config), form)

@@ -1,19 +1,16 @@
-"""Converts keys, values and times to text; only this module decodes bytes for display.
+"""Stores as text: their specifications in snapshots, and the keys of their changelogs.
 
 This module is pure; of the other packages, it imports only ``core`` and ``state``.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-import msgspec
-
-from streams.core.blocks.records import Windowed
-from streams.core.errors import SerializationError, StreamsError
+from streams.core.errors import SerializationError
+from streams.core.event_time.time_texts import time_text
+from streams.core.serdes.display import key_text, reader
 from streams.core.serdes.serdes import PinnedSerde, Serde
-from streams.replay.times import time_text
 from streams.state import (
     KEY_TYPE,
     MAX_TIME,
@@ -25,74 +22,6 @@ from streams.state import (
     session_parts,
     window_parts,
 )
-
-#: Maximum number of characters shown of a value.
-_WIDTH = 120
-
-
-def plain(value: Any) -> Any:
-    """Convert a key or value to JSON-compatible values; a windowed key becomes text."""
-    if isinstance(value, Windowed):
-        return key_text(value)
-    if isinstance(value, bytes):
-        return {"$hex": value.hex()}
-    try:
-        return msgspec.to_builtins(value, enc_hook=repr, str_keys=True)
-    except (TypeError, ValueError, RecursionError):
-        return repr(value)
-
-
-def key_text(key: Any, serde: Serde[Any] | None = None) -> str:
-    """Return a key as text: a windowed key as ``key@[start, end)``, a session key as ``key@[start, end]``.
-
-    The bounds of count windows are numbers of records: ``key@records[start, end)``.  The key serde distinguishes count
-    windows and sessions from other windows.
-    """
-    if not isinstance(key, Windowed):
-        return key if isinstance(key, str) else value_text(key)
-    start, end = key.window
-    if serde is not None and serde.name.startswith("count_windowed:"):
-        return f"{key_text(key.key)}@records[{start}, {end})"
-    until = "" if end >= MAX_TIME else time_text(end)
-    closing = "]" if serde is not None and "session_windowed" in serde.name else ")"
-    return f"{key_text(key.key)}@[{time_text(start)}, {until}{closing}"
-
-
-def value_text(value: Any) -> str:
-    """Return a value as one line of JSON, which is truncated if it is long."""
-    text = json.dumps(plain(value), ensure_ascii=False, separators=(", ", ": "))
-    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
-
-
-def reader(serde: Serde[Any] | None) -> Callable[[bytes | None], Any]:
-    """Return a function that decodes bytes for display; it returns bytes that it cannot decode unchanged."""
-    is_known = serde is not None and not (isinstance(serde, PinnedSerde) and not serde.is_pinned)
-
-    def read(data: bytes | None) -> Any:
-        if data is None:
-            return None
-        if serde is not None and is_known:
-            try:
-                return serde.deserialize(data)
-            except StreamsError:
-                return data
-        return _guessed(data)
-
-    return read
-
-
-def _guessed(data: bytes) -> Any:
-    """Decode bytes of an unknown type as JSON or text; otherwise return them unchanged."""
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return data
-    if not text.isprintable():
-        return data
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def described_spec(name: str, described: Mapping[str, Any], carried: Mapping[str, bytes]) -> StoreSpec:

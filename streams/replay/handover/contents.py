@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from streams.core.blocks.records import TaskId
+from streams.core.event_time.time_texts import time_text
+from streams.core.serdes.display import reader, value_text
 from streams.replay.calls.outputs import counts
-from streams.replay.calls.shown import described_spec, reader, store_key_reader, value_text
+from streams.replay.calls.shown import described_spec, store_key_reader
 from streams.replay.calls.work import StoreRef
 from streams.replay.handover.snapshot import Snapshot, structure_differences
-from streams.replay.times import time_text
 
 #: Key, value and timestamp_ms of a changelog record.
 Entry: TypeAlias = tuple[bytes, bytes | None, int]

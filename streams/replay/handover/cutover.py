@@ -11,13 +11,13 @@ from typing import Any
 
 from streams.clients import EARLIEST, LATEST, Admin
 from streams.core.blocks.records import TopicPartition
+from streams.core.event_time.time_texts import time_ms, time_text
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.protocol.transport import Cluster
 from streams.replay.errors import HandOverError, ReplayError
 from streams.replay.handover.snapshot import LastRecord, Snapshot, record_digest
 from streams.replay.history.archive import broker_source
 from streams.replay.storage.segments import Extent, Segments
-from streams.replay.times import time_ms, time_text
 
 #: Offsets with their metadata, to be committed.
 Offsets = dict[TopicPartition, OffsetAndMetadata]

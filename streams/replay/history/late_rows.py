@@ -13,10 +13,10 @@ from typing import Any
 from attrs import define, field, frozen
 
 from streams.core.blocks.records import NO_TIMESTAMP
+from streams.core.event_time.time_texts import time_text
 from streams.replay.history.growth import History
 from streams.replay.storage.extents import Extents
 from streams.replay.storage.segments import Extent, Segments
-from streams.replay.times import time_text
 from streams.topology import Topology, sub_topologies
 
 #: Maximum number of days, and of files, that a message names.

@@ -8,8 +8,8 @@ from typing import Any
 from attrs import frozen
 
 from streams.core.errors import InputError
+from streams.core.event_time.time_texts import time_ms, time_text
 from streams.core.topic import Topic
-from streams.replay.times import time_ms, time_text
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -15,10 +15,10 @@ from attrs import frozen
 
 from streams.core.blocks.records import TopicPartition
 from streams.core.errors import ConfigError, InputError
+from streams.core.event_time.time_texts import time_ms
 from streams.core.topic import topic_name
 from streams.replay.errors import ReplayError
 from streams.replay.storage.extents import Extents, SourceHistory
-from streams.replay.times import time_ms
 
 Cut = dict[TopicPartition, int]
 

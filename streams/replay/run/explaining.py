@@ -13,6 +13,7 @@ from typing import Any
 from attrs import asdict, field, frozen
 
 from streams.core.blocks.records import TaskId
+from streams.core.event_time.time_texts import time_text
 from streams.replay.calls.memory import PROCESS_BYTES, CallMemory, mebibytes
 from streams.replay.calls.schedule import CallSchedule
 from streams.replay.calls.work import declared_topic
@@ -27,7 +28,6 @@ from streams.replay.run.through_spark import CountRows, ListFiles, look_at_table
 from streams.replay.storage.extents import SourceHistory
 from streams.replay.storage.places import Place
 from streams.replay.storage.segments import GROUP_ROWS, GROUPS_PER_FILE
-from streams.replay.times import time_text
 
 #: Memory of a footer of the files that a process reads, by row group; measured (docs/replay-at-scale.md).
 _GROUP_BYTES = 10 << 10

@@ -15,8 +15,8 @@ from typing import Any
 from attrs import frozen
 
 from streams.core.blocks.records import TaskId, TopicPartition
+from streams.core.event_time.time_texts import time_text
 from streams.replay.calls.state import Outputs, ReplayState, outputs_from_json, outputs_to_json, task_of
-from streams.replay.times import time_text
 from streams.runtime import ApplicationPlan
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from attrs import define, evolve, field
 
 from streams.core.blocks.records import NO_TIMESTAMP, TaskId, TopicPartition
+from streams.core.event_time.time_texts import time_ms, time_text
 from streams.core.metrics import Tally
 from streams.core.settings.config import StreamsConfig
 from streams.dsl import build_topology
@@ -55,7 +56,6 @@ from streams.replay.run.request import Request
 from streams.replay.storage.extents import SourceHistory
 from streams.replay.storage.places import Place
 from streams.replay.storage.segments import Segments
-from streams.replay.times import time_ms, time_text
 from streams.runtime import ApplicationPlan, log_unmatched_patterns
 from streams.topology import Topology, sub_topologies
 
