@@ -40,7 +40,7 @@ def topology(builder: StreamsBuilder) -> None:
 """
 
 
-_END = re.compile(r"streams: ([\d,]+ (records in|out|late|dropped), )*\d+\.\d s(; .*)?\n")
+_END = re.compile(r"streams: ([\d,]+ (records? in|out|late|dropped), )*\d+\.\d s(; .*)?\n")
 
 
 @frozen

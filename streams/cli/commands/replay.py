@@ -190,13 +190,13 @@ def _report(result: "ReplayResult", options: argparse.Namespace) -> None:
 
     if options.report:
         Place(options.report).write(json.dumps(result.to_json(), indent=1).encode() + b"\n")
+    if result.late_rows:
+        print(f"streams: {_repair_text()}", file=sys.stderr)
     if result.repaired is not None:
         print(f"streams: {result.repaired}", file=sys.stderr)
     if result.slices_skipped:
         slices = "slice was" if result.slices_skipped == 1 else "slices were"
         print(f"streams: {result.slices_skipped:,} {slices} done before and skipped", file=sys.stderr)
-    if result.late_rows:
-        print(f"streams: {_repair_text()}", file=sys.stderr)
 
 
 def _plan(options: argparse.Namespace, application_id: str, limit: "DropLimit") -> "Plan":
