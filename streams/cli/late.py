@@ -54,7 +54,10 @@ def end(
         print(f"streams: {one}", file=sys.stderr)
     counts = {"record in" if records_in == 1 else "records in": records_in, "out": records_out}
     counts |= {"late": sum(one.count for one in late) or None, "dropped": dropped or None}
-    parts = [*(f"{count:,} {what}" for what, count in counts.items() if count is not None), f"{elapsed_ms / 1000:.1f} s"]
+    parts = [
+        *(f"{count:,} {what}" for what, count in counts.items() if count is not None),
+        f"{elapsed_ms / 1000:.1f} s",
+    ]
     status = TOO_MANY_LATE if limit.exceeded(late) else 0
     over = f"; more than --max-dropped {limit.text}: the outputs are written, but exit status is {status}"
     print(f"streams: {', '.join(parts)}{over if status else ''}", file=sys.stderr)

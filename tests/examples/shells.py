@@ -112,7 +112,9 @@ def commands_of(source: str) -> Iterator[str]:
 
 def _is_like(expected: str, printed: str) -> bool:
     """Whether a text is as expected, but for the time of a run in its last line."""
-    return doctest.OutputChecker().check_output(*(_SECONDS.sub(r"\g<1>0.1 s", text) for text in (expected, printed)), FLAGS)
+    return doctest.OutputChecker().check_output(
+        *(_SECONDS.sub(r"\g<1>0.1 s", text) for text in (expected, printed)), FLAGS
+    )
 
 
 def _unordered(text: str) -> str:
