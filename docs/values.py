@@ -38,12 +38,16 @@ COLUMNS = """
 
 Of Parquet, Arrow, DataFrames, Spark, Delta and Iceberg. The type of a column is checked once, before a row is read: ✓
 is read, any other is refused with the cast.
+
+A column of JSON, which is text that Arrow, Parquet or the table says is JSON (`arrow.json`, the JSON of DuckDB, the
+comment `arrow.json` in Iceberg), is read as its values are in a file of JSON. Text without such a mark is text.
 """
 WRITTEN = """
 ## Written
 
 Columns are those of files, lakes and notebooks; database types those of `SqlSink` and `PostgresSink`; Avro types those
-that `avro()` derives. A `Decimal` has the digits of its `precision(digits, scale)`.
+that `avro()` derives. A `Decimal` has the digits of its `precision(digits, scale)`. JSON in a column is marked as such;
+so are unions of several types, and lists, dicts and fields of types that have no other column.
 """
 
 
@@ -81,7 +85,7 @@ def page() -> str:
         [
             name,
             "as it is" if rule.type is object else rule.json[0],
-            f"`{rule.arrow(pa)}`" if rule.arrow else rule.columns[0] if rule.avro else "JSON as text",
+            f"`{rule.arrow(pa)}`" if rule.arrow else rule.columns[0] if rule.avro else "JSON",
             rule.sql.value,
             f"`{rule.avro}`" if rule.avro else "",
         ]

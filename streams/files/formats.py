@@ -40,6 +40,7 @@ from streams.values import (
     Row,
     ValueReader,
     are_records,
+    arrow_family,
     check_file_columns,
     check_names,
     is_serialized,
@@ -406,10 +407,12 @@ def _headers(column: Any) -> list[Headers] | None:
 
 
 def _data(form: Form, column: Any) -> list[bytes | None]:
-    items = python_objects(column)
+    if arrow_family(column.type) == "json":
+        return _keys(form, [b"null" if text is None else text.encode() for text in column.to_pylist()])
     if is_serialized(column.type):
-        return items
-    return [None if item is None else form.from_object(item) for item in items]
+        data: list[bytes | None] = column.to_pylist()
+        return data
+    return [None if item is None else form.from_object(item) for item in python_objects(column, form.info)]
 
 
 def _epoch_ms(column: Any) -> list[int | None]:

@@ -193,10 +193,10 @@ def shape_of(form: Any, name: str | None = None, namespace: str | None = None) -
         TopologyError: a type in it has no Avro equivalent.
     """
     try:
-        info = inspect.type_info(form)
+        # The fields of pydantic models are looked up as they are met.
+        return _Builder(name, namespace).shape(inspect.type_info(form), getattr(form, "__qualname__", repr(form)))
     except (TypeError, NameError, ValueError, AttributeError) as error:
         raise TopologyError(f"no Avro schema for {form!r}: {error}") from error
-    return _Builder(name, namespace).shape(info, getattr(form, "__qualname__", repr(form)))
 
 
 def _decimal(extra: Mapping[str, Any], where: str) -> Shape:

@@ -26,7 +26,7 @@ from streams.lakes.lake_log import (
     explained,
     needs_library,
 )
-from streams.values import PartitionColumn
+from streams.values import PartitionColumn, marked_schema, stored_schema
 
 #: Table property by which readers find the columns of files that were not written by pyiceberg.
 _NAME_MAPPING = "schema.name-mapping.default"
@@ -71,7 +71,7 @@ def _created(catalog: Any, name: str, schema: Any, columns: Sequence[tuple[str, 
         catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
         with (
             suppress(TableAlreadyExistsError, CommitFailedException),  # Another writer was faster.
-            catalog.create_table_transaction(name, schema) as creation,
+            catalog.create_table_transaction(name, stored_schema(schema)) as creation,
             creation.update_spec() as spec,
         ):
             for path in columns:
@@ -82,7 +82,7 @@ def _created(catalog: Any, name: str, schema: Any, columns: Sequence[tuple[str, 
         table = catalog.load_table(name)
     existing = [_described(field, table) for field in table.spec().fields]
     expected = ["day(timestamp)" if not path else ".".join(path) for path in columns]
-    columns_there = schema_to_pyarrow(table.schema(), include_field_ids=False)
+    columns_there = marked_schema(schema_to_pyarrow(table.schema(), include_field_ids=False))
     check_table(f"iceberg:{name}", columns_there, schema, existing, expected)
     return table
 
@@ -178,7 +178,7 @@ def iceberg_rows(name: LakeName, state: LakeState, files: Sequence[str]) -> Any:
         scan = table.scan(snapshot_id=int(state.version))
         tasks = _tasks(table, int(state.version))
         reader = ArrowScan(table.metadata, table.io, scan.projection(), AlwaysTrue())
-        schema = schema_to_pyarrow(scan.projection(), include_field_ids=False)
+        schema = marked_schema(schema_to_pyarrow(scan.projection(), include_field_ids=False))
 
         def batches() -> Iterator[Any]:
             for file in files:
@@ -199,6 +199,7 @@ class IcebergLog(TableLog):
     """
 
     format: ClassVar = "iceberg"
+    has_json: ClassVar = False
     _name: LakeName
     _catalog: Any
     #: The name in the catalog.
@@ -284,7 +285,8 @@ class IcebergLog(TableLog):
         with self._table.transaction() as change:
             change.set_properties(positions)
             if commit.rows:
-                change.append(commit.all_rows(), snapshot_properties=properties)
+                rows = commit.all_rows()
+                change.append(rows.cast(stored_schema(rows.schema)), snapshot_properties=properties)
                 return
             if self._table.name_mapping() is None:
                 change.set_properties({_NAME_MAPPING: self._table.schema().name_mapping.model_dump_json()})

@@ -225,6 +225,8 @@ class TableLog(LakeLog):
     columns: Sequence[PartitionColumn]
     #: Whether a commit is seen as a whole, or not at all.
     is_atomic: ClassVar[bool] = True
+    #: Whether data files have Arrow's type of JSON.
+    has_json: ClassVar[bool] = True
 
     @abstractmethod
     def files(self) -> list[DataFile]:

@@ -14,6 +14,7 @@ from streams.values.arrow_reader import Row as Row
 from streams.values.arrow_reader import ValueReader as ValueReader
 from streams.values.arrow_reader import plain_batch as plain_batch
 from streams.values.arrow_reader import python_objects as python_objects
+from streams.values.arrow_writer import arrow_array as arrow_array
 from streams.values.arrow_writer import arrow_column as arrow_column
 from streams.values.arrow_writer import arrow_table as arrow_table
 from streams.values.cells import cell_converter as cell_converter
@@ -43,11 +44,14 @@ from streams.values.record_columns import wide_schema as wide_schema
 from streams.values.record_columns import wide_table as wide_table
 from streams.values.rule import RULES as RULES
 from streams.values.rule import ColumnType as ColumnType
+from streams.values.rule import arrow_family as arrow_family
 from streams.values.rule import in_utc as in_utc
 from streams.values.rule import is_serialized as is_serialized
+from streams.values.rule import marked_schema as marked_schema
 from streams.values.rule import plain_member as plain_member
 from streams.values.rule import plain_type as plain_type
 from streams.values.rule import rule_of as rule_of
+from streams.values.rule import stored_schema as stored_schema
 from streams.values.rule import type_name as type_name
 from streams.values.rule import without_zone as without_zone
 from streams.values.stand_ins import names_read as names_read

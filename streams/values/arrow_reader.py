@@ -8,13 +8,15 @@ batch, or a row may be bad, the batch is converted row by row, with the same res
 import math
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from types import FunctionType
 from typing import Any, overload
 
+import msgspec
 from attrs import define, evolve, field, frozen
 from msgspec import inspect
 
-from streams.core.serdes.serdes import INT32, LONG, STRING, Serde
+from streams.core.serdes.serdes import INT32, LONG, STRING, Serde, parts_of
 from streams.values.cells import whole_or_same
 from streams.values.field_access import guarded_path_read, path_read
 from streams.values.json_columns import (
@@ -25,12 +27,13 @@ from streams.values.json_columns import (
     spread,
     struct_writer,
 )
-from streams.values.json_text import BAD_INPUT, Form, row_type
-from streams.values.rule import arrow_family, is_optional, plain_member, plain_type, rule_of
+from streams.values.json_text import BAD_INPUT, Form
+from streams.values.rule import arrow_family, is_optional, plain_member, plain_type, rule_of, stored_type
 from streams.values.stand_ins import DecodeAll, names_read, stand_in_decoder
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_NAIVE = _EPOCH.replace(tzinfo=None)
+_ANY = inspect.AnyType()
 
 #: A row as a dict by column name, with times in UTC.
 Row = dict[str, Any]
@@ -68,12 +71,7 @@ class ArrowRows(Sequence[Row]):
             return iter(batch.to_pylist())
 
 
-def python_objects(array: Any) -> list[Any]:
-    """Return an Arrow array or batch as Python objects, with maps as dicts.
-
-    Raises:
-        ValueError: a map has a key twice.
-    """
+def _objects(array: Any) -> list[Any]:
     try:
         objects: list[Any] = array.to_pylist(maps_as_pydicts="strict")
     except KeyError as error:
@@ -117,6 +115,8 @@ def _plain(array: Any) -> Any:
         return _plain(array.dictionary).take(array.indices)
     if pa.types.is_run_end_encoded(kind):
         return _plain(pc.run_end_decode(array))
+    if family == "json":
+        return array.storage.cast(plain.storage_type).cast(plain)
     if getattr(kind, "unit", "") == "ns":
         # A cast would cut times before 1970 to later ones.
         microseconds = np.floor_divide(array.cast(pa.int64()).fill_null(0).to_numpy(), 1000)
@@ -165,14 +165,14 @@ class ValueReader:
     form: Form
     #: The description of the value type by msgspec if the type has fields, otherwise None.
     _info: Any = field(init=False, default=None)
+    _declared: inspect.Type = field(init=False)
     #: Serializes batches column by column; None if values can only be converted row by row.
     _writer: StructWriter | None = field(init=False, default=None)
     #: Decoders of objects that have only some fields of the type, by the names of these fields.
     _decoders: dict[frozenset[str], DecodeAll] = field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        kind = None if self.form.serde is None else row_type(self.form.serde)
-        info = None if kind is None else inspect.type_info(kind[0])
+        info = self._declared = self.form.info
         if getattr(info, "fields", None) and not getattr(info, "array_like", False):
             self._info = info
             if self.form.is_json and isinstance(info, (inspect.StructType, inspect.DataclassType)):
@@ -189,7 +189,7 @@ class ValueReader:
 
         batch = plain_batch(rows.batch)
         if self._info is None:
-            return Values(list(map(self.form.from_object, python_objects(batch))))
+            return Values(list(map(self.form.from_object, python_objects(batch.to_struct_array(), self._declared))))
         columns = {name: batch.column(name) for name in batch.schema.names}
         # One row is converted by itself, so that an error names the place in the row.
         if self._writer is not None and len(rows) > 1:
@@ -305,9 +305,10 @@ def _has_own_access(cls: Any) -> bool:
 
 def _dicts(size: int, columns: dict[str, Any], info: Any) -> list[Any]:
     """Return rows as dicts of declared columns; a null is left out if the field has a default and is not optional."""
-    parts = {part.encode_name: part for part in info.fields if part.encode_name in columns}
-    names = tuple(parts)
-    converted = [_named_column(name, columns[name], plain_member(part.type)) for name, part in parts.items()]
+    parts = {part.encode_name: part for part in getattr(info, "fields", ()) if part.encode_name in columns}
+    names = tuple(parts) if hasattr(info, "fields") else tuple(columns)
+    others = getattr(info, "value_type", _ANY)
+    converted = [_named_column(name, columns[name], parts[name].type if name in parts else others) for name in names]
     rows = [dict(zip(names, row, strict=True)) for row in zip(*converted, strict=True)] if names else [{}] * size
     for name, part in parts.items():
         if columns[name].null_count and not part.required and not is_optional(part.type):
@@ -317,39 +318,50 @@ def _dicts(size: int, columns: dict[str, Any], info: Any) -> list[Any]:
     return rows
 
 
-def _named_column(name: str, array: Any, info: Any) -> list[Any]:
+def _named_column(name: str, array: Any, declared: inspect.Type) -> list[Any]:
     try:
-        return _column(array, info)
+        return python_objects(array, declared)
     except OverflowError as error:
         raise OverflowError(f"column {name!r}: {error}; a time is from the year 1 to 9999") from None
+    except msgspec.DecodeError as error:
+        raise ValueError(f"column {name!r}: not JSON, as its type says: {error}") from None
 
 
 def _without(row: Row, name: str) -> Row:
     return {other: value for other, value in row.items() if other != name}
 
 
-def _column(array: Any, info: Any) -> list[Any]:
-    """Return a column as Python objects."""
+def python_objects(array: Any, declared: inspect.Type = _ANY) -> list[Any]:
+    """Return an Arrow array as Python objects of which a declared type is made, with maps as dicts, and JSON parsed.
+
+    Raises:
+        ValueError: a map has a key twice, JSON has no such number, or a text is not JSON.
+        OverflowError: a time is out of the range of Python.
+    """
     import pyarrow as pa
 
     kind = array.type
+    info: Any = plain_member(declared)
+    if arrow_family(kind) == "json":
+        return _parsed(array, declared)
+    has_json = stored_type(kind) != kind
     if pa.types.is_timestamp(kind):
         return _times(array)
-    if pa.types.is_struct(kind) and getattr(info, "fields", None):
+    if pa.types.is_struct(kind) and (getattr(info, "fields", None) or has_json):
         columns = {part.name: array.field(index) for index, part in enumerate(kind)}
         rows: list[Any] = _dicts(len(array), columns, info)
         if not array.null_count:
             return rows
         return [row if is_valid else None for row, is_valid in zip(rows, array.is_valid().to_pylist(), strict=True)]
-    item = getattr(info, "item_type", None)
+    item = getattr(info, "item_type", _ANY if has_json else None)
     if pa.types.is_list(kind) and item is not None:
-        items = iter(_column(array.flatten(), plain_member(item)))
+        items = iter(python_objects(array.flatten(), item))
         return [
             None if size is None else [next(items) for _ in range(size)] for size in array.value_lengths().to_pylist()
         ]
-    values = python_objects(array)
-    if pa.types.is_map(kind) and isinstance(info, inspect.DictType):
-        items = iter(_column(map_parts(array)[1], plain_member(info.value_type)))
+    values = _objects(array)
+    if pa.types.is_map(kind) and (isinstance(info, inspect.DictType) or has_json):
+        items = iter(python_objects(map_parts(array)[1], getattr(info, "value_type", _ANY)))
         return [None if row is None else {key: next(items) for key in row} for row in values]
     if pa.types.is_floating(kind) and not all(value is None or math.isfinite(value) for value in values):
         raise ValueError("JSON has no NaN and no infinity")
@@ -357,6 +369,25 @@ def _column(array: Any, info: Any) -> list[Any]:
     if pa.types.is_decimal(kind) and rule is not None and rule.type is int:
         return [None if value is None else whole_or_same(value) for value in values]
     return values
+
+
+def _parsed(array: Any, declared: inspect.Type) -> list[Any]:
+    """Return a column of JSON as Python objects, with all digits of its numbers if some become a ``Decimal``."""
+    has_decimals = any(
+        isinstance(part, inspect.DecimalType) or (getattr(part, "extra", None) or {}).get("is_declared")
+        for part in parts_of(declared)
+    )
+    read = _read_exactly if has_decimals else _read
+    return [None if text is None else read(text) for text in array.to_pylist()]
+
+
+def _exact(text: str) -> float | Decimal:
+    number = float(text)
+    return number if Decimal(repr(number)) == (exact := Decimal(text)) else exact
+
+
+_read = msgspec.json.Decoder().decode
+_read_exactly = msgspec.json.Decoder(float_hook=_exact).decode
 
 
 def _times(array: Any) -> list[Any]:

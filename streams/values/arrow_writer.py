@@ -1,7 +1,8 @@
 """Parquet columns for the types of a topic.
 
 This module converts between a topic's serdes and pyarrow.  Kafka's plain types, and classes with such fields, become
-columns, structs, lists and maps; types without fixed columns (plain dicts, unions, JSON) become JSON text.
+columns, structs, lists and maps; types without fixed columns (plain dicts and lists, unions, JSON) become text that is
+marked as JSON, by Arrow's type ``arrow.json``, so that readers do not take it for a ``str``.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from msgspec import inspect
 from streams.core.errors import SerializationError
 from streams.core.serdes.serdes import BYTES, INT32, UUID, FormatSerde, Serde, WindowedSerde, serde_for
 from streams.values.json_text import form_of, json_type, object_type, row_type
-from streams.values.rule import extra_of, plain_member, rule_of, without_zone
+from streams.values.rule import extra_of, plain_member, rule_of, stored_type, without_zone
 
 
 @frozen
@@ -86,7 +87,7 @@ def _json(serde: Serde[Any]) -> ArrowColumn:
     def values(column: Sequence[bytes | None]) -> list[Any]:
         return [None if data is None else to_json(data).decode() for data in column]
 
-    return ArrowColumn(pa.string(), values, lambda column: values(serde.serialize_all(column)))
+    return ArrowColumn(pa.json_(), values, lambda column: values(serde.serialize_all(column)))
 
 
 #: Types that msgspec leaves unchanged, because Arrow has them too.
@@ -139,8 +140,8 @@ def _structured(info: Any, depth: int = 0) -> _ArrowForm | None:
         return _map(info, depth)
     if hasattr(info, "item_type"):
         # A set is written as a list too.
-        item = _structured(info.item_type, depth + 1) or _ArrowForm(pa.string(), _json_text)
-        return _ArrowForm(
+        item = _structured(info.item_type, depth + 1)
+        return item and _ArrowForm(
             pa.list_(item.type),
             lambda values: None if values is None else [item.convert(value) for value in values],
         )
@@ -148,7 +149,7 @@ def _structured(info: Any, depth: int = 0) -> _ArrowForm | None:
     if not fields or getattr(info, "array_like", False) or getattr(info, "tag", None) is not None:
         return None
     parts = {
-        part.encode_name: _structured(part.type, depth + 1) or _ArrowForm(pa.string(), _json_text) for part in fields
+        part.encode_name: _structured(part.type, depth + 1) or _ArrowForm(pa.json_(), _json_text) for part in fields
     }
 
     def convert(value: Any) -> Any:
@@ -212,8 +213,10 @@ def arrow_array(values: Sequence[Any], kind: Any, name: str) -> Any:
     """
     import pyarrow as pa
 
+    plain = stored_type(kind)
     try:
-        return pa.array(values, kind)
+        # Arrow makes no arrays of structs with JSON.
+        return pa.array(values, plain) if plain == kind else pa.array(values, plain).cast(kind)
     except (OverflowError, pa.ArrowException) as error:
         raise SerializationError(
             f"a {name} does not fit into the column {name}, {kind}: {error}; declare numbers of more than 64 bits as "

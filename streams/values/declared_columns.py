@@ -31,7 +31,7 @@ def are_records(topic: Topic[Any, Any], names: Collection[str]) -> bool:
     """Return whether rows with these columns are records of a topic, as in outputs of a replay, rather than values.
 
     Rows are records if there are columns ``value`` and ``timestamp``, the topic has no ``timestamp`` function, and the
-    columns are not the fields of its value type.
+    columns are not the fields of its value type; for a dict or ``Any``, if there are all columns of an output.
     """
     if topic.timestamp is not None or not {"value", "timestamp"} <= {*names}:
         return False
@@ -40,7 +40,8 @@ def are_records(topic: Topic[Any, Any], names: Collection[str]) -> bool:
     fields = getattr(info, "fields", ())
     present = [part for part in fields if part.encode_name in names]
     has_all = bool(present) and all(part in present for part in fields if part.required)
-    return not has_all and not isinstance(plain_member(info), (inspect.DictType, inspect.AnyType))
+    is_output = {"headers", "partition", "offset"} <= {*names}
+    return not has_all and (is_output or not isinstance(plain_member(info), (inspect.DictType, inspect.AnyType)))
 
 
 def _record_misfits(topic: Topic[Any, Any], schema: Any) -> Iterator[str]:
@@ -208,8 +209,8 @@ def _misfit(info: Any, kind: Any, column: str, root: str = "") -> Iterator[str]:
     at = root or column
     if family == "opaque":
         yield _opaque_column(kind, column, f"but is declared as {type_name(info)}")
-    elif family == "null" or is_declared or isinstance(info, inspect.CustomType):
-        return
+    elif family in ("null", "json") or is_declared or isinstance(info, inspect.CustomType):
+        return  # Its values are checked, JSON as in a file of JSON.
     elif isinstance(info, inspect.UnionType):
         if all(any(_misfit(member, kind, column)) for member in info.types):
             yield f"column {column!r} is {kind}, but is declared as {' | '.join(map(type_name, info.types))}; cast it"

@@ -67,7 +67,10 @@ class _ScalarWriter:
     convert: Callable[[Any], Any]
 
     def __call__(self, array: Any) -> Any:
-        write = _COLUMNAR.get((self.type, arrow_family(array.type)))
+        family = arrow_family(array.type)
+        if family == "json":
+            raise NotColumnarError("JSON is read value by value")
+        write = _COLUMNAR.get((self.type, family))
         return _by_distinct(array, self._text) if write is None else write(array)
 
     def _text(self, value: Any) -> bytes:

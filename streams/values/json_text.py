@@ -130,6 +130,12 @@ class Form:
             self.is_json and serde_for(self.declared) is self.serde and is_untyped(inspect.type_info(self.declared))
         )
 
+    @property
+    def info(self) -> inspect.Type:
+        """Msgspec's description of the type to which rows are converted; that of ``Any`` if there is none."""
+        kind = None if self.serde is None else row_type(self.serde)
+        return inspect.type_info(Any if kind is None else kind[0])
+
     def check(self, column: Sequence[bytes | None]) -> list[Any]:
         """Deserialize a column, to check that the serde can read it."""
         return list(column) if self.serde is None else self.serde.deserialize_all(column)

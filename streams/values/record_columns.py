@@ -16,6 +16,7 @@ from streams.core.errors import InputError
 from streams.core.serdes.serdes import WindowedSerde
 from streams.core.topic import Topic
 from streams.values.arrow_writer import arrow_array, arrow_column
+from streams.values.rule import stored_schema, stored_type
 
 #: The last millisecond of the year 9999, the limit of timestamps of most tables.
 _LAST_MS = 253_402_300_799_999
@@ -30,10 +31,12 @@ class ArrowRecords:
     """The columns of a topic: ``key``, ``value``, ``timestamp``, ``headers``, ``partition`` and ``offset``.
 
     ``as_table`` selects the table form, in which a windowed key is ``key``, ``window_start`` and ``window_end``.
+    ``has_json`` is unset for formats without a type of JSON, for which it is text.
     """
 
     topic: Topic[Any, Any] | None
     as_table: bool = False
+    has_json: bool = True
 
     @property
     def schema(self) -> Any:
@@ -47,7 +50,8 @@ class ArrowRecords:
         if self._splits_windows:
             keys = {"key": key.field("key").type, "window_start": at, "window_end": at}
         rest = {"headers": headers_type(), "partition": pa.int32(), "offset": pa.int64()}
-        return pa.schema({**keys, "value": value, "timestamp": at if self.as_table else pa.int64(), **rest})
+        schema = pa.schema({**keys, "value": value, "timestamp": at if self.as_table else pa.int64(), **rest})
+        return schema if self.has_json else stored_schema(schema)
 
     @property
     def _splits_windows(self) -> bool:
@@ -64,6 +68,7 @@ class ArrowRecords:
         import pyarrow as pa
 
         key = arrow_column(self.topic.key_serde if self.topic else None).type
+        key = key if self.has_json else stored_type(key)
         columns = self.schema
         size = len(records)
         arrays = [arrow_array(keys, key, "key")]

@@ -233,7 +233,8 @@ def unpacked_type(kind: Any) -> Any:
 def arrow_family(kind: Any) -> str:
     """Return the family of an Arrow type: what its values are, whatever their width, unit or layout.
 
-    It is "opaque" for a type of Spark that Python has no values for, and "other" for one that no declared type reads.
+    It is "json" for texts that are JSON, "opaque" for a type of Spark that Python has no values for, and "other" for
+    one that no declared type reads.
     """
     import pyarrow as pa
 
@@ -244,7 +245,7 @@ def arrow_family(kind: Any) -> str:
         return "small float"
     extension = getattr(kind, "extension_name", "")
     if extension:
-        return {"arrow.uuid": "uuid", "arrow.opaque": "opaque"}.get(extension, "other")
+        return {"arrow.uuid": "uuid", "arrow.json": "json", "arrow.opaque": "opaque"}.get(extension, "other")
     checks = ((family, getattr(pa.types, f"is_{name}")) for family, names in _FAMILIES.items() for name in names)
     return next((family for family, check in checks if check(kind)), "other")
 
@@ -256,27 +257,76 @@ def is_serialized(kind: Any) -> bool:
     return arrow_family(kind) == "binary" and not pa.types.is_fixed_size_binary(kind)
 
 
+#: The description of a column of JSON in tables whose formats have no such type: Iceberg's ``doc``, SQL's ``COMMENT``.
+JSON_COMMENT: Final = "arrow.json"
+
+
+def stored_type(kind: Any) -> Any:
+    """Return an Arrow type with text in place of JSON, for formats without such a type; the field says what it is."""
+
+    def leaf(part: Any) -> Any:
+        is_json = arrow_family(part.type) == "json"
+        return part.with_type(part.type.storage_type).with_metadata({"doc": JSON_COMMENT}) if is_json else part
+
+    return with_leaves(kind, leaf)
+
+
+def stored_schema(schema: Any) -> Any:
+    """Return an Arrow schema with text in place of JSON, as ``stored_type``."""
+    import pyarrow as pa
+
+    return pa.schema(list(stored_type(pa.struct(list(schema)))))
+
+
+def marked_schema(schema: Any) -> Any:
+    """Return an Arrow schema with JSON in place of the text of fields that say that they are."""
+    import pyarrow as pa
+
+    def leaf(part: Any) -> Any:
+        is_json = (part.metadata or {}).get(b"doc") == JSON_COMMENT.encode() and arrow_family(part.type) == "text"
+        return part.with_type(pa.json_()) if is_json else part
+
+    return pa.schema(list(with_leaves(pa.struct(list(schema)), leaf)))
+
+
 @cache
 def plain_type(kind: Any) -> Any:
     """Return the type that values are converted to before they are read, without dictionaries, views and large lists.
 
     Arrow lacks functions for some of the others, and cannot cut their arrays.  Times and durations are in microseconds.
     """
+    return with_leaves(kind, _plain_leaf)
+
+
+def with_leaves(kind: Any, leaf: Callable[[Any], Any]) -> Any:
+    """Return an Arrow type in which ``leaf`` has replaced each field that has no others within it."""
     import pyarrow as pa
 
-    is_a = pa.types
+    def field(part: Any) -> Any:
+        family = arrow_family(part.type)
+        return part.with_type(with_leaves(part.type, leaf)) if family in ("struct", "list", "map") else leaf(part)
+
     kind = unpacked_type(kind)
-    if is_a.is_timestamp(kind):
-        return pa.timestamp("us", "UTC" if kind.tz else None)
-    if is_a.is_duration(kind):
-        return pa.duration("us")
-    if is_a.is_struct(kind):
-        return pa.struct([part.with_type(plain_type(part.type)) for part in kind])
+    if pa.types.is_struct(kind):
+        return pa.struct(list(map(field, kind)))
     if arrow_family(kind) == "list":
-        return pa.list_(kind.value_field.with_type(plain_type(kind.value_type)))
-    if is_a.is_map(kind):
-        return pa.map_(plain_type(kind.key_type), plain_type(kind.item_type))
+        return pa.list_(field(kind.value_field))
+    if pa.types.is_map(kind):
+        return pa.map_(field(kind.key_field), field(kind.item_field))
+    return leaf(pa.field("", kind)).type
+
+
+def _plain_leaf(part: Any) -> Any:
+    import pyarrow as pa
+
+    kind = unpacked_type(part.type)
+    if pa.types.is_timestamp(kind):
+        return part.with_type(pa.timestamp("us", "UTC" if kind.tz else None))
+    if pa.types.is_duration(kind):
+        return part.with_type(pa.duration("us"))
     if arrow_family(kind) == "uuid":
-        return kind.storage_type
+        return part.with_type(kind.storage_type)
+    if arrow_family(kind) == "json":
+        return part.with_type(pa.json_())
     others = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary(), pa.date64(): pa.date32()}
-    return others.get(kind, kind)
+    return part.with_type(others.get(kind, kind))

@@ -35,6 +35,28 @@ _decimals = st.decimals(-(10**18), 10**18, allow_nan=False) | st.sampled_from(
     [Decimal("1.50"), Decimal("0.1234567890123456789012345678"), Decimal("1E+20"), Decimal("-0"), Decimal("NaN")]
 )
 _spans = st.timedeltas(timedelta(days=-99_999), timedelta(days=99_999)) | st.sampled_from([timedelta(microseconds=-1)])
+#: What JSON has, which looks like JSON as text too.
+_json = st.recursive(
+    st.none() | st.booleans() | _ints | st.floats() | _texts | st.sampled_from(["5", '"a"', "[]", "{}", "true"]),
+    lambda parts: st.lists(parts, max_size=2) | st.dictionaries(_keys, parts, max_size=2),
+    max_leaves=3,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Left:
+    """One class of a union."""
+
+    a: int | str
+
+
+@dataclasses.dataclass(frozen=True)
+class Right:
+    """Another class."""
+
+    b: list[Any]
+
+
 SCALARS: dict[Any, Values] = {
     str: _texts,
     int: _ints,
@@ -50,6 +72,13 @@ SCALARS: dict[Any, Values] = {
     Colour: st.sampled_from(Colour),
     Level: st.sampled_from(Level),
     Literal["red", "blue"]: st.sampled_from(["red", "blue"]),
+    # Types of which a column has only JSON.
+    Any: _json,
+    int | str: _ints | _texts,
+    list: st.lists(_json, max_size=2),
+    dict: st.dictionaries(_keys, _json, max_size=2),
+    tuple[int, str]: st.tuples(_ints, _texts),
+    Left | Right: (_ints | _texts).map(Left) | st.lists(_json, max_size=2).map(Right),
 }
 
 
@@ -157,8 +186,8 @@ def plain(value: Any) -> Any:
         return "time", value.replace(tzinfo=None, fold=0), value.utcoffset()
     if isinstance(value, dict):
         return {name: plain(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [plain(item) for item in value]
+    if isinstance(value, (list, tuple)):
+        return [type(value), *(plain(item) for item in value)]
     if isinstance(value, Enum) or value is None or isinstance(value, (str, int, bytes, date, timedelta, UUID)):
         return type(value).__name__, value
     names = [name for name in _NAMES if hasattr(value, name)]

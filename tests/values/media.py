@@ -302,6 +302,12 @@ def _parquet(case: Case, folder: Path) -> list[Any]:
     return rows_of_file(case.row, folder / "in.parquet")
 
 
+def _json_column(case: Case, folder: Path) -> list[Any]:
+    texts = [SHAPES[case.shape].json % case.form.raw(value) for value in case.values]
+    pq.write_table(pa.table({"x": pa.array(texts, pa.json_())}), folder / "in.parquet")
+    return rows_of_file(case.row, folder / "in.parquet")
+
+
 @frozen
 class Medium:
     """A medium: its forms by arrival, the shapes that it has, and the product's reader of it."""
@@ -353,6 +359,7 @@ MEDIA: dict[str, Medium] = {
     "csv": Medium(CELLS, _csv, ("alone", "optional")),
     "parquet": Medium(ARROW, _parquet, is_columnar=True),
     "csv of json schema": Medium(CELLS, partial(_csv, serde=json_schema), ("alone", "optional")),
+    "column of json": Medium(JSON, _json_column, is_columnar=True),
 }
 
 

@@ -211,6 +211,62 @@ def test_columns_that_do_not_fit_are_refused_by_name() -> None:
     assert not missed, "\n".join(f"{field.form.name} as {field.target}, {field.shape}" for field in missed)
 
 
+@attrs.frozen
+class Inner:
+    x: Any
+
+
+@attrs.frozen
+class Loose:
+    """A class with fields of which a column has only JSON."""
+
+    number: int
+    any: Any
+    union: int | str
+    items: list[Any]
+    inner: list[Inner]
+
+
+LOOSE = [
+    Loose(1, "5", "5", ["1", 1, None], [Inner("1"), Inner({"a": None})]),
+    Loose(2, 5, 5, [], []),
+    Loose(3, None, "a", [[]], [Inner(None)]),
+]
+#: How an output becomes an input.
+OUTPUTS: dict[str, Callable[[Any, Any, Path], Any]] = {
+    "pyarrow": lambda result, topic, folder: result.table(topic).to_arrow(),
+    "polars": lambda result, topic, folder: result.table(topic).to_polars(),
+    "file of duckdb": lambda result, topic, folder: _duckdb_file(result.table(topic).to_arrow(), folder),
+    "folder": lambda result, topic, folder: _written(result, topic, f"{folder}/files", f"{folder}/files/*.parquet"),
+    "delta": lambda result, topic, folder: _written(result, topic, f"delta:{folder}/delta"),
+    "iceberg": lambda result, topic, folder: _written(result, topic, "iceberg:shop.values.json"),
+}
+
+
+def _written(result: Any, topic: Any, target: str, files: str = "") -> str:
+    result.write(topic, target)
+    return files or target
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_any_unions_and_items_without_type_of_an_output_are_read_back(name: str, iceberg: None, tmp_path: Path) -> None:
+    rows: Topic[Any, Any] = Topic("rows", value=Loose, timestamp=lambda value: value.number)
+    out, again = (Topic(topic, value=Loose) for topic in ("out", "again"))
+    lines = tmp_path / "rows.jsonl"
+    lines.write_bytes(b"".join((rows.value_serde.serialize(value) or b"") + b"\n" for value in LOOSE))
+
+    def copy(source: Any, target: Any) -> Callable[[StreamsBuilder], None]:
+        return lambda builder: builder.stream(source).to(target)  # type: ignore[func-returns-value]
+
+    plan = Plan(store="in_memory")
+    with replay(copy(rows, out), {rows: lines}, partitions=1, executor="local", plan=plan) as result:
+        source = OUTPUTS[name](result, out, tmp_path)
+        with replay(copy(out, again), {out: source}, partitions=1, executor="local", plan=plan) as repeated:
+            found = [again.value_serde.deserialize(value) for _, block in repeated.read(again) for value in block.values]
+
+    assert found == LOOSE
+
+
 #: What Spark has of Arrow's types; it makes instants of local times.
 _SPARK = ("bool", "int64", "int32", "int8", "double", "float", "string", "binary", "decimal128*", "date32")
 _SPARK += ("timestamp[[]us,*",)

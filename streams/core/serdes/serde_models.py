@@ -204,6 +204,12 @@ def _by_cattrs(form: Any) -> _Decode:
     import cattrs
     from cattrs.preconf.msgspec import make_converter
 
+    structs = [kind for kind in classes_of(form) if issubclass(kind, msgspec.Struct) and not _is_plain(kind)]
+    if structs:
+        raise TypeError(
+            f"{_full_name(structs[0])} is a msgspec.Struct with a pydantic model, or with a union of classes without a "
+            "tag, of which msgspec reads none; declare it as a dataclass, or give the classes of the union tag=True"
+        )
     converter = make_converter(detailed_validation=False)
     converter.register_structure_hook_factory(_is_plain, lambda kind: lambda value, _: msgspec.convert(value, kind))
     converter.register_structure_hook_factory(is_model, _model_hook)
@@ -268,10 +274,16 @@ def _plain_form(form: Any) -> Any:
             form = form.__supertype__
         elif isinstance(form, typing_extensions.TypeAliasType):
             form = form.__value__
-        elif get_origin(form) is Annotated:
+        elif get_origin(form) in (Annotated, typing_extensions.Required, typing_extensions.NotRequired):
             form = get_args(form)[0]
         else:
             return form
+
+
+def _declared_form(hint: Any) -> Any:
+    """Return the form of a key of a TypedDict, which may say whether it is required."""
+    says = get_origin(hint) in (typing_extensions.Required, typing_extensions.NotRequired)
+    return get_args(hint)[0] if says else hint
 
 
 def _annotations(kind: type) -> dict[str, Any]:
@@ -335,10 +347,11 @@ def shape_of(form: Any, outer: tuple[Any, ...] = (), *, in_model: bool = False, 
     if is_model(form) and hasattr(form, "model_fields"):
         return _model_shape(form, outer, texts)
     kind = origin or form
-    if dataclasses.is_dataclass(kind) or attrs.has(kind):
-        return _class_shape(form, outer, in_model=in_model, texts=texts)
-    if has_texts and bytes in classes_of(form):
+    is_class = dataclasses.is_dataclass(kind) or attrs.has(kind)
+    if not is_class and has_texts and bytes in classes_of(form):
         raise TypeError(f"bytes of {_full_name(kind)} are text within a pydantic model; declare str")
+    if is_class or typing_extensions.is_typeddict(kind):
+        return _class_shape(form, outer, in_model=in_model, texts=texts)
     return _OPAQUE
 
 
@@ -375,6 +388,8 @@ def _class_shape(form: Any, outer: tuple[Any, ...], *, in_model: bool, texts: Te
     kind = get_origin(form) or form
     if attrs.has(kind):
         required = {part.name: part.default is attrs.NOTHING for part in attrs.fields(kind) if part.init}
+    elif typing_extensions.is_typeddict(kind):
+        required = {name: name in kind.__required_keys__ for name in kind.__annotations__}
     else:
         missing = dataclasses.MISSING
         required = {
@@ -384,7 +399,7 @@ def _class_shape(form: Any, outer: tuple[Any, ...], *, in_model: bool, texts: Te
         }
     hints = get_type_hints(kind, include_extras=True)
     kinds = {
-        name: (shape_of(hints[name], outer, in_model=in_model, texts=texts), is_required)
+        name: (shape_of(_declared_form(hints[name]), outer, in_model=in_model, texts=texts), is_required)
         for name, is_required in required.items()
     }
     return _struct(kind, kinds, {name: name for name in required}, is_frozen=False)

@@ -9,6 +9,7 @@ from streams.core.serdes.exact_texts import exact_decoder as exact_decoder
 from streams.core.serdes.exact_texts import exact_text as exact_text
 from streams.core.serdes.parts import RefusedPart as RefusedPart
 from streams.core.serdes.parts import Visit as Visit
+from streams.core.serdes.parts import parts_of as parts_of
 from streams.core.serdes.parts import visit_of as visit_of
 from streams.core.serdes.serde_base import FormatSerde as FormatSerde
 from streams.core.serdes.serde_base import PartialRow as PartialRow

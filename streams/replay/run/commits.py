@@ -193,6 +193,7 @@ class SliceWriter:
             Place(self._log.folder),
             self._file_prefix(output.name),
             tuple(self._log.columns),
+            self._log.has_json,
         )
 
     def _file(self, path: str, rows: int) -> DataFile:

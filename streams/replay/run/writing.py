@@ -35,6 +35,8 @@ class WriteWork:
     #: The beginning of the names of the files: replay, topic and slice.
     prefix: str
     partition_by: tuple[PartitionColumn, ...] = ()
+    #: Whether the files have Arrow's type of JSON.
+    has_json: bool = True
     folder: str = "writes"
     stage: int = -3
 
@@ -67,7 +69,7 @@ def run_write(work: WriteWork) -> WriteReport:
     Raises:
         StreamsError: a record cannot be read, or a file cannot be written.
     """
-    columns = ArrowRecords(work.application.output_topic(work.topic), as_table=True)
+    columns = ArrowRecords(work.application.output_topic(work.topic), as_table=True, has_json=work.has_json)
     with CallMeter(work) as meter:
         name = f"{work.prefix}-p{work.part.partition:05d}"
         schema = file_schema(columns.schema, work.partition_by)

@@ -49,15 +49,14 @@ def arrow_stream(table: "pa.Table") -> bytes:
 
 
 def _column(serde: Serde[Any], values: Sequence[Any]) -> "pa.Array":
-    import pyarrow as pa
 
-    from streams.values import arrow_column
+    from streams.values import arrow_array, arrow_column
 
     data = serde.serialize_all(values)
     if isinstance(serde, PinnedSerde):
         serde = serde.settled or serde
     column = arrow_column(serde)
-    return pa.array(column.values(data), column.type)
+    return arrow_array(column.values(data), column.type, "value")
 
 
 #: The last millisecond of the year 9999.
