@@ -262,7 +262,9 @@ def test_any_unions_and_items_without_type_of_an_output_are_read_back(name: str,
     with replay(copy(rows, out), {rows: lines}, partitions=1, executor="local", plan=plan) as result:
         source = OUTPUTS[name](result, out, tmp_path)
         with replay(copy(out, again), {out: source}, partitions=1, executor="local", plan=plan) as repeated:
-            found = [again.value_serde.deserialize(value) for _, block in repeated.read(again) for value in block.values]
+            found = [
+                again.value_serde.deserialize(value) for _, block in repeated.read(again) for value in block.values
+            ]
 
     assert found == LOOSE
 
