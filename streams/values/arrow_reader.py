@@ -5,10 +5,8 @@ Only columns that the topic's type declares are converted.  A batch of values is
 batch, or a row may be bad, the batch is converted row by row, with the same result.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from decimal import Decimal
 from types import FunctionType
 from typing import Any, overload
 
@@ -16,7 +14,7 @@ import msgspec
 from attrs import define, evolve, field, frozen
 from msgspec import inspect
 
-from streams.core.serdes.serdes import INT32, LONG, STRING, Serde, parts_of
+from streams.core.serdes.serdes import INT32, LONG, STRING, Serde, parts_of, read_exactly
 from streams.values.cells import whole_or_same
 from streams.values.field_access import guarded_path_read, path_read
 from streams.values.json_columns import (
@@ -335,7 +333,7 @@ def python_objects(array: Any, declared: inspect.Type = _ANY) -> list[Any]:
     """Return an Arrow array as Python objects of which a declared type is made, with maps as dicts, and JSON parsed.
 
     Raises:
-        ValueError: a map has a key twice, JSON has no such number, or a text is not JSON.
+        ValueError: a map has a key twice, or a text is not JSON.
         OverflowError: a time is out of the range of Python.
     """
     import pyarrow as pa
@@ -363,8 +361,6 @@ def python_objects(array: Any, declared: inspect.Type = _ANY) -> list[Any]:
     if pa.types.is_map(kind) and (isinstance(info, inspect.DictType) or has_json):
         items = iter(python_objects(map_parts(array)[1], getattr(info, "value_type", _ANY)))
         return [None if row is None else {key: next(items) for key in row} for row in values]
-    if pa.types.is_floating(kind) and not all(value is None or math.isfinite(value) for value in values):
-        raise ValueError("JSON has no NaN and no infinity")
     rule = rule_of(info)
     if pa.types.is_decimal(kind) and rule is not None and rule.type is int:
         return [None if value is None else whole_or_same(value) for value in values]
@@ -377,17 +373,8 @@ def _parsed(array: Any, declared: inspect.Type) -> list[Any]:
         isinstance(part, inspect.DecimalType) or (getattr(part, "extra", None) or {}).get("is_declared")
         for part in parts_of(declared)
     )
-    read = _read_exactly if has_decimals else _read
+    read = read_exactly if has_decimals else msgspec.json.decode
     return [None if text is None else read(text) for text in array.to_pylist()]
-
-
-def _exact(text: str) -> float | Decimal:
-    number = float(text)
-    return number if Decimal(repr(number)) == (exact := Decimal(text)) else exact
-
-
-_read = msgspec.json.Decoder().decode
-_read_exactly = msgspec.json.Decoder(float_hook=_exact).decode
 
 
 def _times(array: Any) -> list[Any]:

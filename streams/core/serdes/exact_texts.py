@@ -20,8 +20,16 @@ from streams.core.serdes.parts import RefusedPart, Visit, parts_of, visit_of
 _FRACTION = re.compile(r"(:\d\d\.\d{6})\d+")
 _DECIMAL = re.compile(r"\s*[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?\s*", re.ASCII)
 _TIMES = (inspect.DateTimeType, inspect.TimeType)
+
+
+def _exact_number(text: str) -> float | Decimal:
+    """Return a float, unless it lacks digits; a ``Decimal`` with an exponent would be written as an int."""
+    number = float(text)
+    return number if Decimal(repr(number)) == (exact := Decimal(text)) else exact
+
+
 #: Read and write JSON with all digits of its numbers.
-_read = msgspec.json.Decoder(float_hook=Decimal).decode
+read_exactly = msgspec.json.Decoder(float_hook=_exact_number).decode
 _write = msgspec.json.Encoder(decimal_format="number").encode
 
 
@@ -78,4 +86,4 @@ def exact_decoder(info: inspect.Type, decode: Callable[[bytes], Any]) -> JsonDec
     visit = visit_of(info, exact_text) if has_times or has_decimals else None
     if visit is None:
         return JsonDecoder(decode)
-    return JsonDecoder(decode, lambda data: _write(visit(_read(data))), has_times, has_decimals)
+    return JsonDecoder(decode, lambda data: _write(visit(read_exactly(data))), has_times, has_decimals)

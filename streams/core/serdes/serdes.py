@@ -7,6 +7,7 @@
 
 from streams.core.serdes.exact_texts import exact_decoder as exact_decoder
 from streams.core.serdes.exact_texts import exact_text as exact_text
+from streams.core.serdes.exact_texts import read_exactly as read_exactly
 from streams.core.serdes.parts import RefusedPart as RefusedPart
 from streams.core.serdes.parts import Visit as Visit
 from streams.core.serdes.parts import parts_of as parts_of
