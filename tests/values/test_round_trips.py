@@ -147,7 +147,8 @@ _FROM_SQL: dict[Any, Callable[[Any], Any]] = {
 
 
 def _from_sql(kind: Any, raw: Any) -> Any:
-    (plain_kind,) = [it for it in get_args(kind) if it is not type(None)] if type(None) in get_args(kind) else [kind]
+    members = [it for it in get_args(kind) if it is not type(None)] if type(None) in get_args(kind) else [kind]
+    plain_kind = members[0] if len(members) == 1 else kind
     if raw is None or type(raw) is plain_kind:
         return raw
     if plain_kind in _FROM_SQL:
