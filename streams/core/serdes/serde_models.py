@@ -402,6 +402,12 @@ def _class_shape(form: Any, outer: tuple[Any, ...], *, in_model: bool, texts: Te
         name: (shape_of(_declared_form(hints[name]), outer, in_model=in_model, texts=texts), is_required)
         for name, is_required in required.items()
     }
+    if typing_extensions.is_typeddict(kind):
+        keys = {
+            name: part if is_required else typing_extensions.NotRequired[part]
+            for name, (part, is_required) in kinds.items()
+        }
+        return typing_extensions.TypedDict(kind.__name__, keys)  # type: ignore[operator]
     return _struct(kind, kinds, {name: name for name in required}, is_frozen=False)
 
 
