@@ -24,7 +24,6 @@ from streams.testing.simulation.faults import Fault
 from streams.testing.simulation.oracle import bounded_rows
 from streams.testing.simulation.outcome import Expectation, OrderDependenceError, Outcome
 from streams.testing.simulation.report import SimulationError, SimulationReport, Verdict
-from streams.testing.simulation.states import Need, unreached
 from streams.testing.simulation.world import LoggedRecord, World
 from streams.topology import Topology, copartitions, reader_of, resolve_partitions, sub_topologies
 
@@ -33,8 +32,6 @@ _MANY = 50
 #: The same for events with preconditions: removing a thread requires a second thread, and a warm-up replica requires
 #: much state.
 _VERY_MANY = 200
-#: The same for the states of ``states``.
-_MOST = 1_000
 #: Number of worlds without faults that determine the expected outcome.
 _UNDISTURBED = 6
 #: Descriptions of the message faults of ``Weather``, for the schedule of a failed seed.
@@ -56,7 +53,6 @@ class _Simulation:
     #: The repartition topics that are not read in step, each with the reason.
     out_of_step: dict[str, str]
     has_state: bool
-    needs: Sequence[Need]
     grows: bool
     repeat: str
 
@@ -235,15 +231,8 @@ def _prepared(
         # The results depend on the partition count, so no fault may change it.
         scenario = evolve(scenario, growing=())
     has_state = any(spec.has_changelog for spec in built.stores.values())
-    in_step = steps(built, config)
-    unordered = out_of_step(in_step)
-    able: dict[Need, bool] = {
-        "state": has_state,
-        "exactly once": config.is_exactly_once,
-        "steps": len(in_step) > len(unordered),
-    }
-    needs = [need for need, has in able.items() if has]
-    return _Simulation(scenario, expectation, unordered, has_state, needs, bool(scenario.growing), repeat)
+    unordered = out_of_step(steps(built, config))
+    return _Simulation(scenario, expectation, unordered, has_state, bool(scenario.growing), repeat)
 
 
 def _check_named(names: Collection[str], topology: Topology) -> None:
@@ -404,8 +393,6 @@ def _check_exercised(simulation: _Simulation, report: SimulationReport) -> None:
                 # As in Kafka 4.4, the broker of a streams group assigns no warm-up tasks.
                 names.add("warmups")
     missing = sorted(name for name in names if not getattr(report, name))
-    if report.seeds >= _MOST:
-        missing += unreached(report.states, simulation.needs)
     if missing:
         raise SimulationError(
             -1,

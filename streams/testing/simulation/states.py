@@ -4,7 +4,7 @@ A simulation that never reaches one of them has not tested what it is for, howev
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal, TypeAlias
 
 from attrs import define, field
@@ -109,12 +109,6 @@ class StateWatch:
     def on_crash(self, instance: Instance) -> None:
         """Look at a machine that is about to crash."""
         self.note("crash in a restore", count=any(not thread.restorer.is_idle for thread in instance.stream_threads))
-
-
-def unreached(counts: Mapping[str, int], needs: Iterable[Need]) -> list[str]:
-    """Return the states that applications with these properties have never reached."""
-    able = {"nothing", *needs}
-    return [name for name, need in STATES.items() if need in able and not counts.get(name)]
 
 
 def _codes(response: Response) -> Iterator[ErrorCode]:

@@ -14,11 +14,12 @@ import argparse
 import gc
 import sys
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from streams.testing import SimulationError
-from streams.testing.simulation.states import Need, unreached
+from streams.testing.simulation.states import STATES, Need
 from tests.testing.simulation import cyclic, stepped
 from tests.testing.simulation.combined import Combined, differences, driven
 from tests.testing.simulation.worlds import WORLDS, storm
@@ -88,6 +89,12 @@ def run_backlog(world: str, first: int, count: int) -> tuple[int, list[int]]:
         if done % _SEEDS_OF_TOPOLOGY == 0:
             print(f"{world}: {done - len(failed)} of {done} passed", flush=True)
     return count - len(failed), failed
+
+
+def unreached(counts: Mapping[str, int], needs: Iterable[Need]) -> list[str]:
+    """Return the states that applications with these properties have never reached."""
+    able = {"nothing", *needs}
+    return [name for name, need in STATES.items() if need in able and not counts.get(name)]
 
 
 def main(arguments: list[str]) -> int:
