@@ -443,3 +443,31 @@ def test_what_only_pydantic_knows_is_written_and_read_as_pydantic_does() -> None
 
 class Matcher(pydantic.BaseModel):
     pattern: re.Pattern[str]
+
+
+def test_a_secret_is_refused_unless_the_model_writes_it() -> None:
+    class Hidden(pydantic.BaseModel):
+        token: pydantic.SecretStr | None
+
+    class Written(Hidden):
+        @pydantic.field_serializer("token")
+        def shown(self, token: pydantic.SecretStr | None) -> str | None:
+            return token and token.get_secret_value()
+
+    with pytest.raises(TopologyError, match=r"'token' of .*Hidden is a secret, of which pydantic writes stars"):
+        Topic("t", value=Hidden)
+    serde = Topic("t", value=Written).value_serde
+    value = Written(token=pydantic.SecretStr("x"))
+    assert serde.deserialize(serde.serialize(value)) == value
+
+
+def test_numbers_of_a_model_keep_the_digits_that_their_types_have() -> None:
+    class Amounts(pydantic.BaseModel):
+        exact: Decimal
+        near: float
+
+    found = Topic("t", value=Amounts).value_serde.deserialize(
+        b'{"exact":0.12345678901234567890,"near":0.1234567890123456789}'
+    )
+
+    assert found == Amounts(exact=Decimal("0.12345678901234567890"), near=0.1234567890123456789)

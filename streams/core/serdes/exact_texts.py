@@ -30,7 +30,7 @@ def _exact_number(text: str) -> float | Decimal:
 
 #: Read and write JSON with all digits of its numbers.
 read_exactly = msgspec.json.Decoder(float_hook=_exact_number).decode
-_write = msgspec.json.Encoder(decimal_format="number").encode
+write_exactly = msgspec.json.Encoder(decimal_format="number").encode
 
 
 def exact_text(members: Sequence[inspect.Type]) -> Visit | None:
@@ -86,4 +86,4 @@ def exact_decoder(info: inspect.Type, decode: Callable[[bytes], Any]) -> JsonDec
     visit = visit_of(info, exact_text) if has_times or has_decimals else None
     if visit is None:
         return JsonDecoder(decode)
-    return JsonDecoder(decode, lambda data: _write(visit(read_exactly(data))), has_times, has_decimals)
+    return JsonDecoder(decode, lambda data: write_exactly(visit(read_exactly(data))), has_times, has_decimals)

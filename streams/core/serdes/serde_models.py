@@ -11,9 +11,11 @@ other modules of ``core``.
 import dataclasses
 import functools
 import operator
+import re
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from decimal import Decimal
 from typing import Annotated, Any, NewType, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import attrs
@@ -22,8 +24,8 @@ import typing_extensions
 from attrs import frozen
 from msgspec import UNSET, UnsetType, inspect
 
-from streams.core.serdes.exact_texts import JsonDecoder, exact_decoder
-from streams.core.serdes.parts import parts_of
+from streams.core.serdes.exact_texts import JsonDecoder, exact_decoder, read_exactly, write_exactly
+from streams.core.serdes.parts import Visit, parts_of, visit_of
 
 #: Errors of a type form that a library cannot decode.
 FORM_ERRORS = (TypeError, NameError, ValueError, AttributeError, RecursionError)
@@ -142,10 +144,15 @@ def _by_pydantic(form: Any) -> _Decode | None:
     # Even so it makes times of texts of digits, choices of booleans, and NaN of what is no JSON.  A duration of more
     # than a year has years as pydantic writes it, which msgspec does not read.
     shape = shape_of(form, texts=(bytes, timedelta))
+    # It makes floats of numbers, and so loses digits of decimals, unless they are text.
+    info = inspect.type_info(shape)
+    exact = visit_of(info, _decimal_text) if any(isinstance(it, inspect.DecimalType) for it in parts_of(info)) else None
     is_open = any(map(_is_open, classes_of(form))) or bool(unreadable_parts(shape))
     check = None if is_open else msgspec.json.Decoder(shape).decode
 
     def decode(data: bytes) -> Any:
+        if exact is not None and _LONG_NUMBER.search(data):
+            data = write_exactly(exact(read_exactly(data)))
         try:
             # As all types do: pydantic makes times of numbers, and numbers of booleans and texts, unless told not to.
             value = validate(data, strict=True)
@@ -156,6 +163,19 @@ def _by_pydantic(form: Any) -> _Decode | None:
         return value
 
     return decode
+
+
+_LONG_NUMBER = re.compile(rb"[0-9.]{17}")
+
+
+def _decimal_text(members: Sequence[inspect.Type]) -> Visit | None:
+    """Return the visit of a part that may be a decimal, and no float; None for any other."""
+    kinds = {type(member) for member in members}
+    return _as_text if inspect.DecimalType in kinds and inspect.FloatType not in kinds else None
+
+
+def _as_text(value: Any) -> Any:
+    return str(value) if isinstance(value, Decimal) else value
 
 
 def _is_open(kind: type) -> bool:
@@ -314,6 +334,8 @@ DECLARED: Any = Annotated[Any, msgspec.Meta(extra={"is_declared": True})]
 _OPAQUE: Any = Annotated[Any, msgspec.Meta(extra={"is_declared": True, "is_opaque": True})]
 #: Types whose values are text within a model.
 Texts: TypeAlias = tuple[type, ...]
+#: Pydantic reads durations such as 23:59:59 and "1 day" too, which no other type does.
+_TEXTS: dict[type, Any] = {bytes: str, timedelta: Annotated[str, msgspec.Meta(pattern="^-?P")]}
 
 
 def shape_of(form: Any, outer: tuple[Any, ...] = (), *, in_model: bool = False, texts: Texts = (bytes,)) -> Any:
@@ -326,7 +348,7 @@ def shape_of(form: Any, outer: tuple[Any, ...] = (), *, in_model: bool = False, 
     """
     form = _plain_form(form) if in_model else form
     if in_model and form in texts:
-        return str
+        return _TEXTS[form]
     has_texts = in_model and not {*texts}.isdisjoint(classes_of(form))
     if form is Ellipsis or (_is_plain(form) and not has_texts):
         return form
@@ -369,7 +391,14 @@ def _model_shape(model: Any, outer: tuple[Any, ...], texts_of: Texts) -> Any:
     config = model.model_config
     by_name = config.get("populate_by_name") or config.get("validate_by_name")
     texts = {}
+    serializers = {name for it in model.__pydantic_decorators__.field_serializers.values() for name in it.info.fields}
     for name, field in fields.items():
+        is_secret = any(hasattr(kind, "get_secret_value") for kind in classes_of(field.annotation))
+        if is_secret and serializers.isdisjoint((name, "*")):
+            raise TypeError(
+                f"field {name!r} of {model.__qualname__} is a secret, of which pydantic writes stars; declare str, or "
+                "give the model a field_serializer that returns get_secret_value()"
+            )
         texts[name] = field.serialization_alias or field.alias or name
         read = field.validation_alias or field.alias or name
         if read != texts[name] and not (by_name and texts[name] == name):
