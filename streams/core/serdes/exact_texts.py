@@ -23,9 +23,13 @@ _TIMES = (inspect.DateTimeType, inspect.TimeType)
 
 
 def _exact_number(text: str) -> float | Decimal:
-    """Return a float, unless it lacks digits; a ``Decimal`` with an exponent would be written as an int."""
-    number = float(text)
-    return number if Decimal(repr(number)) == (exact := Decimal(text)) else exact
+    """Return a float, unless it lacks digits or zeros; a ``Decimal`` with an exponent would be written as an int."""
+    number, exact = float(text), Decimal(text)
+    near, exponent = Decimal(repr(number)), exact.as_tuple().exponent
+    has_digits = near == exact and (
+        near.as_tuple().exponent == exponent or (isinstance(exponent, int) and exponent >= 0)
+    )
+    return number if has_digits else exact
 
 
 #: Read and write JSON with all digits of its numbers.
