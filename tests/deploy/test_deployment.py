@@ -91,6 +91,14 @@ def test_wheels_and_image_are_checked_for_all_compiled_modules():
             assert re.search(rf"from {re.escape(package)} import [\w, ]*\b{name}\b", text), module
 
 
+def test_only_the_pod_can_read_its_token():
+    """Kubernetes would let all users read it, of which each start would warn."""
+    volume = (CHART / "templates" / "statefulset.yaml").read_text().split("secret:\n")[1].split("{{- end }}")[0]
+
+    assert re.search(r"^ *defaultMode: 0440$", volume, re.MULTILINE)
+    assert yaml.safe_load((CHART / "values.yaml").read_text())["podSecurityContext"]["fsGroup"]
+
+
 def test_versions_agree():
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
 
