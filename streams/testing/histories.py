@@ -124,7 +124,7 @@ class ClientHistory:
         A send without a transaction is one of its own.
 
         Raises:
-            ConfigError: the outcome is none.
+            ConfigError: the outcome is none, or a value has no hash.
         """
         if outcome not in get_args(OperationOutcome):
             raise ConfigError(f"outcome of an operation must be one of {get_args(OperationOutcome)}, not {outcome!r}")
@@ -134,9 +134,21 @@ class ClientHistory:
         """Note that a consumer was assigned these partitions, or set its position in them."""
         self._add(process, "ok", (), (), frozenset(partitions))
 
-    def _add(self, process: str, outcome: OperationOutcome, *rest: Any) -> None:
-        if any(rest):
-            self.operations.append(ClientOperation(len(self.operations), process, outcome, *rest))
+    def _add(
+        self,
+        process: str,
+        outcome: OperationOutcome,
+        sent: Sequence[ClientRecord],
+        polled: Sequence[ClientRecord],
+        moved: frozenset[TopicPartition],
+    ) -> None:
+        for row in (*sent, *polled):
+            try:
+                hash(row.value)
+            except TypeError as error:
+                raise ConfigError(f"{row}: {error}; take a number or id of it, in polls by value=") from error
+        if sent or polled or moved:
+            self.operations.append(ClientOperation(len(self.operations), process, outcome, sent, polled, moved))
 
 
 def check_history(

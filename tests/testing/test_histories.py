@@ -236,3 +236,5 @@ def test_value_that_was_sent_twice_and_an_outcome_that_is_none_are_refused():
         check_history(told)
     with pytest.raises(ConfigError, match="outcome of an operation must be one of"):
         told.transaction("p", outcome="done")
+    with pytest.raises(ConfigError, match=r"^\{'id': 1\} at a-0:0: unhashable type: 'dict'; take a number or id of it"):
+        told.poll("q", [ConsumerRecord("a", 0, 0, 0, "k", {"id": 1}, ())])
