@@ -116,7 +116,8 @@ class LineRows(_TextRows):
 def _json_columns(value: Form, folder: Cells, rows: Sequence[bytes]) -> RowColumns:
     """Convert lines of JSON to columns that contain only values."""
     texts = list(map(bytes.strip, rows))
-    if rows and value.is_untyped and is_record(rows[0], is_whole=True):
+    # Few lines have the name, which is quickly looked for.
+    if value.is_untyped and any(b'"timestamp"' in row and is_record(row, is_whole=True) for row in rows):
         # Any JSON is a value of this topic, but this is what an output of records has on each line.
         raise msgspec.ValidationError("expected a value, got a whole record")
     if folder:

@@ -101,13 +101,17 @@ def test_a_format_that_an_output_cannot_have_is_refused(
     assert message in refused("run", "halves.py", "--input", "numbers=numbers.jsonl", *outputs, "--format", form)
 
 
-def test_whole_records_in_a_file_of_values_are_refused_by_a_topic_of_any_json(streams: Program) -> None:
+@pytest.mark.parametrize("before", ["", '{"who":"ann","at":0}\n'])
+def test_whole_records_in_a_file_of_values_are_refused_by_a_topic_of_any_json(streams: Program, before: str) -> None:
     streams.write("windows.py", WINDOWS)
-    streams.write("rows.jsonl", '{"key":"ann","value":{"who":"ann","at":0},"timestamp":0,"headers":[],"partition":0}\n')
+    streams.write(
+        "rows.jsonl", before + '{"key":"ann","value":{"who":"ann","at":0},"timestamp":0,"headers":[],"partition":0}\n'
+    )
 
     result = streams("run", "windows.py", "--input", "rows=rows.jsonl")
 
     assert result.status == 2
+    assert f"rows.jsonl:{2 if before else 1}: the row does not match" in result.err
     assert "rename the file so that its name ends with .records.jsonl" in result.err
 
 
