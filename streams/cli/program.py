@@ -155,6 +155,8 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
         option = extras[0].partition("=")[0]
         if not option.startswith("-"):
             command.error(f"unexpected argument {option!r}")
+        if option in command._option_string_actions:
+            command.error(f"{option} goes behind {command.prog}")
         near = suggestion(option, command._option_string_actions, "; did you mean {}?")
         command.error(f"there is no option {option}{near}")
     return options

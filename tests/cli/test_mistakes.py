@@ -302,6 +302,8 @@ def test_arguments_that_do_not_fit(refused: Refused) -> None:
     assert "no option --partions; did you mean '--partitions'? (streams topics create --help)" in refused(
         "topics", "create", "t", "--partions", "3"
     )
+    assert "--set goes behind streams topics create (" in refused("topics", "--set=a=b", "create", "t")
+    assert "--debug goes behind streams run (" in refused("--debug", "run", "a.py")
     assert "unexpected argument 'b.py'" in refused("run", "a.py", "b.py")
     assert "there is no 'creat'; did you mean 'create'?" in refused("topics", "creat")
     assert "a replay needs --input" in refused("replay", "halves.py")
