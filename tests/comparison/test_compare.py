@@ -451,5 +451,6 @@ def test_words():
     spec = StoreSpec("s", KEY_VALUE, count_windowed(str, 3), LONG)
     assert store_key_reader(spec)(count_windowed(str, 3).serialize(numbers)) == "a@records[0, 3)"
     assert value_text({"b": 1, "a": None}) == '{"b": 1, "a": null}'
+    assert value_text("\x1b \x9b31m \u202e é \U000e0041") == r'"\u001b \u009b31m \u202e é \udb40\udc41"'
     assert value_text(b"\x00\x01") == '{"$hex": "0001"}'
     assert len(value_text("x" * 1000)) == 120

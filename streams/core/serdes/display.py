@@ -59,6 +59,9 @@ def window_text(window: Window, serde: Serde[Any] | None = None) -> str:
 def value_text(value: Any, width: int | None = _WIDTH) -> str:
     """Return a value as one line of JSON, which is cut after ``width`` characters (None: it is not)."""
     text = json.dumps(plain(value), ensure_ascii=False, separators=(", ", ": "))
+    if not text.isprintable():
+        # JSON leaves characters as they are that a terminal obeys, such as U+009B.
+        text = "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
     return text if width is None or len(text) <= width else f"{text[: width - 1]}…"
 
 
