@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -98,10 +98,10 @@ class Program:
             yield rest.decode(errors="replace")
 
     def end(self) -> None:
-        """End the whole group at once."""
-        if self.process.poll() is None:
+        """End the whole group at once, also if its first process has left others behind."""
+        with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+        self.process.wait()
 
 
 @define(eq=False)

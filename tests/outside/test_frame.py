@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import selectors
 import sys
 
 import pytest
@@ -61,6 +62,19 @@ def test_a_program_that_says_nothing_is_ended_with_its_children_and_said_so(tmp_
 
     assert (first, rest, program.status, program.ended_by) == ("begun", [], None, "no word in 0 s")
     assert (tmp_path / "logs" / "output.log").read_text() == "begun\n"
+
+
+def test_what_a_program_leaves_behind_is_ended(tmp_path):
+    room = Room(suite(), tmp_path, Listed())
+
+    with room.program("sh", "-c", "sleep 1000 & echo begun") as program:
+        next(iter(program))
+        program.process.wait()
+        with selectors.DefaultSelector() as selector:
+            selector.register(program.process.stdout, selectors.EVENT_READ)
+            assert not selector.select(0)
+            program.end()
+            assert selector.select(60), "nobody may have the other end of its output"
 
 
 def test_a_program_ends_when_the_time_of_its_suite_is_over(tmp_path):
