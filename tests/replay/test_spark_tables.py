@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from attrs import frozen
 
 from streams import StreamsBuilder, Topic
 from streams.core.errors import InputError
@@ -41,6 +42,40 @@ def test_table_has_the_rows_of_the_output_once(any_spark: Any, history: Path, pa
         assert table.where("day = date'2026-01-02'").count() == 24
         assert {row[0] for row in table.select("product").distinct().collect()} == {f"p/{n}" for n in range(5)}
     any_spark.sql(f"DROP TABLE {name}")
+
+
+@frozen
+class Note:
+    """A class with columns of JSON, which Spark has as text."""
+
+    number: int
+    any: Any
+    either: int | str
+    items: list
+
+
+notes = Topic("notes", key=str, value=Note)
+copied = Topic("copied", key=str, value=Note)
+
+
+def copies_notes(builder: StreamsBuilder) -> None:
+    builder.stream(notes).to(copied)
+
+
+@pytest.mark.spark
+def test_columns_of_json_are_text_in_frames_and_tables_of_spark(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "notes.records.jsonl"
+    path.write_text('{"key":"a","value":{"number":1,"any":{"b":[1]},"either":"x","items":[1,"y"]},"timestamp":0}\n')
+    columns = (1, '{"b":[1]}', '"x"', '[1,"y"]')
+    spark.sql("DROP TABLE IF EXISTS default.copied_notes")
+
+    with replay(copies_notes, {notes: path}, spark=spark, application_id="notes") as result:
+        assert tuple(result.outputs[copied].collect()[0].value) == columns
+        assert tuple(result.table(copied).to_spark().collect()[0].value) == columns
+        assert result.write(copied, "table:default.copied_notes") == 1
+
+    assert tuple(spark.table("default.copied_notes").collect()[0].value) == columns
+    spark.sql("DROP TABLE default.copied_notes")
 
 
 @pytest.mark.spark

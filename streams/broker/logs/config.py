@@ -392,5 +392,5 @@ class BrokerOptions(TypedDict, total=False):
     fsync: FsyncPolicy
     is_private: bool
     rack: str | None
-    transaction_max_timeout_ms: int
-    transactional_id_expiration_ms: int
+    transaction_max_timeout_ms: Milliseconds
+    transactional_id_expiration_ms: Milliseconds

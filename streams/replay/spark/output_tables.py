@@ -23,7 +23,7 @@ from streams.replay.spark.frames import arrow_schema
 from streams.replay.spark.tasks import worker_task
 from streams.replay.spark.worker import Items, read_parts
 from streams.replay.storage.places import Place
-from streams.values import ArrowRecords, PartitionColumn, wide_schema
+from streams.values import ArrowRecords, PartitionColumn, stored_schema, wide_schema
 
 #: The folder, below that of the replay, of the partitions that DataFrames read.
 _FRAMES = "frames"
@@ -43,7 +43,7 @@ def output_frame(
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    schema = from_arrow_schema(ArrowRecords(output_topic(session.topology, name), as_table).schema)
+    schema = from_arrow_schema(ArrowRecords(output_topic(session.topology, name), as_table, has_json=False).schema)
     if not parts:
         return spark.createDataFrame([], schema)
     assert session.schedule is not None
@@ -81,7 +81,8 @@ def write_table(
     if provider == "delta":
         log = lake_log(f"delta:{place}", session, topic, columns)
         return SliceWriter(session, topic, log, mode).write(run)
-    wide = wide_schema(output_schema(session.topology, topic), columns)
+    # Spark has no type of JSON: it has text in its place.
+    wide = stored_schema(wide_schema(output_schema(session.topology, topic), columns))
     names = [column.name for column in columns]
     check_table(f"table {name}", arrow_schema(spark.table(name)), wide, partitions, names)
     folder = FolderLog.opened(place, session, topic, columns, mode, is_own=False)
@@ -96,7 +97,7 @@ def _create(spark: Any, session: ReplaySession, topic: str, name: str, columns: 
     from pyspark.sql.pandas.types import from_arrow_schema
 
     schema = output_schema(session.topology, topic)
-    declared = from_arrow_schema(wide_schema(schema, columns))
+    declared = from_arrow_schema(stored_schema(wide_schema(schema, columns)))
     writer = spark.createDataFrame([], declared).write.format("parquet")
     if columns:
         writer = writer.partitionBy(*(column.name for column in columns))

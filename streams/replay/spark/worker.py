@@ -216,7 +216,7 @@ def read_parts(
 ) -> Iterator[Any]:
     """Yield the records of output partitions, given by number, as rows of the output table."""
     check_kept(segments.root)
-    columns = ArrowRecords(application.output_topic(topic), as_table)
+    columns = ArrowRecords(application.output_topic(topic), as_table, has_json=False)
     for number in _numbers(batches):
         part: OutputPart = pickle.loads(items.read(number))
         for block in segments.merged(part.lanes, part.first):
