@@ -2,7 +2,7 @@
 
 One line a test that is not as expected, and one a suite; with ``--record`` the results are written to
 ``docs/conformance.json``, and the page ``docs/conformance.md`` from them.  The exit status is 1 if a test fails that is
-not listed, or passes that is listed as failing, or nothing could be run.
+not listed, or passes that is listed as failing, or a suite has run nothing; one that lacks a program is left out.
 """
 
 import argparse

@@ -66,7 +66,7 @@ class Verdict:
     @property
     def is_as_expected(self) -> bool:
         """Whether nothing failed that was to pass, nothing passed that was to fail, and something was run."""
-        return not self.failed and not self.surprising and bool(self.passed or self.expected or self.left_out)
+        return not self.failed and not self.surprising and bool(self.passed or self.expected)
 
 
 def verdict(outcomes: "Iterable[Any]", expected: Listed, *, is_whole: bool) -> Verdict:
