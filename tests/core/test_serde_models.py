@@ -196,6 +196,12 @@ def test_models_are_immutable_if_all_within_them_are() -> None:
     assert not serde_for(Cash).is_immutable
 
 
+class Dated(BaseModel):
+    """pydantic makes a time of 1970 of the text "2026"."""
+
+    at: list[datetime | str]
+
+
 class Left(BaseModel):
     x: int = Field(serialization_alias="a", validation_alias="b")
 
@@ -251,6 +257,7 @@ class Holder:
         (Opened | Stranger, "no serde for"),
         (list[Hidden], "private fields of attrs classes are not written to JSON: .*Hidden has '_hidden'; give it"),
         (UUID | str, "are all texts in JSON, and cannot be told apart"),
+        (Dated, "are all texts in JSON, and cannot be told apart"),
         (Loose, "are all texts in JSON, and cannot be told apart"),
         (dict[tuple[int, str], int], "of which no tuple can be read back; declare keys of one type"),
         (list[dict[bool, int]], "of which no bool can be read back"),

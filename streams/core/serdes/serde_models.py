@@ -63,11 +63,7 @@ def codec_of(form: Any) -> Codec:
         except TypeError as error:
             if "Type unions may not contain more than one" not in str(error):
                 raise
-            if _ONE_TEXT in str(error):
-                # Of these, cattrs reads any text as the str, and a UUID would come back as text.
-                raise TypeError(
-                    f"values of such a union are all texts in JSON, and cannot be told apart: {error}"
-                ) from None
+            _refuse_one_text(error)
             try:
                 return _exact_codec(_by_cattrs(form), shape_of(form))
             except TypeError as reason:
@@ -86,6 +82,15 @@ def codec_of(form: Any) -> Codec:
             "text; declare the field in a BaseModel, or as str"
         )
     return _exact_codec(by_pydantic or _by_cattrs(form), shape)
+
+
+def _refuse_one_text(error: TypeError) -> None:
+    """Raise the error of msgspec about a union if its values are all texts in JSON.
+
+    cattrs reads any text as the str, so that a UUID would come back as text; pydantic reads "2026" as a time of 1970.
+    """
+    if _ONE_TEXT in str(error):
+        raise TypeError(f"values of such a union are all texts in JSON, and cannot be told apart: {error}") from None
 
 
 def _exact_codec(decode: _Decode, shape: Any) -> Codec:
@@ -344,7 +349,7 @@ def shape_of(form: Any, outer: tuple[Any, ...] = (), *, in_model: bool = False, 
     Values of the types ``texts`` within a model are text, as pydantic writes bytes, by the model's settings.
 
     Raises:
-        TypeError: a tuple with names, or a TypedDict, in a model has bytes.
+        TypeError: a tuple with names, or a TypedDict, in a model has bytes, or a union in a model is of texts.
     """
     form = _plain_form(form) if in_model else form
     if in_model and form in texts:
@@ -362,6 +367,11 @@ def shape_of(form: Any, outer: tuple[Any, ...] = (), *, in_model: bool = False, 
         arguments = [shape_of(argument, outer, in_model=in_model, texts=texts) for argument in get_args(form)]
         if not is_union:
             return origin[tuple(arguments)]
+        if in_model:
+            try:
+                msgspec.json.Decoder(functools.reduce(operator.or_, filter(_is_plain, get_args(form)), None))
+            except TypeError as error:
+                _refuse_one_text(error)
         if _OPAQUE in arguments:
             return _OPAQUE
         union = functools.reduce(operator.or_, arguments)
