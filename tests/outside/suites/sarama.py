@@ -4,8 +4,9 @@ import json
 import urllib.request
 from collections.abc import Iterator
 
+from tests.kafka.processes import Started
 from tests.outside.gotests import built_tests, fetched_module, run_tests
-from tests.outside.suite import Outcome, Room, Suite, UnavailableError
+from tests.outside.suite import Outcome, Room, Suite
 from tests.waiting import until
 
 MODULE = "github.com/IBM/sarama"
@@ -27,11 +28,9 @@ def run(room: Room) -> Iterator[Outcome]:
     room.is_free(8474)
     with (
         room.broker(advertised=f"127.0.0.1:{PROXIES[0]}") as broker,
-        room.program(str(room.cache / "server"), "-port", "8474", log="toxiproxy") as proxy,
+        # It has lines for each connection, and stands still with a pipe that nobody reads.
+        Started([str(room.cache / "server"), "-port", "8474"], room.logs / "toxiproxy.log"),
     ):
-        lines = iter(proxy)
-        if not any("Starting Toxiproxy HTTP server" in line or "8474" in line for line in lines):
-            raise UnavailableError(f"Toxiproxy did not start: {proxy.ended_by}")
         until(_is_up)
         for number, port in enumerate(PROXIES, 1):
             listen, upstream = f"127.0.0.1:{port}", f"127.0.0.1:{broker.port}"
