@@ -5,7 +5,7 @@ embedded broker or a Kafka cluster (``run``, ``Streams``), in tests (``streams.t
 files (``streams run``).
 """
 
-import lazy_loader
+from streams.core.lazy_names import names_of_stub
 
 # A program that needs one name, such as the command line, loads the modules of that name only.
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = names_of_stub(__spec__)

@@ -7,7 +7,7 @@ with table formats, and ``ledger`` records which input files have been read by a
 Of the other packages, this package imports only ``core`` and ``values``.
 """
 
-import lazy_loader
+from streams.core.lazy_names import names_of_stub
 
 # The command line names the kinds of files in its help, and loads no reader for it.
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = names_of_stub(__spec__)

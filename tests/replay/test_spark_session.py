@@ -174,7 +174,9 @@ def test_package_that_is_shipped_is_the_same_build(tmp_path: Path) -> None:
     package = write_package(tmp_path)
     program = (
         f"import sys; sys.path.insert(0, {str(package)!r}); import streams.replay.spark.tasks as found; "
-        "print(found.__file__); print(found.build_digest())"
+        "print(found.__file__); print(found.build_digest()); "
+        # Names that are loaded when they are used.
+        "import streams, streams.files; streams.Streams, streams.files.open_input"
     )
 
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
