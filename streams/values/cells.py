@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
+from operator import itemgetter
 from typing import Any, get_args, get_type_hints
 
 import msgspec
@@ -18,6 +19,11 @@ from streams.values.rule import plain_member
 
 _TIME_TYPES = (inspect.DateTimeType, inspect.TimeDeltaType)
 _NUMBER_TYPES = (inspect.IntType, inspect.FloatType, inspect.AnyType)
+#: Types of which a text may be read as a fraction, where a union has one.
+_TAKE_FRACTIONS = frozenset((inspect.StrType, inspect.AnyType, inspect.FloatType, inspect.DecimalType))
+_WHOLE = re.compile(r"-?(0\d+|\d+\.\d+|\d+(\.\d+)?[eE][-+]?\d+)", re.ASCII)
+#: The most digits of an integer that has an exponent.
+_MOST_DIGITS = 40
 _DIGITS = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*", re.ASCII)
 
 
@@ -37,20 +43,11 @@ def cell_converter(
     nulls = None if strict else visit_of(info, _null_text)
     if nulls is not None:
         exact = partial(_without_null_texts, nulls, exact)
-    digits = None if strict else visit_of(info, _whole_cell)
-    if digits is None:
+    whole = None if strict else visit_of(info, _whole_texts)
+    if whole is None:
         return exact
-
-    def with_zeros(value: Any) -> Any:
-        try:
-            return exact(value)
-        except msgspec.ValidationError:
-            shorter = digits(value)
-            if shorter == value:
-                raise
-            return exact(shorter)
-
-    return with_zeros
+    names = [part.encode_name for part in getattr(info, "fields", ()) if visit_of(part.type, _whole_texts)]
+    return _with_integers(whole, itemgetter(*names) if names else lambda _: "", exact)
 
 
 #: Texts that msgspec takes for None.
@@ -81,14 +78,34 @@ def _without_null_texts(visit: Visit, convert: Callable[[Any], Any], value: Any)
     return convert(value)
 
 
-def _whole_cell(members: Sequence[inspect.Type]) -> Visit | None:
-    """Return the visit of a cell that is an integer, whose leading zeros JSON has not, as in ``month=01``; or None."""
+def _with_integers(visit: Visit, cells: Callable[[Any], Any], convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return ``convert`` for values whose integers are visited, unless ``cells`` returns only digits, which is fast."""
+
+    def converted(value: Any) -> Any:
+        try:
+            if "".join(cells(value)).replace("-", "").isdigit():
+                return convert(value)
+        except (LookupError, TypeError, msgspec.ValidationError):  # A cell is missing, None, or has leading zeros.
+            pass
+        return convert(visit(value))
+
+    return converted
+
+
+def _whole_texts(members: Sequence[inspect.Type]) -> Visit | None:
+    """Return the visit of a cell that may be an integer, and no fraction or text; or None."""
     kinds = {type(member) for member in members}
-    return _without_zeros if inspect.IntType in kinds and not kinds & {inspect.StrType, inspect.AnyType} else None
+    return _whole_cell if inspect.IntType in kinds and not kinds & _TAKE_FRACTIONS else None
 
 
-def _without_zeros(value: Any) -> Any:
-    return value.lstrip("0") or "0" if isinstance(value, str) and value.isascii() and value.isdigit() else value
+def _whole_cell(value: Any) -> Any:
+    """Return the integer in a text that JSON has not as one, as ``01`` and ``1.0``: msgspec makes a float of it."""
+    if not isinstance(value, str) or not _WHOLE.fullmatch(value):
+        return value
+    number = Decimal(value)
+    if number.adjusted() < _MOST_DIGITS and number == number.to_integral_value():
+        return int(number)
+    raise RefusedPart(f"expected an integer, got {value!r}", "declare a Decimal or a float")
 
 
 def _exact_cell(members: Sequence[inspect.Type]) -> Visit | None:

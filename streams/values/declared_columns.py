@@ -158,7 +158,8 @@ def check_names(form: Any, names: Sequence[str], place: str) -> None:
     """Check the names of columns of text, which have no types, by the rules for the columns of a table.
 
     Raises:
-        InputError: a name differs from that of a field of the type ``form``, or of another column, in case only.
+        InputError: a name differs in case or spaces only from that of a field of the type ``form``, or of another
+            column.
     """
     fields = getattr(inspect.type_info(form), "fields", ())
     problems = list(_doubles(names, {part.encode_name for part in fields}))
@@ -168,10 +169,10 @@ def check_names(form: Any, names: Sequence[str], place: str) -> None:
 
 
 def _other_case(fields: Any, names: Collection[str]) -> dict[str, str]:
-    """Return for each field without a column the column whose name differs in case only, if there is one."""
-    # Spark and Hive ignore case, and Hive does not keep it, so a name in another case is meant for the field.
+    """Return for each field without a column the column whose name differs in case or outer spaces, if there is one."""
+    # Spark and Hive ignore case, and Hive does not keep it; people write spaces after the commas of a header.
     declared = {part.encode_name for part in fields}
-    others = {name.casefold(): name for name in names if name not in declared}
+    others = {name.strip().casefold(): name for name in names if name not in declared}
     return {name: others[name.casefold()] for name in declared - {*names} if name.casefold() in others}
 
 

@@ -93,8 +93,9 @@ _SQL = ColumnType
 _SCALARS: tuple[tuple[Any, ...], ...] = (
     (inspect.StrType, str, _STRING, "any text", ("text",),
         lambda pa: pa.string(), _SQL.TEXT, "string", {"": "string({0})"}, text_of),
-    (inspect.IntType, int, ("integer",), "digits", ("integer", "whole decimal"),
-        lambda pa: pa.int64(), _SQL.INTEGER, "long", {"": "bigint({0})", "timestamp": "unix_millis({0})"}),
+    (inspect.IntType, int, ("integer",), "digits; also `007`, and `1.0` or `1e3`, which are whole",
+        ("integer", "whole decimal"), lambda pa: pa.int64(), _SQL.INTEGER, "long",
+        {"": "bigint({0})", "timestamp": "unix_millis({0})"}),
     (inspect.FloatType, float, ("fraction", "integer"), "a number", (*_NUMBERS, *_SMALL),
         lambda pa: pa.float64(), _SQL.FLOAT, "double", {"": "double({0})"}),
     (inspect.BoolType, bool, ("boolean",), "`true`, `false`, `1` or `0`", ("boolean",),
@@ -149,7 +150,10 @@ NESTED: Final[Mapping[type[inspect.Type], TypeRule]] = {
 _MIXED: Final = TypeRule(
     object, ("string", "integer"), "any text", ("text", "integer", "whole decimal"), None, ColumnType.JSON
 )
-CHOICES: Final = {frozenset({str}): RULES[inspect.StrType], frozenset({int}): RULES[inspect.IntType]}
+CHOICES: Final = {
+    frozenset({str}): RULES[inspect.StrType],
+    frozenset({int}): evolve(RULES[inspect.IntType], text="digits"),
+}
 
 
 def _value_of(member: Any) -> Any:

@@ -236,7 +236,7 @@ def test_columns_are_read_as_the_types_of_the_parameters(tmp_path: Path, name: s
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("n.csv", "id,name\n1.5,a\n", r"n.csv:2: the row does not match .*int.*; correct it"),
+        ("n.csv", "id,name\n1.5,a\n", r"n.csv:2: expected an integer, got '1.5' - at .*id.*; correct it"),
         ("n.csv", "id,Name\n1,a\n", "column 'name' is missing; rename 'Name'"),
         ("n.csv", "id;name\n1;a\n", r'give "csv:.*n.csv\?delimiter=;" as the input, or file_format="csv\?delimiter=;"'),
         ("n.json", '[{"id": "1", "name": "a"}]', r"expected `int`, got `str`"),

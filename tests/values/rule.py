@@ -152,10 +152,10 @@ def _as_float(value: int | Decimal) -> float:
 
 
 def _whole_cell(text: str) -> int:
-    """Whole numbers may have a point or an exponent, as pandas writes them, where a float has them all."""
+    """Whole numbers may have a point or an exponent, as pandas writes them; an exponent has 40 digits at most."""
     number = _decimal(_if(text[:1] not in "+ ", text))
     is_plain = text.removeprefix("-").isdecimal()
-    return int(_if(number == number.to_integral_value() and (is_plain or abs(number) <= 2**53), number))
+    return int(_if(number == number.to_integral_value() and (is_plain or number.adjusted() < 40), number))
 
 
 def _float_cell(text: str) -> float:
@@ -312,6 +312,7 @@ _TEXTS = [
     *("true", "True", "null", "None", "00ff", "AAECAw==", "AAECAw", '"', "\n", "\x00§", "\u2028", "'§", " 1", "1.50"),
     *("20260101", "2026-01-01", "2026-01-01T00:00:00.9999999Z", "1969-12-31T23:59:59.999999", "0001-01-01"),
     *("9999-12-31T23:59:59.999999Z", "2026-01-01 00:00:00+05:30", "23:59:59.999999", "P1DT1S", "-PT0.000001S", "1e400"),
+    *("9007199254740993.0", "9007199254740992.5", "0.99999999999999999999", "1e19", "1e999999999"),
     *("00000000-0000-0000-0000-000000000001", "urn:uuid:00000000-0000-0000-0000-000000000001", "\ud83d"),
 ]
 _DECIMALS = [Decimal("1.50"), Decimal("0.1"), Decimal(0), Decimal("-1234567890.123456789012345678")]

@@ -131,12 +131,13 @@ def test_columns_of_parquet_files_that_do_not_fit_are_refused(
     ("path", "text", "message"),
     [
         ("in.csv", "id,Note\n1,a\n", "in.csv:1: column 'note' is missing; rename 'Note'$"),
+        ("in.csv", "id, note\n1, a\n", "in.csv:1: column 'note' is missing; rename ' note'$"),
         ("in.csv", "id,note,Note\n1,a,b\n", "in.csv:1: .* columns 'Note' and 'note', which differ in case only"),
         ("Note=a/in.csv", "id\n1\n", "in.csv: column 'note' is missing; rename 'Note'$"),
         ("Note=a/in.jsonl", '{"id":1}\n', "in.jsonl: column 'note' is missing; rename 'Note'$"),
     ],
 )
-def test_columns_of_csv_and_of_folders_in_another_case_are_refused(
+def test_columns_of_csv_and_of_folders_in_another_case_or_with_spaces_are_refused(
     tmp_path: Path, path: str, text: str, message: str
 ) -> None:
     (tmp_path / path).parent.mkdir(exist_ok=True)
@@ -144,6 +145,28 @@ def test_columns_of_csv_and_of_folders_in_another_case_are_refused(
     with pytest.raises(InputError, match=message):
         read(tmp_path / path, Noted)
     assert read(tmp_path / path, dict)
+
+
+@pytest.mark.parametrize(
+    ("cell", "number"),
+    [
+        ("1.0", 1),
+        ("1e3", 1000),
+        ("-007", -7),
+        ("9007199254740993.0", 2**53 + 1),
+        ("1e19", 10**19),
+        ("9007199254740992.5", None),
+        ("0.99999999999999999999", None),
+        ("1e999999999", None),
+    ],
+)
+def test_a_cell_of_an_int_is_its_exact_value_or_refused(tmp_path: Path, cell: str, number: int | None) -> None:
+    (tmp_path / "in.csv").write_text(f"amount\n{cell}\n")
+    if number is not None:
+        assert read(tmp_path / "in.csv", Payment) == [Payment(number)]
+    else:
+        with pytest.raises(InputError, match=f"in.csv:2: expected an integer, got '{cell}' - at `.{{1,2}}amount`"):
+            read(tmp_path / "in.csv", Payment)
 
 
 def test_doubled_columns_of_a_parquet_file_are_refused(tmp_path: Path) -> None:
@@ -202,7 +225,7 @@ def test_a_number_is_no_time_at_any_depth_of_a_type_that_contains_itself() -> No
         convert(row)
 
 
-def test_a_zone_of_a_time_of_day_is_refused_where_a_column_has_none():
+def test_a_zone_of_a_time_of_day_is_refused_where_a_column_has_none() -> None:
     opens = Topic("hours", value=Hours).value_serde
 
     with pytest.raises(StreamsError, match="no zones, and would change 09:00:00"):
