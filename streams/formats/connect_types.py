@@ -33,8 +33,11 @@ def _variable_decimal(value: Any, schema: ConnectSchema) -> Decimal:
     return _unscaled(value["value"], value["scale"])
 
 
-def _no_text(value: Any, _: ConnectSchema) -> Any:
-    raise ValueError("declare a Decimal: the text is base64 of its digits")
+def _no_text(value: Any, schema: ConnectSchema) -> Any:
+    if isinstance(value, str):
+        kind = "a Decimal" if schema.get("name") == f"{_CONNECT}Decimal" else "bytes"
+        raise ValueError(f"declare {kind}: the text is base64")
+    return value
 
 
 def _unscaled(data: str | bytes, scale: int) -> Decimal:
@@ -88,10 +91,11 @@ _INSTANTS: Mapping[str, int] = {
 }
 _DURATIONS: Mapping[str, int] = {**_TIMES_OF_DAY, f"{_DEBEZIUM}MicroDuration": 10**3, f"{_DEBEZIUM}NanoDuration": 1}
 
-#: How values become a declared type, by the name of their schema.
+#: How values become a declared type, by the name of their schema, or by its type.
 _READS: Mapping[type[inspect.Type], Mapping[str, _Read]] = {
     inspect.DecimalType: {f"{_CONNECT}Decimal": _decimal, "io.debezium.data.VariableScaleDecimal": _variable_decimal},
-    inspect.StrType: {f"{_CONNECT}Decimal": _no_text},
+    inspect.StrType: {"bytes": _no_text},
+    inspect.AnyType: {"bytes": _no_text},
     inspect.DateTimeType: {name: _datetime(unit) for name, unit in _INSTANTS.items()},
     inspect.TimeType: {name: _time(unit) for name, unit in _TIMES_OF_DAY.items()},
     inspect.TimeDeltaType: {name: _duration(unit) for name, unit in _DURATIONS.items()},
@@ -116,17 +120,23 @@ def read_row(declared: inspect.Type, schema: ConnectSchema | None, value: Any, w
             **value,
             **{name: read_row(form, schemas.get(name), value[name], f"{where}.{name}") for name, form in parts},
         }
-    item = getattr(declared, "item_type", None)
+    is_any = isinstance(declared, inspect.AnyType)
+    item = declared if is_any else getattr(declared, "item_type", None)
     if item is not None and isinstance(value, list):
         return [read_row(item, schema.get("items"), entry, f"{where}[]") for entry in value]
-    if isinstance(declared, inspect.DictType) and isinstance(value, Mapping):
-        entries = schema.get("values")
-        return {key: read_row(declared.value_type, entries, entry, f"{where}.{key}") for key, entry in value.items()}
-    read = _READS.get(type(declared), {}).get(schema.get("name") or "")
+    of = declared if is_any else getattr(declared, "value_type", None)
+    if of is not None and isinstance(value, Mapping):
+        entries = {part.get("field"): part for part in schema.get("fields", ())}
+        rest = schema.get("values")
+        return {key: read_row(of, entries.get(key, rest), entry, f"{where}.{key}") for key, entry in value.items()}
+    reads = _READS.get(type(declared), {})
+    read = reads.get(schema.get("name") or "") or reads.get(schema.get("type") or "")
     try:
         return value if read is None else read(value, schema)
-    except (ValueError, LookupError, TypeError, OverflowError) as error:
-        raise ValueError(f"{value!r} is no {schema['name']}: {error!r} - at `${where}`") from error
+    except (ValueError, LookupError, TypeError, ArithmeticError) as error:
+        raise ValueError(
+            f"{value!r} of type {schema.get('name') or schema['type']} is not read: {error!r} - at `${where}`"
+        ) from error
 
 
 def schema_of_avro(avro: Any, named: Mapping[str, Any]) -> ConnectSchema:

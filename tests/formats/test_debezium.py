@@ -204,15 +204,31 @@ def test_decimals_and_times_are_read_by_the_schema_in_the_record():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"price": "1.50"}, r"'1.50' is no org.apache.kafka.connect.data.Decimal: .* - at `\$.price`"),
+        ({"price": "1.50"}, r"'1.50' of type org.apache.kafka.connect.data.Decimal is not read: .* - at `\$.price`"),
         ({"at": 86_400_000_000}, r"no time of day; declare a timedelta.* - at `\$.at`"),
-        ({"micros": 1 << 62}, r"is no io.debezium.time.MicroTimestamp: OverflowError.* - at `\$.micros`"),
-        ({"total": {"value": "AQ=="}}, r"is no io.debezium.data.VariableScaleDecimal: KeyError\('scale'\)"),
+        ({"micros": 1 << 62}, r"of type io.debezium.time.MicroTimestamp is not read: OverflowError.* - at `\$.micros`"),
+        (
+            {"total": {"value": "AQ=="}},
+            r"of type io.debezium.data.VariableScaleDecimal is not read: KeyError\('scale'\)",
+        ),
     ],
 )
 def test_what_is_not_of_its_schema_is_an_error_of_the_record(values, message):
     with pytest.raises(SerializationError, match=message):
         debezium(Sale).deserialize(sale(**values))
+
+
+@pytest.mark.parametrize("name", [f"{CONNECT}.Decimal", None])
+@pytest.mark.parametrize("form", [dict, Any, dict[str, str], dict[str, Any]])
+def test_bytes_of_a_schema_are_no_text(form, name):
+    fields = [{**typed(name, "bytes", parameters={"scale": "2"}), "field": "price"}]
+    schema = {"type": "struct", "fields": [{"type": "struct", "fields": fields, "field": "after"}]}
+    data = json.dumps({"schema": schema, "payload": event("c", None, {"price": "AJY="})}).encode()
+
+    with pytest.raises(SerializationError, match=r"'AJY=' of type .*declare (a Decimal|bytes): .* - at `\$.price`"):
+        debezium(form).deserialize(data)
+    own = debezium(dict[str, bytes if name is None else Decimal]).deserialize(data)
+    assert own == {"price": b"\x00\x96" if name is None else Decimal("1.50")}
 
 
 def test_a_number_without_a_schema_is_no_time():
