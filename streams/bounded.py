@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Self
 
 from attrs import define, evolve, field, frozen
 
@@ -16,6 +15,7 @@ from streams.broker import EmbeddedBroker
 from streams.clients import Admin, Consumer
 from streams.core.blocks.records import Block, TopicPartition
 from streams.core.clock import SystemClock
+from streams.core.closeable import Closeable
 from streams.core.errors import TopologyError, TransactionError
 from streams.core.metrics import Dropped, Metrics, dropped_by_node
 from streams.core.settings.config import StreamsConfig
@@ -52,7 +52,7 @@ class Progress:
 
 
 @define(eq=False)
-class BoundedRun:
+class BoundedRun(Closeable):
     """A finished bounded run; its outputs can be read until it is closed.
 
     Each task writes to lanes (topic partitions of its own).  The records of a topic that several tasks write are the
@@ -96,12 +96,6 @@ class BoundedRun:
     def close(self) -> None:
         """Close the broker of the run, and delete it if it is temporary."""
         self.broker.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def run_bounded(
