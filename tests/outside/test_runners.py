@@ -22,7 +22,7 @@ def go_that_says(room, monkeypatch, *events):
     lines = "\n".join(json.dumps(event) for event in events)
     script = room.cache / "bin" / "go"
     script.parent.mkdir()
-    script.write_text(f"#!/bin/sh\ncat <<'END'\n{lines}\nEND\nexit 1\n")
+    script.write_text(f"#!/bin/sh\necho $* >{room.cache}/asked\ncat <<'END'\n{lines}\nEND\nexit 1\n")
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{script.parent}:/bin:/usr/bin")
 
@@ -39,6 +39,8 @@ def test_subtests_stand_for_their_test_and_names_may_have_slashes(room, monkeypa
     outcomes = [(it.test, it.result, it.note) for it in run_tests(room, Path("t"), room.cache)]
 
     assert outcomes == [("A/b", "passed", ""), ('A/c/""', "failed", "no such thing"), ("S", "left out", "")]
+    # At the end of its time Go panics, as if a test had failed, before the room says that the time is over.
+    assert "-test.timeout=0" in (room.cache / "asked").read_text().split()
 
 
 def test_a_test_without_an_end_has_failed_with_the_panic(room, monkeypatch):
