@@ -38,6 +38,17 @@ def test_a_public_name_is_looked_up_once():
     assert done.stdout == "True\n", "lazy_loader before 0.6 takes 3 µs for each use"
 
 
+def test_a_message_loads_no_replay():
+    program = """if True:
+        import sys
+        from streams.cli import main
+        print(main(["broker", "--users", "none"]), "streams.replay" in sys.modules)
+    """
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert (done.stdout, "users' file none cannot be read" in done.stderr) == ("2 False\n", True)
+
+
 def test_the_schema_registry_is_loaded_with_its_server_only():
     program = """if True:
         import sys, streams, streams.formats

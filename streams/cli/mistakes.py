@@ -46,16 +46,11 @@ def report(error: BaseException, *, is_debug: bool = False) -> int:
 
 
 def _message(error: BaseException, *, is_debug: bool) -> str:
-    # Not at the top, as most commands do without replays.
-    from streams.replay.errors import ReplayTaskError
-
-    if isinstance(error, ReplayTaskError):
-        hint = "\n  fix the code, or skip such records with --set processing_handler=continue" if error.place else ""
-        return f"{error}{hint}"
     if isinstance(error, ProcessingError):
         return "\n".join([str(error), *_details(error, is_debug=is_debug)])
     if isinstance(error, StreamsError):
-        return str(error)
+        hint = "\n  fix the code, or skip such records with --set processing_handler=continue" if error.place else ""
+        return f"{error}{hint}"
     hint = "" if is_debug else "; --debug shows the traceback"
     if isinstance(error, OSError):
         return full_disk(error) or f"{error}{hint}"

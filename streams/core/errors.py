@@ -11,6 +11,8 @@ class StreamsError(Exception):
 
     #: Whether whoever wrote or started the program made a mistake, which a restart would repeat.
     is_mistake: ClassVar[bool] = False
+    #: The line of user code that failed, if a task of a replay did.
+    place: str | None = None
 
 
 class TopologyError(StreamsError):
