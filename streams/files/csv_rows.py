@@ -42,7 +42,7 @@ class CsvRows:
         return ",".join(self._header).encode(errors="surrogateescape") + b"\n"
 
     def batches(self, source: FileSource, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[RowBatch]:
-        """Yield (cells, text) for each row; blank lines are skipped.
+        """Yield (cells, text) for each row; a blank line is skipped, or an empty cell where there is one column.
 
         Raises:
             InputError: a column has the name of another one, or of a field in another case; a quote is not closed, or
@@ -70,6 +70,8 @@ class CsvRows:
                 ) from error
             if cells is None:
                 break
+            if not cells and len(self._header) == 1 and not text.is_start:
+                cells = [""]  # As polars, DuckDB and pyarrow write a null.
             if not cells or (text.is_start and self._is_header(text, line, cells)):
                 continue
             row += 1

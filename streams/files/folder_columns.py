@@ -14,6 +14,7 @@ from urllib.parse import unquote
 import msgspec
 import msgspec.inspect
 
+from streams.core.errors import InputError
 from streams.values import NULL_FOLDER, declared_cells
 
 #: Column -> text in the name of the folder, None for null.
@@ -29,10 +30,23 @@ def folder_cells(path: str) -> dict[str, str | None]:
 
     >>> folder_cells("orders/region=St.%20Gallen/day=__HIVE_DEFAULT_PARTITION__/part-0.csv")
     {'region': 'St. Gallen', 'day': None}
+
+    Raises:
+        InputError: two folders have the same column, or a name is not UTF-8.
     """
-    parts = (folder.partition("=") for folder in path.split("/")[:-1])
-    columns = {unquote(name): text for name, equals, text in parts if name and equals}
-    return {name: None if text == NULL_FOLDER else unquote(text) for name, text in columns.items()}
+    cells: dict[str, str | None] = {}
+    for folder in path.split("/")[:-1]:
+        name, equals, text = folder.partition("=")
+        if not name or not equals:
+            continue
+        try:
+            name, text = (unquote(part, errors="strict") for part in (name, text))
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: folder {folder!r} is not UTF-8: {error.reason}; rename it") from error
+        if name in cells:
+            raise InputError(f"{path}: two folders have column {name!r}; rename one of them")
+        cells[name] = None if text == NULL_FOLDER else text
+    return cells
 
 
 def with_columns(texts: Sequence[bytes], cells: Cells, form: Any) -> list[bytes]:

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 import pytest
 from attrs import frozen
@@ -167,6 +168,26 @@ def test_a_cell_of_an_int_is_its_exact_value_or_refused(tmp_path: Path, cell: st
     else:
         with pytest.raises(InputError, match=f"in.csv:2: expected an integer, got '{cell}' - at `.{{1,2}}amount`"):
             read(tmp_path / "in.csv", Payment)
+
+
+def test_a_blank_line_of_one_column_is_an_empty_cell(tmp_path: Path) -> None:
+    arrow_csv.write_csv(pa.table({"amount": pa.array([1, None, 3])}), tmp_path / "in.csv")
+    assert read(tmp_path / "in.csv", dict[str, int | None]) == [{"amount": 1}, {"amount": None}, {"amount": 3}]
+    with pytest.raises(InputError, match=r"in.csv:3: .*amount"):
+        read(tmp_path / "in.csv", Payment)
+    (tmp_path / "in.csv").write_text("\nid,note\n\n1,a\n\n")
+    assert read(tmp_path / "in.csv", Noted) == [Noted(1, "a")]
+
+
+@pytest.mark.parametrize(
+    ("folders", "message"),
+    [("note=a/note=b", "two folders have column 'note'; rename one"), ("note=%FF", "folder 'note=%FF' is not UTF-8")],
+)
+def test_columns_of_folders_that_are_not_clear_are_refused(tmp_path: Path, folders: str, message: str) -> None:
+    (tmp_path / folders).mkdir(parents=True)
+    (tmp_path / folders / "in.csv").write_text("id\n1\n")
+    with pytest.raises(InputError, match=message):
+        read(tmp_path / folders / "in.csv", Noted)
 
 
 def test_doubled_columns_of_a_parquet_file_are_refused(tmp_path: Path) -> None:
