@@ -1,7 +1,6 @@
 """The pytest plugin of streams, which pytest finds by its entry point: fixtures, and differences of outputs.
 
-It is no part of the package ``streams``, since importing that package takes most of a second: tests that use no
-fixture of the plugin do not import it.
+It is no part of the package ``streams``, so that tests that use no fixture of the plugin import nothing of it.
 """
 
 import sys
