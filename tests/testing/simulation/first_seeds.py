@@ -52,9 +52,8 @@ def _write(found: dict[str, int]) -> None:
         text = re.sub(rf'(    "{name}": \(.*, )-?\d+\)', rf"\g<1>{seed})", text)
         mutations.FOUND[name] = (world, guarantee, seed)
     source.write_text(text)
-    guide = GUIDE.read_text()
-    head, _, rest = guide.partition("|---|---|\n")
-    GUIDE.write_text(f"{head}|---|---|\n" + "\n".join(table()) + "\n\n" + rest.partition("\n\n")[2])
+    rows = "".join(f"{row}\n" for row in table())
+    GUIDE.write_text(re.sub(r"(?:^\| .+ \| \d+ \|\n)+", lambda _: rows, GUIDE.read_text(), flags=re.MULTILINE))
 
 
 def main(arguments: list[str]) -> int:
