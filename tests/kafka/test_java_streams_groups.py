@@ -82,7 +82,7 @@ class Application:
 
 @pytest.fixture
 def application(tmp_path: Path) -> Iterator[Application]:
-    with streams_broker(tmp_path) as address:
+    with streams_broker(tmp_path, "--set", "group.streams.min.heartbeat.interval.ms=300") as address:
         create_topic(address, "lines", PARTITIONS)
         create_topic(address, "counts", 2)
         yield Application(tmp_path, address, compiled(SOURCE, tmp_path / "classes"))

@@ -65,6 +65,7 @@ def test_table_of_a_database_is_replayed_from_a_time_on(tmp_path: Path) -> None:
     }
     streams = str(Path(sys.executable).with_name("streams"))
     command = [streams, "replay", "shop.py", "--input", "orders=table:db.shop.orders", "--output", "totals=out.jsonl"]
+    command += ["--format", "value"]
     command += ["--master", "local[2]", "--since", "2026-01-02"]
     command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=WATCHDOG_S)
