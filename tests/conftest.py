@@ -14,6 +14,11 @@ import pytest
 from hypothesis import settings
 
 from tests import sample
+from tests.spark_session import _spark_and_port as _spark_and_port
+from tests.spark_session import any_spark as any_spark
+from tests.spark_session import connect as connect
+from tests.spark_session import short_lived_java as short_lived_java
+from tests.spark_session import spark as spark
 
 # Deadlines measure the machine, not the code; CI runs the same examples each time.
 settings.register_profile("default", deadline=None)

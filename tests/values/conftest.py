@@ -1,4 +1,4 @@
-"""The servers of others: one Spark and one Postgres for the tests of one worker."""
+"""The servers of others, and a catalog."""
 
 from pathlib import Path
 
@@ -8,9 +8,6 @@ from pyiceberg.utils.config import Config
 from tests.connect.conftest import database as database
 from tests.connect.conftest import postgres as postgres
 from tests.formats.conftest import registry as registry
-from tests.replay.conftest import _spark_and_port as _spark_and_port
-from tests.replay.conftest import short_lived_java as short_lived_java
-from tests.replay.conftest import spark as spark
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""One Spark for all tests that need it: a session with a Connect server in it, so both ways lead to one JVM."""
+"""One Spark for all tests that need it: a session with a Connect server in it, so both ways lead to one JVM.
+
+``tests/conftest.py`` has these fixtures: in two folders they would be two, and the end of one the end of both.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -33,7 +36,10 @@ def _spark_and_port(short_lived_java: None, tmp_path_factory: pytest.TempPathFac
             "spark.driver.memory": "512m",
         },
     )
-    yield session, port
+    with pytest.MonkeyPatch.context() as patch:
+        # An example of the guide stops the session that it has got, which is that of all tests of this process.
+        patch.setattr(type(session), "stop", lambda session: None)
+        yield session, port
     session.stop()
 
 
