@@ -14,6 +14,7 @@ from streams.core.errors import StreamsError
 K = TypeVar("K")
 V = TypeVar("V")
 
+#: The latest time, and the end of an unlimited window (Long.MAX_VALUE in Java).
 MAX_TIME_MS = 2**63 - 1
 #: A record that a program gives: (key, value, timestamp_ms); the time may be left out, and the key as well.
 InputRow: TypeAlias = tuple[K, V, int] | tuple[K, V] | tuple[V]

@@ -15,9 +15,8 @@ from typing import Any, TypeAlias
 
 from attrs import define
 
-from streams.core.arguments import NOT_GIVEN
+from streams.core.arguments import MAX_TIME_MS, NOT_GIVEN
 from streams.core.errors import TopologyError
-from streams.core.serdes.serde_windows import MAX_TIMESTAMP
 from streams.core.serdes.serdes import (
     NULL,
     PRIMITIVES,
@@ -200,7 +199,7 @@ def _declaration(windows: WindowSizes) -> str:
         return "session_windowed(...)"
     if size_ms < 0:
         return f"count_windowed(..., {-size_ms})"
-    if size_ms >= MAX_TIMESTAMP:
+    if size_ms >= MAX_TIME_MS:
         return "time_windowed(..., timedelta.max)"
     return f"time_windowed(..., {timedelta(milliseconds=size_ms)!r})"
 

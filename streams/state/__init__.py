@@ -58,6 +58,5 @@ from streams.state.views.window import TIMESTAMPED_WINDOW as TIMESTAMPED_WINDOW
 from streams.state.views.window import WINDOW as WINDOW
 from streams.state.views.window import TimestampedWindowStore as TimestampedWindowStore
 from streams.state.views.window import WindowStore as WindowStore
-from streams.state.views.windowed_keys import MAX_TIME as MAX_TIME
 from streams.state.views.windowed_keys import session_parts as session_parts
 from streams.state.views.windowed_keys import window_parts as window_parts

@@ -10,10 +10,10 @@ import msgspec
 from attrs import frozen
 from starlette.types import Scope
 
+from streams.core.arguments import MAX_TIME_MS
 from streams.core.event_time.timestamps import to_milliseconds
 from streams.core.serdes.serdes import Serde
 from streams.runtime import Rank
-from streams.state import MAX_TIME
 from streams.web.answers import Refused
 from streams.web.texts import key_of
 
@@ -53,7 +53,7 @@ class Arguments:
         if strange := sorted(self.text_by_name.keys() - {*names, "position", "stale_ms", "key_format"}):
             raise Refused(400, "BAD_REQUEST", f"{strange[0][:40]!r} is no argument here; there are {', '.join(names)}")
 
-    def number(self, name: str, default: int, maximum: int = MAX_TIME, *, minimum: int = 0) -> int:
+    def number(self, name: str, default: int, maximum: int = MAX_TIME_MS, *, minimum: int = 0) -> int:
         """Return an argument as a whole number from ``minimum`` to ``maximum``.
 
         Raises:

@@ -11,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from streams.core.arguments import MAX_TIME_MS
 from streams.core.errors import InvalidStateStoreError, UnknownStateStoreError
 from streams.core.http.http_checks import whole_body
 from streams.core.http.http_server import IDLE_S
@@ -45,7 +46,7 @@ from streams.runtime import (
     spec_of,
     table_of,
 )
-from streams.state import MAX_TIME, Family, StoreSpec
+from streams.state import Family, StoreSpec
 from streams.web.answers import Refused, answer
 from streams.web.arguments import Arguments, cursor_of, rank_of, segments_of
 from streams.web.changes import DROPPED, MAX_FOLLOWERS, Follower, event_stream, no_room
@@ -193,7 +194,7 @@ class StoresEndpoint:
         await self._desk.learn_types(self._request(name, CountQuery(), arguments))
         low = arguments.key("from", spec.key_serde)
         high = arguments.key("to", spec.key_serde)
-        times = arguments.time("from_time", 0), arguments.time("to_time", MAX_TIME)
+        times = arguments.time("from_time", 0), arguments.time("to_time", MAX_TIME_MS)
         reverse = arguments.flag("reverse")
         limit = arguments.number("limit", PAGE_ENTRIES, MAX_PAGE_ENTRIES, minimum=1)
         after = rank_of(arguments.text_by_name.get("after"))
@@ -271,7 +272,7 @@ class StoresEndpoint:
 
 def _key_query(spec: StoreSpec, what: bytes, key: Any, arguments: Arguments) -> StoreQuery[Any]:
     if what != b"keys":
-        times = arguments.time("from", 0), arguments.time("to", MAX_TIME)
+        times = arguments.time("from", 0), arguments.time("to", MAX_TIME_MS)
         return _TIME_QUERIES[what](key, *times, arguments.flag("reverse"))
     if spec.kind.has_versions:
         return VersionedKeyQuery(key, arguments.time("as_of", 0) if "as_of" in arguments.text_by_name else None)

@@ -3,8 +3,8 @@
 Timestamps are extracted when a fetched block is added to the queue of its partition. An extractor is first called
 for a whole block; if the result is None, it is called for each record, so that the records before an invalid
 record are processed. A negative time means that the record is dropped and counted. The policies correspond to the
-``TimestampExtractor`` classes of Kafka Streams. This module imports only ``core.clock``, ``core.errors`` and
-``core.concurrency.threads``.
+``TimestampExtractor`` classes of Kafka Streams. This module imports only ``core.arguments``, ``core.clock``,
+``core.errors`` and ``core.concurrency.threads``.
 """
 
 import operator
@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol, SupportsIndex, TypeAlias, cast
 
 from attrs import frozen
 
+from streams.core.arguments import MAX_TIME_MS
 from streams.core.clock import Clock
 from streams.core.concurrency.threads import INTERRUPTIONS
 from streams.core.errors import InvalidTimestampError
@@ -27,7 +28,6 @@ ExtractorName: TypeAlias = Literal["fail_on_invalid", "log_and_skip", "use_parti
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_NAIVE = datetime(1970, 1, 1)
-_MAX_MS = (1 << 63) - 1
 
 
 class Extractor(Protocol):
@@ -70,7 +70,7 @@ def to_milliseconds(time: object) -> int:
                 f"of type {type(time).__qualname__}"
             )
         time = operator.index(time)
-    if not -_MAX_MS <= time <= _MAX_MS:
+    if not -MAX_TIME_MS <= time <= MAX_TIME_MS:
         raise OverflowError(f"timestamp {time} does not fit 64 bits")
     return time
 
@@ -216,7 +216,7 @@ def _block(extract: Callable[[], Iterable[Any]]) -> list[int] | None:
     """Return the times of a block, or None if user code fails or a result is no time."""
     try:
         times = list(extract())
-        if set(map(type, times)) == {int} and min(times) >= -_MAX_MS and max(times) <= _MAX_MS:
+        if set(map(type, times)) == {int} and min(times) >= -MAX_TIME_MS and max(times) <= MAX_TIME_MS:
             return times
         return list(map(to_milliseconds, times))
     except INTERRUPTIONS:

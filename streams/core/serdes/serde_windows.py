@@ -13,6 +13,7 @@ from typing import Any, TypeVar, overload
 
 from typing_extensions import TypeForm
 
+from streams.core.arguments import MAX_TIME_MS
 from streams.core.blocks.records import Window, Windowed
 from streams.core.errors import SerializationError
 from streams.core.serdes.serde_base import Recipe, Serde, blank, fill, inside, read_error, write_error
@@ -20,8 +21,6 @@ from streams.core.serdes.serde_types import serde_for
 
 K = TypeVar("K")
 
-#: The end of an unlimited window (Java's Long.MAX_VALUE).
-MAX_TIMESTAMP = (1 << 63) - 1
 
 #: Number of bytes at the end of a windowed key that have its window: a start, or an end and a start.
 TIME_SUFFIX, SESSION_SUFFIX = WINDOW_SUFFIXES = (8, 16)
@@ -51,7 +50,7 @@ def time_windowed(key: Any, size: timedelta) -> Serde[Windowed[Any]]:
     """
     if not isinstance(size, timedelta):
         raise ValueError(f"window size must be a timedelta, not {size!r} of type {type(size).__qualname__}")
-    size_ms = MAX_TIMESTAMP if size == timedelta.max else size // timedelta(milliseconds=1)
+    size_ms = MAX_TIME_MS if size == timedelta.max else size // timedelta(milliseconds=1)
     return time_windowed_ms(serde_for(key), size_ms)
 
 
@@ -106,7 +105,7 @@ def _fixed(kind: str, inner: Serde[K], size: int, size_ms: int, recipe: Recipe) 
 
     def read(data: bytes) -> Window:
         (start,) = unpack(data, len(data) - 8)
-        return _tuple(Window, (start, min(start + size, MAX_TIMESTAMP)))
+        return _tuple(Window, (start, min(start + size, MAX_TIME_MS)))
 
     return _windowed(f"{kind}:{size}:", inner, TIME_SUFFIX, size_ms, write, read, recipe)
 
@@ -144,7 +143,7 @@ def shown_windows(size_ms: int | None) -> str:
         return "session windows"
     if size_ms < 0:
         return f"count windows of {-size_ms} records"
-    if size_ms >= MAX_TIMESTAMP:
+    if size_ms >= MAX_TIME_MS:
         return "unlimited windows"
     return f"time windows of {timedelta(milliseconds=size_ms)}"
 

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from attrs import define, field, frozen
 
+from streams.core.arguments import MAX_TIME_MS
 from streams.core.blocks.loops import session_windowed
 from streams.core.blocks.records import Headers, Window
 from streams.core.errors import StreamsError
@@ -21,7 +22,6 @@ from streams.dsl.processing.drops import dropper
 from streams.dsl.processing.emission import emit_nothing, table_emit
 from streams.dsl.processing.finals import measured
 from streams.dsl.processing.folds import Fold
-from streams.dsl.processing.window_objects import MAX_TIME
 from streams.topology import NodeContext, Process, StreamTime
 
 #: A stored window with its aggregate.
@@ -73,7 +73,7 @@ class WindowerAggregate:
                 time.ms = timestamp_ms
                 if closer is not None:
                     closer.emit_closed(headers)
-            stored = [(Window(first_ms, last_ms), part) for first_ms, last_ms, part in find(key, 0, MAX_TIME)]
+            stored = [(Window(first_ms, last_ms), part) for first_ms, last_ms, part in find(key, 0, MAX_TIME_MS)]
             open_parts = sorted((part for part in stored if close(part[0]) > time.ms), key=_window_of)
             targets, assigned = windows_of(key, value, timestamp_ms, open_parts)
             if not assigned:

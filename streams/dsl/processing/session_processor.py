@@ -11,6 +11,7 @@ from typing import Any
 
 from attrs import frozen
 
+from streams.core.arguments import MAX_TIME_MS
 from streams.core.blocks.loops import session_windowed
 from streams.core.blocks.records import Headers, Window
 from streams.core.event_time.windows import SessionWindows
@@ -19,7 +20,6 @@ from streams.dsl.processing.drops import dropper
 from streams.dsl.processing.emission import emit_nothing, table_emit
 from streams.dsl.processing.finals import measured, restored_emitted_time
 from streams.dsl.processing.folds import Fold
-from streams.dsl.processing.window_objects import MAX_TIME
 from streams.topology import NodeContext, Process, StreamTime
 
 
@@ -144,5 +144,5 @@ def _closer(
     context.clock.on_idle(advance)
     if operator.emit_on_close:
         # ``emitted`` is unchanged: if the application continues, these sessions are emitted again when they close.
-        context.output.on_final_flush(partial(emit_until, MAX_TIME, None))
+        context.output.on_final_flush(partial(emit_until, MAX_TIME_MS, None))
     return emit_closed

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from attrs import frozen
 
+from streams.core.arguments import MAX_TIME_MS
 from streams.core.blocks.loops import windowed
 from streams.core.blocks.records import Headers, Window
 from streams.core.event_time.windows import SlidingWindows
@@ -20,7 +21,7 @@ from streams.dsl.processing.drops import dropper
 from streams.dsl.processing.emission import table_emit
 from streams.dsl.processing.finals import measured, restored_emitted_time
 from streams.dsl.processing.folds import Fold
-from streams.dsl.processing.window_objects import MAX_TIME, WindowMemo
+from streams.dsl.processing.window_objects import WindowMemo
 from streams.topology import NodeContext, Process, StreamTime, TableForward
 
 #: The aggregate of a window, and the timestamp of its latest record.
@@ -263,5 +264,5 @@ def _closer(
     emit_until = measured(context.metrics, emit_windows)
 
     # ``emitted`` is unchanged: if the application continues, these windows are emitted again when they close.
-    context.output.on_final_flush(partial(emit_until, MAX_TIME, None))
+    context.output.on_final_flush(partial(emit_until, MAX_TIME_MS, None))
     return emit_closed, emitted

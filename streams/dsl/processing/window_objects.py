@@ -1,9 +1,7 @@
 """A cache of ``Window`` objects, which the windowed keys of output records share."""
 
+from streams.core.arguments import MAX_TIME_MS
 from streams.core.blocks.records import Window
-
-#: The end of an unlimited window (Long.MAX_VALUE in Java).
-MAX_TIME = (1 << 63) - 1
 
 #: Maximum number of cached windows of one operator; the cache is cleared when it is full.
 _MEMO_LIMIT = 4096
@@ -21,5 +19,5 @@ class WindowMemo(dict[int, Window]):
     def __missing__(self, start_ms: int) -> Window:
         if len(self) >= _MEMO_LIMIT:
             self.clear()
-        window = self[start_ms] = Window(start_ms, min(start_ms + self._size_ms, MAX_TIME))
+        window = self[start_ms] = Window(start_ms, min(start_ms + self._size_ms, MAX_TIME_MS))
         return window

@@ -11,6 +11,7 @@ from typing import Any
 
 from attrs import frozen
 
+from streams.core.arguments import MAX_TIME_MS
 from streams.core.blocks.loops import windowed
 from streams.core.blocks.records import Headers
 from streams.core.event_time.windows import FixedWindows, SlidingWindows, TimeWindows
@@ -21,7 +22,7 @@ from streams.dsl.processing.emission import emit_nothing, table_emit
 from streams.dsl.processing.finals import measured, restored_emitted_time
 from streams.dsl.processing.folds import Fold
 from streams.dsl.processing.sliding_processor import SlidingAggregate
-from streams.dsl.processing.window_objects import MAX_TIME, WindowMemo
+from streams.dsl.processing.window_objects import WindowMemo
 from streams.topology import Lost, NodeContext, Process, StreamTime, TableForward
 
 
@@ -202,5 +203,5 @@ def _closer(
     context.clock.on_idle(advance)
     if operator.emit_on_close:
         # ``emitted`` is unchanged: if the application continues, these windows are emitted again when they close.
-        context.output.on_final_flush(partial(emit_until, MAX_TIME, None))
+        context.output.on_final_flush(partial(emit_until, MAX_TIME_MS, None))
     return emit_closed

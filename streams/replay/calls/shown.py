@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from streams.core.arguments import MAX_TIME_MS
 from streams.core.errors import SerializationError
 from streams.core.event_time.time_texts import time_text
 from streams.core.serdes.display import key_text, reader
 from streams.core.serdes.serdes import PinnedSerde, Serde
 from streams.state import (
     KEY_TYPE,
-    MAX_TIME,
     VALUE_TYPE,
     Family,
     StoreKind,
@@ -62,7 +62,7 @@ def store_key_reader(spec: StoreSpec) -> Callable[[bytes], str]:
 
         def window_key(data: bytes) -> str:
             key, start, sequence = window_parts(data)
-            end = min(start + spec.window_size_ms, MAX_TIME)
+            end = min(start + spec.window_size_ms, MAX_TIME_MS)
             number = f" #{sequence}" if spec.retain_duplicates or sequence else ""
             return f"{key_text(read(key))}@[{time_text(start)}, {time_text(end)}){number}"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from streams.core.arguments import checked_milliseconds
+from streams.core.arguments import MAX_TIME_MS, checked_milliseconds
 from streams.core.blocks.records import TaskId
 from streams.core.errors import (
     ClientClosedError,
@@ -38,7 +38,7 @@ from streams.runtime.stores.store_queries import (
     merged_entries,
 )
 from streams.runtime.threads.thread import StreamThread
-from streams.state import MAX_TIME, Family, StoreSpec
+from streams.state import Family, StoreSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -117,7 +117,7 @@ class StoreView:
                 f"{len(bounds)}: give the start of a window, or the first and the last time"
             )
         if self._spec.kind.family is Family.SESSIONS:
-            times = bounds or (0, MAX_TIME)
+            times = bounds or (0, MAX_TIME_MS)
             return self._of_key(key, "find_sessions", key, *times, query=SessionKeyQuery(key, times[0], times[-1]))
         if len(bounds) == 2:
             return self._of_key(key, "fetch_range", key, *bounds, query=WindowKeyQuery(key, bounds[0], bounds[1]))
@@ -218,7 +218,7 @@ class StoreView:
             raise StreamsRebalancingError(failed.message, store=self.name, state=self._instance.state.name)
 
     def _keys_between(self, low: Any, high: Any) -> list[Any]:
-        times = (0, MAX_TIME) if self._spec.kind.family is Family.WINDOWS else ()
+        times = (0, MAX_TIME_MS) if self._spec.kind.family is Family.WINDOWS else ()
         return self._each("fetch_keys", low, high, *times)
 
     @staticmethod

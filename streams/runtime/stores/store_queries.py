@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias
 from attrs import field, frozen
 from typing_extensions import TypeVar
 
+from streams.core.arguments import MAX_TIME_MS
 from streams.core.blocks.records import Headers, TopicPartition, Window, Windowed
 from streams.state import (
-    MAX_TIME,
     Family,
     StoreSpec,
     ValueAndHeaders,
@@ -290,7 +290,7 @@ class WindowKeyQuery(StoreQuery["list[tuple[int, V]]"], Generic[K, V]):
     is_of_key = True
     key: K
     from_ms: int = 0
-    to_ms: int = MAX_TIME
+    to_ms: int = MAX_TIME_MS
     reverse: bool = False
 
     def entries(self, store: Any) -> Iterable[StoreEntry] | None:
@@ -300,7 +300,7 @@ class WindowKeyQuery(StoreQuery["list[tuple[int, V]]"], Generic[K, V]):
         if rows is None:
             return None
         size_ms = store.spec.window_size_ms
-        return (entry_of(Windowed(self.key, Window(at, min(at + size_ms, MAX_TIME))), value) for at, value in rows)
+        return (entry_of(Windowed(self.key, Window(at, min(at + size_ms, MAX_TIME_MS))), value) for at, value in rows)
 
     def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
         """Return (start, value) for each window."""
@@ -315,7 +315,7 @@ class WindowRangeQuery(StoreQuery["list[tuple[Windowed[K], V]]"], Generic[K, V])
     """
 
     from_ms: int = 0
-    to_ms: int = MAX_TIME
+    to_ms: int = MAX_TIME_MS
     low: K | None = None
     high: K | None = None
     reverse: bool = False
@@ -339,7 +339,7 @@ class SessionKeyQuery(StoreQuery["list[tuple[Windowed[K], V]]"], Generic[K, V]):
     is_of_key = True
     key: K
     from_ms: int = 0
-    to_ms: int = MAX_TIME
+    to_ms: int = MAX_TIME_MS
     reverse: bool = False
 
     def entries(self, store: Any) -> Iterable[StoreEntry] | None:
@@ -362,7 +362,7 @@ class SessionRangeQuery(StoreQuery["list[tuple[Windowed[K], V]]"], Generic[K, V]
     """
 
     from_ms: int = 0
-    to_ms: int = MAX_TIME
+    to_ms: int = MAX_TIME_MS
     low: K | None = None
     high: K | None = None
     reverse: bool = False
@@ -404,7 +404,7 @@ class MultiVersionedKeyQuery(StoreQuery["list[VersionedRecord[V]]"], Generic[K, 
     is_of_key = True
     key: K
     from_ms: int = 0
-    to_ms: int = MAX_TIME
+    to_ms: int = MAX_TIME_MS
     reverse: bool = False
 
     def entries(self, store: Any) -> Iterable[StoreEntry] | None:

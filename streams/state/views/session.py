@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from operator import methodcaller
 from typing import Any, Generic, NoReturn, TypeVar
 
+from streams.core.arguments import MAX_TIME_MS
 from streams.core.blocks.records import Window, Windowed
 from streams.core.errors import StoreClosedError, StoreError
 from streams.core.inlining import inlined
@@ -18,7 +19,7 @@ from streams.state.lifecycle import Store
 from streams.state.specs import Family, Row, StoreKind, StoreSpec, TableReads
 from streams.state.views.entries import PlainEntries
 from streams.state.views.windowed import WindowedLayout, windowed_segment_ms, windowed_topic_config
-from streams.state.views.windowed_keys import MAX_TIME, SESSION_SUFFIX
+from streams.state.views.windowed_keys import SESSION_SUFFIX
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -26,7 +27,7 @@ V = TypeVar("V")
 #: Maximum number of sessions of a key for a linear scan; above it, a binary search is used.
 _FEW = 8
 #: Sorts after every (end, start).
-_END_OF_TIME = (MAX_TIME + 1,)
+_END_OF_TIME = (MAX_TIME_MS + 1,)
 
 
 class SessionStore(Store, Generic[K, V]):
@@ -154,7 +155,7 @@ class SessionStore(Store, Generic[K, V]):
 
     def fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
         """Yield (windowed key, value) for all sessions of ``key``, in the order of the store."""
-        return self.find_sessions(key, 0, MAX_TIME)
+        return self.find_sessions(key, 0, MAX_TIME_MS)
 
     def backward_fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
         """Raise StoreError: session stores have no backward reads, as in Kafka Streams."""
@@ -162,7 +163,7 @@ class SessionStore(Store, Generic[K, V]):
 
     def fetch_keys(self, low: K | None, high: K | None) -> Iterator[tuple[Windowed[K], V]]:
         """Yield (windowed key, value) for the keys from ``low`` to ``high``, inclusive; a bound of None is open."""
-        return self._of_many(low, high, 0, MAX_TIME)
+        return self._of_many(low, high, 0, MAX_TIME_MS)
 
     def backward_fetch_keys(self, low: K | None, high: K | None) -> Iterator[tuple[Windowed[K], V]]:
         """Raise StoreError: session stores have no backward reads, as in Kafka Streams."""
@@ -264,7 +265,7 @@ class SessionStore(Store, Generic[K, V]):
         self, low: K | None, high: K | None, earliest_end_ms: int, latest_start_ms: int
     ) -> Iterator[tuple[Windowed[K], V]]:
         first_ms = max(earliest_end_ms, self.bounds.visible_from_ms)
-        rows = self._windows.raw(*self._keys.bounds(low, high), first_ms, MAX_TIME, False)
+        rows = self._windows.raw(*self._keys.bounds(low, high), first_ms, MAX_TIME_MS, False)
         to_key = self._keys.read
         read = self._values.read
         return (

@@ -11,6 +11,7 @@ from itertools import groupby
 from operator import itemgetter, methodcaller
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from streams.core.arguments import MAX_TIME_MS
 from streams.core.blocks.records import Block
 from streams.core.inlining import inlined
 from streams.state.engine.budget import MemoryBudget
@@ -39,9 +40,8 @@ NOT_PUT = -(1 << 63)
 
 _LATEST = -1
 _TIME_BYTES = 8
-_MAX_TIME = (1 << 63) - 1
 #: End marker after the last version of a key: (valid_from, valid_to, value).
-_NEVER = (_MAX_TIME, _MAX_TIME, None)
+_NEVER = (MAX_TIME_MS, MAX_TIME_MS, None)
 
 
 class VersionedRecord(NamedTuple, Generic[V]):
@@ -348,7 +348,7 @@ def _with_gaps(history: Iterable[tuple[int, int, bytes | None]]) -> Iterator[tup
     rows = list(history)
     for index, (from_ms, to_ms, value) in enumerate(rows):
         next_from_ms, next_to_ms, _ = rows[index + 1] if index + 1 < len(rows) else _NEVER
-        is_before_latest = value is None and next_to_ms == _MAX_TIME
+        is_before_latest = value is None and next_to_ms == MAX_TIME_MS
         if value is not None or from_ms < next_from_ms or is_before_latest:
             yield from_ms, value
         if from_ms < to_ms and (to_ms < next_from_ms or is_before_latest):
@@ -366,7 +366,7 @@ def _history(rows: Sequence[tuple[int, bytes]]) -> Iterator[tuple[int, int, byte
             yield from_ms, to_ms, value
     if rows[0][0] == _LATEST:
         data = rows[0][1]
-        yield time_of(data[:_TIME_BYTES]), _MAX_TIME, data[_TIME_BYTES:]
+        yield time_of(data[:_TIME_BYTES]), MAX_TIME_MS, data[_TIME_BYTES:]
 
 
 def _row_getter(store: VersionedStore[Any, Any]) -> Callable[[Any], Row | None]:

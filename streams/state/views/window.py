@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from attrs import evolve
 
+from streams.core.arguments import MAX_TIME_MS
 from streams.core.blocks.records import Window, Windowed
 from streams.core.errors import StoreClosedError
 from streams.core.inlining import inlined
@@ -21,7 +22,7 @@ from streams.state.specs import Family, Row, StoreKind, StoreSpec, TableReads
 from streams.state.views.chains import Chain
 from streams.state.views.entries import PlainEntries, TimedEntries, ValueAndTimestamp
 from streams.state.views.windowed import WindowedLayout, windowed_segment_ms, windowed_topic_config
-from streams.state.views.windowed_keys import MAX_SEQUENCE, MAX_TIME, WINDOW_SUFFIX
+from streams.state.views.windowed_keys import MAX_SEQUENCE, WINDOW_SUFFIX
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -69,11 +70,11 @@ class WindowReads(Generic[K, R]):
 
     def all(self) -> Iterator[tuple[Windowed[K], R]]:
         """Yield (windowed key, value) for all windows."""
-        return self._of_many(None, None, 0, MAX_TIME, reverse=False)
+        return self._of_many(None, None, 0, MAX_TIME_MS, reverse=False)
 
     def backward_all(self) -> Iterator[tuple[Windowed[K], R]]:
         """Yield all windows in reverse order."""
-        return self._of_many(None, None, 0, MAX_TIME, reverse=True)
+        return self._of_many(None, None, 0, MAX_TIME_MS, reverse=True)
 
     def _of_key(self, key: K, from_ms: int, to_ms: int, *, reverse: bool) -> Iterator[tuple[int, R]]:
         shown = self._windows.entries.shown
@@ -107,7 +108,7 @@ class WindowReads(Generic[K, R]):
         )
 
     def _window(self, start_ms: int) -> Window:
-        return Window(start_ms, min(start_ms + self._windows.spec.window_size_ms, MAX_TIME))
+        return Window(start_ms, min(start_ms + self._windows.spec.window_size_ms, MAX_TIME_MS))
 
     def windows_between(self, from_ms: int, to_ms: int) -> Iterator[tuple[int, K, Any]]:
         """Yield (start, key, entry) for all windows that start in the given range, ordered by start, then key bytes.

@@ -14,7 +14,6 @@ from streams.core.blocks.marks import KafkaFormat
 
 _WINDOW_BYTES = 12
 _SESSION_BYTES = 16
-MAX_TIME = (1 << 63) - 1
 #: No record has such a time in epoch milliseconds; text, read as a time, has a later one.
 _NO_TIME = 1 << 60
 MAX_SEQUENCE = (1 << 31) - 1
