@@ -33,6 +33,7 @@ from .lines import first_content as first_content
 from .listing import is_hidden as is_hidden
 from .listing import local_files as local_files
 from .listing import local_sources as local_sources
+from .listing import sources_at as sources_at
 from .parts import count_rows as count_rows
 from .parts import cut_file as cut_file
 from .reader import FileInput as FileInput

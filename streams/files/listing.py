@@ -51,7 +51,15 @@ def local_sources(text: str) -> list[FileSource]:
         ConfigError: the location has an unknown format or an invalid option.
         InputError: as ``local_files``.
     """
-    location = Location.parse(text)
+    return sources_at(Location.parse(text))
+
+
+def sources_at(location: Location) -> list[FileSource]:
+    """Return the files at a location, in their order.
+
+    Raises:
+        InputError: as ``local_files``.
+    """
     return [FileSource.local(path, location.kind_of(path)) for path in local_files(location.path)]
 
 

@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from numbers import Number
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NotRequired, TypeAlias, TypeVar
@@ -19,7 +20,7 @@ from streams.core.clock import Clock, SystemClock
 from streams.core.errors import ConfigError, InputError, StreamsError
 from streams.core.topic import Topic
 from streams.core.user_code import refuse_unawaited
-from streams.files import FileSource, FormatOption, Location, as_list, local_files, open_input
+from streams.files import FormatOption, Location, as_list, local_files, open_input, sources_at
 
 A = TypeVar("A")
 
@@ -66,7 +67,7 @@ class FileLookUp(Generic[A]):
         check: timedelta = timedelta(seconds=1),
         clock: Clock | None = None,
     ) -> None:
-        self._arguments = (path, key, row, file_format, check, clock)
+        self._recipe = partial(type(self), path, key=key, row=row, file_format=file_format, check=check, clock=clock)
         self._path = Path(path)
         self._location = Location(str(path), file_format)
         self._key = key
@@ -90,7 +91,7 @@ class FileLookUp(Generic[A]):
         return f"FileLookUp({str(self._path)!r})"
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return _rebuild, self._arguments
+        return self._recipe, ()
 
     def __call__(self, key: Any) -> A | None:
         """Return the answer for a key, or None if no row has it.
@@ -146,23 +147,22 @@ class FileLookUp(Generic[A]):
             InputError: a file cannot be read, a row does not have the types, a key occurs twice, or ``row`` failed.
         """
         answers: dict[Any, A] = {}
-        for path in local_files(str(self._path)):
-            source = FileSource.local(path, self._location.kind_of(path))
+        for source in sources_at(self._location):
             number = 0
             for records in open_input(self._topic, source, advice="correct it").records(1):
                 rows: list[Any] = self._topic.value_serde.deserialize_all(as_list(records.values))
                 for row in rows:
                     number += 1
                     if self._key not in row:
-                        raise InputError(f"{path} has no column {self._key!r}; it has {', '.join(row)}")
+                        raise InputError(f"{source} has no column {self._key!r}; it has {', '.join(row)}")
                     try:
                         key = row[self._key] if self._has_key else row.pop(self._key)
                         is_double = key in answers
                         answers[key] = self._row(**row)
                     except Exception as error:
-                        raise InputError(f"{path}, row {number}: {type(error).__name__}: {error}") from error
+                        raise InputError(f"{source}, row {number}: {type(error).__name__}: {error}") from error
                     if is_double:
-                        raise InputError(f"{path}, row {number}: has the key {key!r}, as an earlier row")
+                        raise InputError(f"{source}, row {number}: has the key {key!r}, as an earlier row")
         return answers
 
 
@@ -191,7 +191,3 @@ def _types(rows: Mapping[Any, Any]) -> tuple[type, ...]:
     """Return the types of the keys; all numbers count as one type, since equal numbers may have different types."""
     kinds = {type(key) for key in rows if key is not None}
     return tuple({Number if issubclass(kind, Number) else kind for kind in kinds})
-
-
-def _rebuild(path: Any, key: str, row: Any, file_format: Any, check: Any, clock: Any) -> "FileLookUp[Any]":
-    return FileLookUp(path, key=key, row=row, file_format=file_format, check=check, clock=clock)
