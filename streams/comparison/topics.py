@@ -31,6 +31,7 @@ from streams.comparison.differences import (
 )
 from streams.comparison.versions import SerdeForm
 from streams.core.blocks.records import Block
+from streams.core.closeable import Closeable
 from streams.core.serdes.display import key_text, plain, reader
 from streams.core.topic import Topic
 from streams.replay.calls.outputs import output_partitions
@@ -175,7 +176,7 @@ def _aligned(blocks: Iterable[tuple[int, Block]]) -> Iterator[Any]:
 
 
 @define(eq=False)
-class KeyBuckets:
+class KeyBuckets(Closeable):
     """Records of both versions, divided by key, and stored in files if there are many."""
 
     total: int
@@ -191,10 +192,7 @@ class KeyBuckets:
             folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="streams-diff-")))
             self._files = [self._stack.enter_context((folder / str(number)).open("w+b")) for number in range(buckets)]
 
-    def __enter__(self) -> "KeyBuckets":
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._stack.close()
 
     def add(self, side: int, partition: int, block: Block) -> None:

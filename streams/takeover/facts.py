@@ -20,6 +20,7 @@ from streams.clients import (
 )
 from streams.core.blocks.key_places import sampled_spans
 from streams.core.blocks.records import Block, TopicPartition
+from streams.core.closeable import Closeable
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.protocol.transport import Cluster
 
@@ -53,7 +54,7 @@ class Facts:
 
 
 @define
-class ClusterReader:
+class ClusterReader(Closeable):
     """Reads facts and records from a cluster."""
 
     _cluster: Cluster
@@ -65,10 +66,7 @@ class ClusterReader:
         settings = ConsumerSettings().replace(isolation_level="read_committed")
         return Consumer(self._cluster, settings=settings, client_id="takeover", auto_offset_reset="earliest")
 
-    def __enter__(self) -> "ClusterReader":
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._consumer.close()
 
     def facts(self, application_id: str) -> Facts:

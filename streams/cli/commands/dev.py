@@ -23,6 +23,7 @@ from streams.cli.options import (
     plan_of,
     settings_of,
 )
+from streams.core.closeable import Closeable
 
 if TYPE_CHECKING:
     from streams.cli.scripts import Script
@@ -139,7 +140,7 @@ def _mark(path: Path) -> tuple[int, int] | None:
 
 
 @define(eq=False)
-class _Development:
+class _Development(Closeable):
     """The runs of a script; the results of the last run that succeeded are kept to compare with."""
 
     options: argparse.Namespace
@@ -151,10 +152,7 @@ class _Development:
     last: "Version | None" = None
     _open: ExitStack = field(factory=ExitStack)
 
-    def __enter__(self) -> "_Development":
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._open.close()
 
     def repeat(self, watch: Any) -> None:
