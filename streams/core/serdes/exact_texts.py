@@ -32,9 +32,9 @@ def _exact_number(text: str) -> float | Decimal:
     return number if has_digits else exact
 
 
-#: Read and write JSON with all digits of its numbers.
+#: Read JSON with all digits of its numbers, as ``_write`` writes it.
 read_exactly = msgspec.json.Decoder(float_hook=_exact_number).decode
-write_exactly = msgspec.json.Encoder(decimal_format="number").encode
+_write = msgspec.json.Encoder(decimal_format="number").encode
 
 
 def exact_text(members: Sequence[inspect.Type]) -> Visit | None:
@@ -90,4 +90,9 @@ def exact_decoder(info: inspect.Type, decode: Callable[[bytes], Any]) -> JsonDec
     visit = visit_of(info, exact_text) if has_times or has_decimals else None
     if visit is None:
         return JsonDecoder(decode)
-    return JsonDecoder(decode, lambda data: write_exactly(visit(read_exactly(data))), has_times, has_decimals)
+    return JsonDecoder(decode, rewriter(visit), has_times, has_decimals)
+
+
+def rewriter(visit: Visit) -> Callable[[bytes], bytes]:
+    """Return the function that returns JSON with its parts as a visit leaves them, and all digits of its numbers."""
+    return lambda data: _write(visit(read_exactly(data)))

@@ -24,7 +24,7 @@ import typing_extensions
 from attrs import frozen
 from msgspec import UNSET, UnsetType, inspect
 
-from streams.core.serdes.exact_texts import JsonDecoder, exact_decoder, read_exactly, write_exactly
+from streams.core.serdes.exact_texts import JsonDecoder, exact_decoder, rewriter
 from streams.core.serdes.parts import Visit, parts_of, visit_of
 
 #: Errors of a type form that a library cannot decode.
@@ -151,13 +151,14 @@ def _by_pydantic(form: Any) -> _Decode | None:
     shape = shape_of(form, texts=(bytes, timedelta))
     # It makes floats of numbers, and so loses digits of decimals, unless they are text.
     info = inspect.type_info(shape)
-    exact = visit_of(info, _decimal_text) if any(isinstance(it, inspect.DecimalType) for it in parts_of(info)) else None
+    visit = visit_of(info, _decimal_text) if any(isinstance(it, inspect.DecimalType) for it in parts_of(info)) else None
+    exact = None if visit is None else rewriter(visit)
     is_open = any(map(_is_open, classes_of(form))) or bool(unreadable_parts(shape))
     check = None if is_open else msgspec.json.Decoder(shape).decode
 
     def decode(data: bytes) -> Any:
         if exact is not None and _LONG_NUMBER.search(data):
-            data = write_exactly(exact(read_exactly(data)))
+            data = exact(data)
         try:
             # As all types do: pydantic makes times of numbers, and numbers of booleans and texts, unless told not to.
             value = validate(data, strict=True)
