@@ -105,40 +105,35 @@ class CoordinatorConfig:
 
     def __attrs_post_init__(self) -> None:
         check(self)
-        for kind, name, *values in (
-            ("", "session.timeout.ms", self.min_session_timeout_ms, self.max_session_timeout_ms),
+        for setting, *values in (
+            ("group.{}session.timeout.ms", self.min_session_timeout_ms, self.max_session_timeout_ms),
             (
-                "consumer.",
-                "session.timeout.ms",
+                "group.consumer.{}session.timeout.ms",
                 self.consumer_min_session_timeout_ms,
                 self.consumer_session_timeout_ms,
                 self.consumer_max_session_timeout_ms,
             ),
             (
-                "consumer.",
-                "heartbeat.interval.ms",
+                "group.consumer.{}heartbeat.interval.ms",
                 self.consumer_min_heartbeat_interval_ms,
                 self.consumer_heartbeat_interval_ms,
                 self.consumer_max_heartbeat_interval_ms,
             ),
             (
-                "streams.",
-                "session.timeout.ms",
+                "group.streams.{}session.timeout.ms",
                 self.streams_min_session_timeout_ms,
                 self.streams_session_timeout_ms,
                 self.streams_max_session_timeout_ms,
             ),
             (
-                "streams.",
-                "heartbeat.interval.ms",
+                "group.streams.{}heartbeat.interval.ms",
                 self.streams_min_heartbeat_interval_ms,
                 self.streams_heartbeat_interval_ms,
                 self.streams_max_heartbeat_interval_ms,
             ),
         ):
             bounds = ("min.", "", "max.") if len(values) == 3 else ("min.", "max.")
-            named = [(f"group.{kind}{bound}{name}", value) for bound, value in zip(bounds, values, strict=True)]
-            for (lower, low), (upper, high) in pairwise(named):
+            for (lower, low), (upper, high) in pairwise(zip(map(setting.format, bounds), values, strict=True)):
                 if low > high:
                     raise ConfigError(f"{lower}={low}: expected at most {upper}, which is {high}")
 
