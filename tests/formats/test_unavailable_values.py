@@ -72,14 +72,14 @@ ROWS = [
     for second, price, large in ((0, "0.10", LARGE), (1, "0.20", LARGE), (2, "0.10", LARGE), (3, "0.10", "before"))
 ] + [Row(1, AT + timedelta(seconds=4), Decimal("0.10"), "before")]
 KEY = b'{"id":1}'
-kept = Topic(
+customer_events = Topic(
     "rows", key=debezium(Key), value=debezium(Row, unavailable_values="keep"), timestamp=lambda it: it.at, partitions=1
 )
 outs = Topic("outs", key=Key, value=Row, partitions=1)
 
 
 def copied(builder: StreamsBuilder) -> None:
-    builder.table(kept).to_stream().to(outs)
+    builder.table(customer_events).to_stream().to(outs)
 
 
 def sent(broker: EmbeddedBroker, changes: list[bytes]) -> None:
@@ -100,7 +100,7 @@ def written(broker: EmbeddedBroker) -> list[Row | None]:
 def driven(folder: Path, topology: Callable[[StreamsBuilder], None] = copied, **settings: Any) -> list[Row | None]:
     with TopologyTestDriver(topology, **settings) as driver:
         for change in CHANGES:
-            driver.pipe_bytes(kept, KEY, change)
+            driver.pipe_bytes(customer_events, KEY, change)
         return [value for _, value in driver.read(outs)]
 
 
@@ -109,7 +109,7 @@ def optimized(folder: Path) -> list[Row | None]:
 
 
 def versioned(folder: Path) -> list[Row | None]:
-    return driven(folder, lambda builder: builder.table(kept, history=timedelta(1)).to_stream().to(outs))
+    return driven(folder, lambda builder: builder.table(customer_events, history=timedelta(1)).to_stream().to(outs))
 
 
 def live(folder: Path) -> list[Row | None]:
@@ -141,7 +141,7 @@ def replayed(folder: Path) -> list[Row | None]:
         archive_topic(broker, "rows", folder / "archive")
     found = []
     for history in (Archive(str(folder / "archive")), str(folder / "rows.records.jsonl")):
-        with replay(copied, {kept: history}, executor="local", application_id="a") as result:
+        with replay(copied, {customer_events: history}, executor="local", application_id="a") as result:
             found.append(result.outputs[outs].column("value").to_pylist())
     assert found[0] == found[1]
     return [Row(**{**columns, "large": json.loads(columns["large"])}) for columns in found[0]]
@@ -159,12 +159,12 @@ def test_a_global_table_and_a_table_without_a_name_keep_their_values() -> None:
     orders: Topic[Key, str] = Topic("orders", key=Key, value=str)
 
     def topology(builder: StreamsBuilder) -> None:
-        customers = builder.global_table(kept, "rows")
+        customers = builder.global_table(customer_events, "rows")
         builder.stream(orders).join(customers, lambda _, row: row, key=lambda key, _: key).to(outs)
 
     with TopologyTestDriver(topology) as driver:
         for change in CHANGES:
-            driver.pipe_bytes(kept, KEY, change)
+            driver.pipe_bytes(customer_events, KEY, change)
             driver.pipe(orders, "order", key=Key(1))
         assert [value for _, value in driver.read(outs)] == ROWS
 
@@ -207,21 +207,21 @@ def test_rows_of_all_classes(form: Any, large: str) -> None:
 def test_a_row_that_the_table_does_not_have_is_an_error_of_the_record() -> None:
     """Such as one of a topic that has been compacted."""
     with TopologyTestDriver(copied, processing_handler="continue") as driver:
-        driver.pipe_bytes(kept, KEY, CHANGES[1])
-        driver.pipe_bytes(kept, KEY, CHANGES[0])
+        driver.pipe_bytes(customer_events, KEY, CHANGES[1])
+        driver.pipe_bytes(customer_events, KEY, CHANGES[0])
         assert driver.read(outs) == [(Key(1), ROWS[0])]
         assert driver.metric("dropped-records") == 1
     with (
         TopologyTestDriver(copied) as driver,
         pytest.raises(ProcessingError, match=r"'large' has .*the table has none"),
     ):
-        driver.pipe_bytes(kept, KEY, CHANGES[1])
+        driver.pipe_bytes(customer_events, KEY, CHANGES[1])
 
 
 @pytest.mark.parametrize(
     "topology",
     [
-        lambda builder: builder.stream(kept),
+        lambda builder: builder.stream(customer_events),
         lambda builder: builder.stream("rows", key=str, value=debezium(Row, unavailable_values="keep")),
     ],
 )
@@ -232,7 +232,7 @@ def test_what_has_no_rows_is_refused_at_the_build(topology: Callable[[StreamsBui
 
 def test_what_is_not_there_cannot_be_read() -> None:
     """As by a consumer of the topic."""
-    change = kept.value_serde.deserialize(CHANGES[1])
+    change = customer_events.value_serde.deserialize(CHANGES[1])
 
     assert (change.id, change.price) == (1, Decimal("0.20"))
     with pytest.raises(AttributeError, match="no value of 'large'"):
