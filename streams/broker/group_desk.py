@@ -8,7 +8,7 @@ from attrs import frozen
 
 from streams.broker.catalogue import Catalogue
 from streams.broker.fetches import Answer
-from streams.broker.refusals import ErrorText, error_of, refusal
+from streams.broker.refusals import ErrorText, StorageFailures, error_of, refusal
 from streams.broker.topics import OFFSETS_TOPIC
 from streams.core.blocks.records import TopicPartition
 from streams.core.errors import BrokerError
@@ -38,6 +38,7 @@ class GroupDesk:
     coordinator: Coordinator
     catalogue: Catalogue
     append: Callable[[Sequence[Persist], int], None]
+    storage_failures: StorageFailures
 
     def handle(self, request: GroupRequest | TxnOffsetCommit, now_ms: int, answer: Answer) -> None:
         """Handle a request; ``answer`` is called once, now or later."""
@@ -73,7 +74,7 @@ class GroupDesk:
                 self.append(persists, now_ms)
             except (OSError, BrokerError) as error:
                 failure = error_of(error)
-                _LOGGER.error("writing %s failed: %s", OFFSETS_TOPIC, error)
+                self.storage_failures.note(f"writing {OFFSETS_TOPIC} failed: {error}", now_ms)
                 undone(persists)
         for effect in effects:
             if isinstance(effect, CreateInternalTopics) and failure is None:
@@ -88,11 +89,16 @@ class GroupDesk:
     def _create(self, topics_to_create: CreateInternalTopics, now_ms: int) -> None:
         def note(response: Response) -> None:
             assert isinstance(response, CreateTopicsResponse)
-            failures = {
-                name: text or code.name for name, (code, text) in response.errors.items() if code not in _CREATED
-            }
-            for name, why in failures.items():
-                _LOGGER.error("group %s: internal topic %s was not created: %s", topics_to_create.group_id, name, why)
-            self.coordinator.note_creation(topics_to_create.group_id, failures)
+            group_id, failures = topics_to_create.group_id, {}
+            for name, (code, text) in response.errors.items():
+                if code in _CREATED:
+                    continue
+                failures[name] = text or code.name
+                message = f"group {group_id}: internal topic {name} was not created: {failures[name]}"
+                if code is ErrorCode.STORAGE_ERROR:
+                    self.storage_failures.note(message, now_ms)
+                else:
+                    _LOGGER.error("%s", message)
+            self.coordinator.note_creation(group_id, failures)
 
         self.catalogue.create_topics(CreateTopics(topics_to_create.topics), now_ms, note)

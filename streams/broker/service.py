@@ -8,7 +8,6 @@ simulations, driven by ``handle`` and ``tick`` (one call at a time).  It has the
 connects the group coordinator to its log.
 """
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
@@ -73,8 +72,6 @@ from streams.protocol.messages import (
 from streams.protocol.request import Request, Response
 from streams.protocol.wire import UnsupportedVersionError
 
-_LOGGER = logging.getLogger(__name__)
-
 _GROUP_REQUESTS: tuple[type, ...] = get_args(GroupRequest)
 _OFFSETS_PARTITION = TopicPartition(OFFSETS_TOPIC, 0)
 _TRANSACTIONS_PARTITION = TopicPartition(TRANSACTIONS_TOPIC, 0)
@@ -118,7 +115,7 @@ class Broker:
         self._storage_failures = StorageFailures(is_logged=not self.config.is_private)
         self._fetches = Fetches(self.topics, self.fetch_sessions, self.wall_ms)
         self.catalogue = Catalogue(self.topics, self.config, self.delete_topic)
-        self.groups = GroupDesk(self.coordinator, self.catalogue, self._append_groups)
+        self.groups = GroupDesk(self.coordinator, self.catalogue, self._append_groups, self._storage_failures)
         self.transactions.ledgers = lambda: (log.producers for log in self.topics.logs.values())
         handlers: dict[type, Callable[..., None]] = {
             Produce: self._produce,
@@ -446,7 +443,8 @@ class Broker:
         try:
             self._perform_transaction(effects, now_ms)
         except (OSError, BrokerError) as error:
-            _LOGGER.error("writing %s failed and will be retried: %s", _TRANSACTIONS_PARTITION.topic, error)
+            message = f"writing {_TRANSACTIONS_PARTITION.topic} failed and will be retried: {error}"
+            self._storage_failures.note(message, now_ms)
 
     def _perform_transaction(self, effects: Sequence[TransactionEffect], now_ms: int) -> None:
         """Perform effects of the transaction coordinator, in order.
@@ -487,7 +485,8 @@ class Broker:
             try:
                 self._append(log, [block], now_ms)
             except (OSError, BrokerError) as error:
-                _LOGGER.error("ending a transaction in %s failed and will be retried: %s", partition, error)
+                message = f"ending a transaction in {partition} failed and will be retried: {error}"
+                self._storage_failures.note(message, now_ms)
                 is_complete = False
                 continue
             if partition == _OFFSETS_PARTITION:
@@ -500,7 +499,8 @@ class Broker:
             self._perform_transaction(self.transactions.on_ended(end.transactional_id, now_ms), now_ms)
         except (OSError, BrokerError) as error:
             # All markers are written; after a restart, the transaction is completed again without effect.
-            _LOGGER.error("noting the end of transaction %r failed: %s", end.transactional_id, error)
+            message = f"noting the end of transaction {end.transactional_id!r} failed: {error}"
+            self._storage_failures.note(message, now_ms)
 
     def write_marker(
         self, partition: TopicPartition, producer_id: int, epoch: int, now_ms: int, *, is_commit: bool

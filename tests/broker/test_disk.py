@@ -16,7 +16,7 @@ import pytest
 from streams.broker import EmbeddedBroker
 from streams.broker.logs.file import FileStorage
 from streams.broker.logs.files import OpenFiles
-from streams.clients import Producer
+from streams.clients import Admin, Producer
 from streams.core.blocks.records import Block, TopicPartition
 from streams.core.clock import VirtualClock
 from streams.core.errors import BrokerError
@@ -96,7 +96,7 @@ _BROKER = (
     _LIMIT
     + """
 from streams.broker import EmbeddedBroker
-from streams.clients import Admin, Consumer, Producer
+from streams.clients import Admin, Admin, Consumer, Producer
 from streams.core.errors import BrokerError
 from streams.core.blocks.records import TopicPartition
 from streams.protocol.messages import TopicSpec
@@ -290,3 +290,20 @@ def test_a_full_disk_is_in_the_log_of_the_broker_once_a_minute(tmp_path, caplog,
         "failures since the last such line: 1)",
         "failures since the last such line: 3)",
     ]
+
+
+@pytest.mark.parametrize(("is_private", "count"), [(True, 0), (False, 1)])
+def test_a_group_that_cannot_be_written_is_in_that_log_too(tmp_path, caplog, monkeypatch, is_private, count):
+    """The broker of one process leaves it to its clients, whose error is the one line that the user sees."""
+    with EmbeddedBroker(tmp_path, clock=VirtualClock(0), is_private=is_private) as broker:
+        broker.create_topic("words")
+
+        def full(self, block):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(FileStorage, "append", full)
+        for _ in range(2):
+            with pytest.raises(BrokerError, match=r"disk full"):
+                Admin(broker).alter_group_configs("readers", {"consumer.session.timeout.ms": "50000"})
+
+    assert sum("writing __consumer_offsets failed" in record.message for record in caplog.records) == count
