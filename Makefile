@@ -26,7 +26,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-rest test-stress kafka-jars kafka-test takeover-test outside-test collector-test browser-test deploy-test pictures lint bench bench-peers docs clean distclean
+.PHONY: help install wheel demo test test-all test-rest test-stress kafka-jars kafka-test takeover-test outside-test collector-test browser-test deploy-test pictures lint bench bench-peers docs clean distclean
 
 help:
 	@echo "make demo     run the main job on the embedded broker (installs what it needs into $(VENV))"
@@ -43,6 +43,7 @@ help:
 	@echo "make bench    run the benchmarks"
 	@echo "make bench-peers  compare with Kafka Streams and others on a real Kafka (Java, Maven, the peers' programs in PEERS)"
 	@echo "make docs     build the documentation into site/"
+	@echo "make wheel    build a wheel with compiled loops into dist/, for projects of one's own (needs a C compiler)"
 	@echo "make install  install everything for development"
 	@echo "make clean    remove what was built (distclean: and $(VENV), $(KAFKA_JARS), $(COLLECTOR), .outside, .bench)"
 
@@ -65,6 +66,17 @@ $(VENV)/.test $(VENV)/.lint $(VENV)/.bench $(VENV)/.docs $(VENV)/.browser $(VENV
 	@touch $@
 
 install: $(VENV)/.dev
+
+# Extensions are optional in an installation; a wheel without them is a mistake.
+MODULES = grep -c '^name = "streams\..*\.compiled_' pyproject.toml
+wheel: $(VENV)/.base
+	@rm -rf build dist
+	@echo "Building a wheel into dist/ ..."
+	@$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	@test "$$($(BIN)/python -m zipfile -l dist/*.whl | grep -Ec '/compiled_\w+\.[^/ ]+\.(so|pyd) ')" = "$$($(MODULES))" || { \
+		rm -rf dist; echo "make: the loops were not compiled; a C compiler is needed (on Debian: apt install gcc)" >&2; exit 2; }
+	@echo "Built. Install it in the environment of a project:"
+	@echo "  pip install '$$(ls $(CURDIR)/dist/*.whl)[web]'"
 
 demo: $(VENV)/.base
 	@$(BIN)/python -m topology_examples.demo

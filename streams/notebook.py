@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from streams.core.closeable import Closeable
 from streams.core.concurrency.threads import SystemThreads, Threads
 from streams.core.errors import ConfigError
+from streams.core.installation import pip_install
 
 
 class Shown(Protocol):
@@ -63,5 +64,5 @@ def _displayed() -> tuple[Any, Any]:
     try:
         from IPython.display import HTML, display
     except ImportError as error:
-        raise ConfigError(f"a live table needs IPython ({error}): pip install 'streams[notebook]'") from None
+        raise ConfigError(f"a live table needs IPython ({error}): {pip_install('notebook')}") from None
     return display, HTML

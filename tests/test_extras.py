@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from streams.core.installation import pip_install
+
 ROOT = Path(__file__).parents[1]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 #: Extras of those who work on streams.
@@ -58,13 +60,26 @@ def test_a_missing_library_is_named_with_its_extra():
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
 
-    unnamed = [extra for extra in USES if f"pip install 'streams[{extra}]'" not in said.get(extra, "")]
+    unnamed = [extra for extra in USES if pip_install(extra) not in said.get(extra, "")]
     assert unnamed == [], said
     assert {text.partition(":")[0] for text in said.values()} == {"ConfigError"}
+
+
+def test_no_page_names_a_package_of_an_index():
+    pages = [path for folder in ("docs", "topology_examples") for path in (ROOT / folder).rglob("*.[mp][dy]")]
+
+    assert [path for path in pages if re.search(r"pip install '?streams\b", path.read_text())] == []
+
+
+def test_every_extra_is_in_the_guide():
+    page = (ROOT / "docs" / "guide" / "projects.md").read_text().split("### Extras")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
+
+    assert sorted(re.findall(r"`([\w-]+)`", " ".join(rows))) == sorted(EXTRAS.keys() - OURS)
 
 
 @pytest.mark.parametrize("extra", sorted(EXTRAS.keys() - OURS))
 def test_every_extra_is_named_by_an_error_of_the_product(extra):
     sources = "".join(path.read_text() for path in (ROOT / "streams").rglob("*.py"))
 
-    assert re.search(rf"pip install 'streams\[{extra}\]'", sources)
+    assert f"{{pip_install('{extra}')}}" in sources

@@ -2,7 +2,7 @@
 
 It may be killed: an answered order is in the log, and one that a client sends again, with its id, counts once.
 
-    pip install 'streams[avro,postgres,web]' fastapi
+    pip install '.[avro,postgres,web]' fastapi
     DATABASE=postgresql://localhost/shop uvicorn --app-dir topology_examples 15_web_service:app
 """
 

@@ -109,7 +109,7 @@ def _overview() -> str:
 
 def _version() -> str:
     # Not at the top: the search for the installed distribution takes a third of the start.
-    from streams.cli.versions import installed_version
+    from streams.core.installation import installed_version
 
     return installed_version() or "(not installed)"
 

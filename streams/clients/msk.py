@@ -10,6 +10,7 @@ from attrs import define
 
 from streams.core.errors import ConfigError
 from streams.core.http.oauth import OAuthToken, TokenProvider
+from streams.core.installation import pip_install
 
 _REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
@@ -26,7 +27,7 @@ def msk_iam(region: str = "") -> TokenProvider:
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider  # type: ignore[import-untyped]
     except ImportError as error:
         raise ConfigError(
-            "tokens of MSK need aws-msk-iam-sasl-signer-python, which is not installed; pip install 'streams[msk]'"
+            f"tokens of MSK need aws-msk-iam-sasl-signer-python, which is not installed; {pip_install('msk')}"
         ) from error
     region = region or next((value for name in _REGIONS if (value := os.environ.get(name))), "")
     if not region:

@@ -13,6 +13,7 @@ from streams.connect.protocol import SinkBlock
 from streams.connect.sql_values import converter
 from streams.connect.table_columns import TableColumn
 from streams.core.errors import ConfigError
+from streams.core.installation import pip_install
 from streams.values import ColumnType
 
 #: Dialects whose INSERT has ON CONFLICT.
@@ -264,5 +265,5 @@ def _sqlalchemy() -> Any:
     try:
         import sqlalchemy
     except ImportError as error:
-        raise ConfigError(f"SqlSink needs SQLAlchemy ({error}): pip install 'streams[sql]'") from None
+        raise ConfigError(f"SqlSink needs SQLAlchemy ({error}): {pip_install('sql')}") from None
     return sqlalchemy

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, overload
 from typing_extensions import TypeForm
 
 from streams.core.errors import ConfigError, TopologyError
+from streams.core.installation import pip_install
 from streams.core.serdes.serdes import Serde
 from streams.formats.avro_classes import shape_of
 from streams.formats.avro_forms import form_of
@@ -118,7 +119,7 @@ def _fastavro() -> Any:
     try:
         import fastavro
     except ModuleNotFoundError as error:
-        raise ConfigError("Avro needs fastavro: pip install 'streams[avro]'") from error
+        raise ConfigError(f"Avro needs fastavro: {pip_install('avro')}") from error
     return fastavro
 
 

@@ -10,6 +10,7 @@ import msgspec
 from typing_extensions import TypeForm
 
 from streams.core.errors import ConfigError, TopologyError
+from streams.core.installation import pip_install
 from streams.core.serdes.serde_models import codec_of
 from streams.core.serdes.serdes import Serde, refusal_of, refuse_non_finite
 from streams.formats.json_references import referenced_documents, registry_of
@@ -162,7 +163,7 @@ def _validators() -> Any:
     try:
         import jsonschema
     except ModuleNotFoundError as error:
-        raise ConfigError("validating by a JSON schema needs jsonschema: pip install 'streams[json-schema]'") from error
+        raise ConfigError(f"validating by a JSON schema needs jsonschema: {pip_install('json-schema')}") from error
     return jsonschema
 
 

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, TypeVar, overload
 
 from streams.core.errors import ConfigError, TopologyError
+from streams.core.installation import pip_install
 from streams.core.serdes.serdes import Serde
 from streams.core.serdes.varints import read_varint, varint
 from streams.formats.registered import Decode, Registration, registered_serde
@@ -82,7 +83,7 @@ def _message_type() -> type[Any]:
     try:
         from google.protobuf.message import Message
     except ModuleNotFoundError as error:
-        raise ConfigError("Protobuf needs its library: pip install 'streams[protobuf]'") from error
+        raise ConfigError(f"Protobuf needs its library: {pip_install('protobuf')}") from error
     message: type[Any] = Message
     return message
 

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeAlias
 from attrs import define, field, frozen
 
 from streams.core.errors import ConfigError, InputError, StreamsError
+from streams.core.installation import pip_install
 from streams.files import folder_cells
 from streams.values import PartitionColumn
 
@@ -251,7 +252,7 @@ def explained(what: str, errors: tuple[type[Exception], ...]) -> Iterator[None]:
 
 def needs_library(name: str, error: ImportError) -> ConfigError:
     """Return the error that the library of a format is not installed."""
-    return ConfigError(f"tables of this format need {name} ({error}); install it with: pip install 'streams[lake]'")
+    return ConfigError(f"tables of this format need {name} ({error}); install it with: {pip_install('lake')}")
 
 
 def check_table(what: str, existing: Any, schema: Any, there: Sequence[str], here: Sequence[str]) -> None:

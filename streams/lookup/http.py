@@ -16,6 +16,7 @@ from typing_extensions import TypeVar
 
 from streams.core.arguments import checked_count
 from streams.core.errors import ConfigError, StreamsError
+from streams.core.installation import pip_install
 from streams.core.user_code import refuse_unawaited
 
 #: The type of keys; without an annotation, a key may be any object.
@@ -170,5 +171,5 @@ def _httpx() -> Any:
     try:
         import httpx
     except ImportError as error:
-        raise ConfigError(f"HttpLookUp needs httpx ({error}): pip install 'streams[http]'") from None
+        raise ConfigError(f"HttpLookUp needs httpx ({error}): {pip_install('http')}") from None
     return httpx

@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeAlias
 from typing_extensions import TypeVar
 
 from streams.core.errors import ConfigError, StreamsError
+from streams.core.installation import pip_install
 from streams.core.user_code import located, refuse_unawaited
 
 #: The type of keys; without an annotation, a key may be any object.
@@ -151,7 +152,5 @@ def _sqlalchemy() -> Any:
     try:
         import sqlalchemy
     except ImportError as error:
-        raise ConfigError(
-            f"a look-up through an engine needs SQLAlchemy ({error}): pip install 'streams[sql]'"
-        ) from None
+        raise ConfigError(f"a look-up through an engine needs SQLAlchemy ({error}): {pip_install('sql')}") from None
     return sqlalchemy

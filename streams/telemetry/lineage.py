@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from attrs import define, field, frozen
@@ -18,6 +17,7 @@ from msgspec import inspect
 from streams.core.clock import Clock, SystemClock
 from streams.core.concurrency.threads import Signal, SystemThreads, Threads, Worker
 from streams.core.errors import ConfigError
+from streams.core.installation import installed_version, pip_install
 from streams.core.settings.config import StreamsConfig
 from streams.core.topic import Topic
 from streams.topology import Topology
@@ -30,7 +30,7 @@ try:
     from openlineage.client.transport.http import HttpConfig, HttpTransport
     from openlineage.client.uuid import generate_new_uuid
 except ImportError as error:
-    raise ConfigError(f"OpenLineage needs its client ({error}): pip install 'streams[openlineage]'") from None
+    raise ConfigError(f"OpenLineage needs its client ({error}): {pip_install('openlineage')}") from None
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ class LineageEvents:
 
     def _event(self, state: Any) -> Any:
         config, job = self._config, self._job
-        engine = processing_engine_run.ProcessingEngineRunFacet(_version(), "streams")
+        engine = processing_engine_run.ProcessingEngineRunFacet(installed_version() or "unknown", "streams")
         facets: dict[str, Any] = {"processing_engine": engine}
         if self._failure is not None:
             text = f"{type(self._failure).__name__}: {self._failure}"
@@ -153,7 +153,7 @@ class LineageEvents:
         kind = job_type_job.JobTypeJobFacet(job.processing, "STREAMS", job.kind)
         return RunEvent(
             eventTime=datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC).isoformat(),
-            producer=f"urn:python:streams:{_version()}",
+            producer=f"urn:python:streams:{installed_version() or 'unknown'}",
             run=Run(self._run_id, facets),
             job=Job(config.openlineage_namespace, config.application_id, {"jobType": kind}),
             eventType=state,
@@ -180,13 +180,6 @@ def lineage_events(config: StreamsConfig, topology: Topology, job: LineageJob) -
         events.close(error)
         raise
     events.close(None)
-
-
-def _version() -> str:
-    try:
-        return version("streams")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def _fields(topic: Topic[Any, Any]) -> Iterable[tuple[str, str]]:

@@ -12,6 +12,7 @@ from streams.core.blocks.records import TaskId
 from streams.core.clock import Clock
 from streams.core.concurrency.threads import SystemThreads
 from streams.core.errors import ConfigError
+from streams.core.installation import pip_install
 from streams.core.metrics import SENSORS, Metric, Metrics, MetricSpec, Stat, telemetry_name
 from streams.core.settings.config import StreamsConfig
 
@@ -27,7 +28,7 @@ try:
     from opentelemetry.trace import Span, SpanKind, Status, StatusCode
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError as error:
-    raise ConfigError(f"OpenTelemetry needs its SDK ({error}): pip install 'streams[otel]'") from None
+    raise ConfigError(f"OpenTelemetry needs its SDK ({error}): {pip_install('otel')}") from None
 
 #: Maximum time in milliseconds for the last export of the metrics, and for that of the spans.
 CLOSE_MS = 2_000

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from attrs import frozen
 
 from streams.core.errors import ConfigError
+from streams.core.installation import pip_install
 from streams.core.metrics import Metric, Metrics, MetricSpec, Scope, SensorSpec, Stat
 
 try:
@@ -17,7 +18,7 @@ try:
     from prometheus_client.core import Metric as Family
     from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 except ImportError as error:
-    raise ConfigError("Prometheus metrics need prometheus-client: pip install 'streams[metrics]'") from error
+    raise ConfigError(f"Prometheus metrics need prometheus-client: {pip_install('metrics')}") from error
 
 #: The media type of ``render``.
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4

@@ -33,6 +33,7 @@ import typing_extensions
 
 from streams.core.blocks.records import Window, Windowed
 from streams.core.errors import ConfigError
+from streams.core.installation import pip_install
 from streams.core.serdes.serdes import (
     BOOLEAN,
     BYTES,
@@ -120,7 +121,7 @@ def _strategies() -> Any:
     try:
         from hypothesis import strategies
     except ImportError as error:
-        raise ConfigError(f"records() needs Hypothesis ({error}): pip install 'streams[hypothesis]'") from None
+        raise ConfigError(f"records() needs Hypothesis ({error}): {pip_install('hypothesis')}") from None
     return strategies
 
 

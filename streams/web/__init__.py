@@ -4,6 +4,7 @@
 """
 
 from streams.core.errors import ConfigError
+from streams.core.installation import pip_install
 
 try:
     import httpx  # noqa: F401
@@ -11,7 +12,7 @@ try:
     import uvicorn  # noqa: F401
 except ImportError as error:
     raise ConfigError(
-        f"an HTTP server needs Starlette, uvicorn and httpx ({error}); install them with: pip install 'streams[web]'"
+        f"an HTTP server needs Starlette, uvicorn and httpx ({error}); install them with: {pip_install('web')}"
     ) from None
 
 from streams.web.application import Served, app

@@ -168,17 +168,21 @@ def test_rendered_chart_has_what_values_ask_for():
 
 
 @pytest.mark.deploy
-def test_a_wheel_is_installed_without_a_compiler(tmp_path):
+def test_a_wheel_is_installed_without_a_compiler_and_a_project_with_it(tmp_path):
     """Built for this Python from a copy of the sources, into an environment that has nothing else."""
     copy = tmp_path / "sources"
     ignored = shutil.ignore_patterns("*.so", "*.egg-info", "build", "__pycache__", ".*")
     shutil.copytree(ROOT / "streams", copy / "streams", ignore=ignored)
-    for name in ("pyproject.toml", "README.md", "LICENSE", "streams_pytest.py"):
+    for name in ("Makefile", "pyproject.toml", "README.md", "LICENSE", "streams_pytest.py"):
         shutil.copy(ROOT / name, copy / name)
     pip = ["-m", "pip", "--disable-pip-version-check", "--quiet"]
-    wheels = tmp_path / "wheels"
-    subprocess.run([sys.executable, *pip, "wheel", "--no-deps", "-w", str(wheels), str(copy)], check=True)
-    (wheel,) = wheels.glob("streams-*.whl")
+    # What is installed for the tests stays as it is.
+    said = subprocess.run(
+        ["make", "-C", str(copy), "--old-file", f"{sys.prefix}/.base", "wheel", f"VENV={sys.prefix}"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    (wheel,) = (copy / "dist").glob("streams-*.whl")
+    assert f"pip install '{wheel}[web]'" in said.stdout
     assert "none-any" not in wheel.name
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
     folder = tmp_path / "venv" / "bin"
@@ -197,3 +201,10 @@ def test_a_wheel_is_installed_without_a_compiler(tmp_path):
     streams = [str(folder / "streams"), *command]
     ran = subprocess.run(streams, cwd=tmp_path / "shop", env=environment, capture_output=True, text=True, check=True)
     assert len(ran.stdout.splitlines()) == 4
+    hint = subprocess.run(
+        [str(folder / "streams"), "completion", "bash"], env=environment, capture_output=True, text=True, check=False
+    ).stderr
+    assert f"pip install '{wheel}[completion]'" in hint
+    subprocess.run([python, *pip, "install", "--editable", f"{tmp_path}/shop[test]"], env=environment, check=True)
+    for tool in ("pytest", "mypy"):
+        subprocess.run([str(folder / tool)], cwd=tmp_path / "shop", env=environment, check=True)

@@ -3,13 +3,13 @@
 import argparse
 import platform
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streams.cli.cluster import add_where, opened
 from streams.cli.mistakes import UsageError
 from streams.cli.options import Commands, add_application_id, add_script, add_tasks
+from streams.core.installation import installed_version
 
 if TYPE_CHECKING:
     from streams.core.blocks.records import TaskId
@@ -94,11 +94,7 @@ def task_of(text: str) -> "TaskId":
 
 def versions() -> dict[str, str]:
     """Return the versions of this package and of Python."""
-    try:
-        own = version("streams")
-    except PackageNotFoundError:  # The program runs from a source tree that is not installed.
-        own = "(not installed)"
-    return {"streams": own, "python": platform.python_version()}
+    return {"streams": installed_version() or "(not installed)", "python": platform.python_version()}
 
 
 def _sources(script: Path) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from streams.cli.mistakes import UsageError
 from streams.cli.options import Commands, add_debug
+from streams.core.installation import pip_install
 
 if TYPE_CHECKING:
     from streams.topology import Topology
@@ -45,7 +46,7 @@ def execute(options: argparse.Namespace) -> int:
     try:
         from argcomplete.shell_integration import shellcode
     except ImportError as error:
-        raise UsageError(f"completion needs argcomplete ({error}): pip install 'streams[completion]'") from error
+        raise UsageError(f"completion needs argcomplete ({error}): {pip_install('completion')}") from error
     print(shellcode(["streams"], shell=options.shell))
     return 0
 

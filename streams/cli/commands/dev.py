@@ -24,6 +24,7 @@ from streams.cli.options import (
     settings_of,
 )
 from streams.core.closeable import Closeable
+from streams.core.installation import pip_install
 
 if TYPE_CHECKING:
     from streams.cli.scripts import Script
@@ -107,7 +108,7 @@ def _watch() -> Any:
     try:
         from watchfiles import watch
     except ImportError as error:
-        message = f"streams dev needs watchfiles ({error}): pip install 'streams[watch]', or give --once"
+        message = f"streams dev needs watchfiles ({error}): {pip_install('watch')}, or give --once"
         raise UsageError(message) from error
     return watch
 

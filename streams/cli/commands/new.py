@@ -12,7 +12,7 @@ from attrs import frozen
 
 from streams.cli.mistakes import UsageError
 from streams.cli.options import Commands, add_debug
-from streams.cli.versions import installed_version
+from streams.core.installation import requirement
 
 #: Files of a project, by the names of their templates.
 _FILES = {
@@ -24,6 +24,9 @@ _FILES = {
     "gitignore.in": ".gitignore",
     "test.yml.in": ".github/workflows/test.yml",
 }
+_LOCAL_HINT = (
+    "# streams is the one that made this project; where that place is not reached, such as in CI, name another.\n"
+)
 _NAME = re.compile(r"[a-z](?:[a-z0-9]|[-_](?=[a-z0-9])){0,63}")
 #: Modules that the project itself imports or has.
 _TAKEN = {"streams", "tests", "test", "pytest", "mypy", "setuptools"}
@@ -57,7 +60,8 @@ def execute(options: argparse.Namespace) -> int:
         f"{project.folder}: made. Next:\n"
         f"  cd {project.folder}\n"
         f"  streams run {project.module}.py --input orders=orders.jsonl --output revenue=-\n"
-        "  pip install --editable '.[test]' && pytest && mypy"
+        "  python -m venv .venv && . .venv/bin/activate && pip install --editable '.[test]'\n"
+        "  pytest && mypy"
     )
     return 0
 
@@ -99,7 +103,13 @@ class Project:
             raise UsageError(f"{self.folder}: is a file; choose another name")
         if self.folder.is_dir() and any(self.folder.iterdir()):
             raise UsageError(f"{self.folder}: the folder is not empty; choose another name, or empty it")
-        values = {"name": self.name, "module": self.module, "version": installed_version() or "0"}
+        values = {
+            "name": self.name,
+            "module": self.module,
+            "streams": requirement(),
+            "test_streams": requirement("hypothesis,watch"),
+            "hint": _LOCAL_HINT if " @ file:" in requirement() else "",
+        }
         templates = files("streams.cli") / "project"
         try:
             for template, form in _FILES.items():

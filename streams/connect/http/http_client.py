@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from streams.connect.errors import ConnectError
 from streams.core.errors import ConfigError
+from streams.core.installation import pip_install
 
 #: Answers after which the same request may succeed: it is in progress, there are too many, or the server has an error.
 PASSING: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
@@ -27,7 +28,7 @@ def httpx_for(who: str) -> Any:
     try:
         import httpx
     except ImportError as error:
-        raise ConfigError(f"{who} needs httpx ({error}): pip install 'streams[http]'") from None
+        raise ConfigError(f"{who} needs httpx ({error}): {pip_install('http')}") from None
     return httpx
 
 

@@ -19,6 +19,7 @@ from streams.connect.protocol import Position, SourceBlock
 from streams.core.clock import Clock, SystemClock
 from streams.core.errors import ConfigError
 from streams.core.http.address import Address, is_loopback, parse_address
+from streams.core.installation import pip_install
 from streams.core.topic import Topic
 
 if TYPE_CHECKING:
@@ -217,4 +218,4 @@ def _check_libraries() -> None:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
-        raise ConfigError(f"WebhookSource needs starlette and uvicorn ({error}): pip install 'streams[web]'") from None
+        raise ConfigError(f"WebhookSource needs starlette and uvicorn ({error}): {pip_install('web')}") from None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from attrs import frozen
 
 from streams.core.errors import ConfigError
+from streams.core.installation import pip_install
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -26,7 +27,7 @@ def psycopg_for(owner: str) -> Any:
         import psycopg
         import psycopg.sql
     except ImportError as error:
-        raise ConfigError(f"{owner} needs psycopg ({error}): pip install 'streams[postgres]'") from None
+        raise ConfigError(f"{owner} needs psycopg ({error}): {pip_install('postgres')}") from None
     return psycopg
 
 

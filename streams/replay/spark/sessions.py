@@ -23,6 +23,7 @@ from attrs import define
 
 from streams.core.errors import ConfigError
 from streams.core.http.address import is_loopback
+from streams.core.installation import pip_install
 from streams.replay.errors import ReplayError
 from streams.replay.spark.tasks import write_package
 
@@ -192,14 +193,14 @@ def _require_pyspark() -> None:
         import pyspark
     except ImportError as error:
         raise ConfigError(
-            f"executor 'spark' needs PySpark ({error}); install it with: pip install 'streams[spark]', "
+            f"executor 'spark' needs PySpark ({error}); install it with: {pip_install('spark')}, "
             "or give executor='local'"
         ) from None
     version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
     if version < _NEEDED:
         raise ConfigError(
             f"executor 'spark' needs PySpark {_NEEDED[0]}.{_NEEDED[1]} or later, here is {pyspark.__version__}; "
-            "install it with: pip install 'streams[spark]', or give executor='local'"
+            f"install it with: {pip_install('spark')}, or give executor='local'"
         )
 
 

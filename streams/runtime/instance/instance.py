@@ -7,7 +7,6 @@ imports only ``clients``, ``core``, ``state`` and ``topology`` from outside ``ru
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 from attrs import define, field
@@ -16,6 +15,7 @@ from streams.clients import Consumer
 from streams.core.clock import Clock
 from streams.core.concurrency.forks import DISOWNED, stays_in_process
 from streams.core.errors import ClientClosedError, StreamsError
+from streams.core.installation import installed_version
 from streams.core.metrics import MetricPlace, Metrics, Reading, RecordingLevel, table
 from streams.core.serdes.serdes import FormatSerde
 from streams.core.settings.config import StreamsConfig
@@ -132,7 +132,7 @@ class Instance:
         """Yield the current values of the metrics that are read from the instance itself."""
         place = MetricPlace(client=self.client_name)
         state = self.state
-        yield table.VERSION, place, _version()
+        yield table.VERSION, place, installed_version() or "unknown"
         yield table.APPLICATION_ID, place, self.config.application_id
         yield table.TOPOLOGY_DESCRIPTION, place, str(describe(self.topology))
         yield table.STATE, place, state.name
@@ -448,13 +448,3 @@ def _check_schemas(topology: Topology) -> None:
             for serde in (node.key_serde, node.value_serde):
                 if isinstance(serde, FormatSerde):
                     serde.format.prepare(writes=isinstance(node, SinkNode))
-
-
-@cache
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("streams")
-    except PackageNotFoundError:
-        return "unknown"
