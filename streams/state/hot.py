@@ -46,7 +46,7 @@ class HotState:
     holds_objects: bool = False
     #: Equal to ``key_type`` while entries may be replaced without a call, else None.
     in_place_type: type | None = None
-    #: Whether derived data (chains, time index) is updated with each write.
+    #: Whether chains, which are derived from the entries with their values, are updated with each write.
     is_followed: bool = False
     #: Timestamp of the record being processed, which the node that writes the store sets; -1: it does not set it.
     record_ms: int = -1
@@ -67,7 +67,7 @@ class HotState:
         self._update_in_place_type()
 
     def set_followed(self, is_followed: bool) -> None:
-        """Set whether data derived from the entries, such as chains, is updated with each write."""
+        """Set whether the chains are updated with each write."""
         self.is_followed = is_followed
         self._update_in_place_type()
 

@@ -3,7 +3,7 @@
 import argparse
 from datetime import timedelta
 
-from streams import JoinWindows, StreamsBuilder, TimeWindows, Topic, time_windowed
+from streams import EmitStrategy, JoinWindows, StreamsBuilder, TimeWindows, Topic, time_windowed
 from tests.bench import model
 from tests.bench.clients import TRANSFERS, measure_transfer
 from tests.bench.figures import Table, add_write_option
@@ -46,6 +46,12 @@ def count_by_bidder(builder: StreamsBuilder) -> None:
 def tumbling(builder: StreamsBuilder) -> None:
     windows = TimeWindows.of(TEN_SECONDS, grace=GRACE)
     builder.stream(bids).group_by_key().windowed_by(windows).count("counts").to_stream().to(counts)
+
+
+def tumbling_on_close(builder: StreamsBuilder) -> None:
+    windows = TimeWindows.of(TEN_SECONDS, grace=GRACE)
+    grouped = builder.stream(bids).group_by_key().windowed_by(windows).emit_strategy(EmitStrategy.ON_WINDOW_CLOSE)
+    grouped.count("counts").to_stream().to(counts)
 
 
 def windowed_join(builder: StreamsBuilder) -> None:
@@ -98,6 +104,7 @@ PIPELINES = (
         settings={"processing_guarantee": "exactly_once_v2"},
     ),
     Pipeline("tumbling count, memory", tumbling, [bids], ["counts"]),
+    Pipeline("tumbling count on close, memory", tumbling_on_close, [bids], ["counts"]),
     Pipeline("tumbling count, RocksDB", tumbling, [bids], ["counts"], on_disk=True),
     Pipeline(
         "tumbling count, exactly once",

@@ -235,8 +235,8 @@ class SessionStore(Store, Generic[K, V]):
             # A chain has all visible sessions of its key, so a session that makes the chain longer is new.
             if grown > 0 and not was_dirty and end_ms >= self.bounds.visible_from_ms:
                 self._unborn.add(slot)
-            if self._windows.index is not None:
-                self._windows.index.set(end_ms, slot, is_present=held is not None)
+        if self._windows.index is not None:
+            self._windows.index.set(end_ms, slot, is_present=held is not None)
 
     def _push(self) -> None:
         self._unborn.clear()

@@ -282,8 +282,13 @@ class TimestampedWindowStore(Store, WindowReads[K, ValueAndTimestamp[V]]):
         held = value if type(value) is hot.value_type else self._values.hold(value)
         dirty = hot.dirty
         # Fast path: a dirty slot was accepted when it was put, and is still accepted unless stream time has
-        # advanced.
-        if slot in dirty and start_ms >= self.bounds.accepted_from_ms and not hot.is_followed:
+        # advanced.  The time index only changes if the entry is deleted or was.
+        if (
+            slot in dirty
+            and start_ms >= self.bounds.accepted_from_ms
+            and not hot.is_followed
+            and (self._windows.index is None or (value is None) == (dirty[slot][0] is None))
+        ):
             del dirty[slot]
             dirty[slot] = (held, timestamp_ms)
             return

@@ -64,8 +64,9 @@ class WindowedLayout(Layout):
     refuse: Callable[[], None]
     #: Bounds on visible and accepted times at the observed stream time.
     bounds: TimeBounds = field(init=False)
-    #: Once the chains or the index have been read, each write updates them; see ``hot.is_followed``.
+    #: Once the chains have been read, each write updates them; see ``hot.is_followed``.
     chains: ChainCache = field(init=False)
+    #: Once the index has been read, each write that adds or deletes an entry updates it; it has no values.
     index: TimeIndex | None = None
     #: Sequence number of the last entry, if duplicates are retained.
     sequence: int = field(init=False)
@@ -157,8 +158,8 @@ class WindowedLayout(Layout):
         hot.note_time(slot)
         if hot.is_followed:
             self.chains.set(key_slot, start_ms, None if is_delete else entry, is_repeated=retains)
-            if self.index is not None:
-                self.index.set(start_ms, (key_slot, start_ms, sequence), is_present=not is_delete)
+        if self.index is not None:
+            self.index.set(start_ms, (key_slot, start_ms, sequence), is_present=not is_delete)
 
     # Ranges.
 
@@ -248,7 +249,6 @@ class WindowedLayout(Layout):
         index = self.index
         if index is None or first_ms < index.floor_ms:
             index = self.index = TimeIndex(first_ms)
-            self.hot.set_followed(True)
             from_bytes = self.keys.from_bytes
             last_segment_ms = max(first_ms, self.bounds.observed_ms)
             for key, time_ms, other, _ in self.raw(None, None, first_ms, last_segment_ms, False):
