@@ -244,9 +244,7 @@ def notes_of(question: Question, trace: Trace, tasks: Mapping[TaskId, Task]) -> 
     if trace.failure is not None:
         notes.append(End("failed", "", f"the run ended before all was read: {trace.failure}"))
     if trace.is_full:
-        notes.append(
-            End("dropped", "", f"the trace kept the first {trace.limit:,} records of the key, and there were more")
-        )
+        notes.append(End("limit", "", f"this is of the first {trace.limit:,} records of the key; there were more"))
     return tuple(notes)
 
 

@@ -21,6 +21,8 @@ from streams.why.trace import Trace
 
 #: Interval between two checks of the trace, in milliseconds.
 _LOOK_MS = 50
+#: Time for which the last record of the limit is followed through further topics, in milliseconds.
+_REST_MS = 2_000
 #: Number of recent episodes of other keys that are kept, since they may have written rows that the key reads.
 _RECENT = 2_000
 
@@ -109,7 +111,11 @@ def _followed(
     try:
         deadline_ms = clock.monotonic_ms() + int(limits.seconds * 1000)
         first = _joined(instance.ask(begin))
-        while len(trace.traced) < limits.records:
+        is_full = False
+        while not is_full or trace.is_awaiting:
+            if not is_full and trace.records >= limits.records:
+                is_full, deadline_ms = True, min(deadline_ms, clock.monotonic_ms() + _REST_MS)
+                continue
             if is_over() or clock.monotonic_ms() >= deadline_ms or instance.supervisor.ended.wait(_LOOK_MS):
                 break
             # Meanwhile, tasks may be assigned to this instance.

@@ -221,7 +221,7 @@ class TaskRecorder:
         step.made_of = inputs
         step.ended = held[-1]
         if any(source.episode.is_kept for source in inputs):
-            self.trace.keep(episode)
+            self.trace.keep(episode, is_result=True)
         return step
 
     def _row_reader(self, node: str) -> Callable[[Any], list[tuple[str, Any]]] | None:

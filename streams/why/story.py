@@ -150,22 +150,37 @@ REASONS = (
     "not at that time",
     "task moved",
     "not asked",
+    "limit",
 )
 
 
-@frozen
-class Story:
+@frozen(repr=False, order=False)
+class Story(str):
     """The explanation why there is, or is not, an output: the answer to a ``Question``.
 
-    ``outputs`` has the records that were found, with their causes; ``ends`` lists the nodes where the other records of
-    the key ended. ``notes`` concern the application as a whole.
+    It is a text, since pytest shows no other message of an assertion whole; its parts are fields. ``outputs`` has the
+    records that were found, with their causes; ``ends`` lists the nodes where the other records of the key ended.
+    ``notes`` concern the application as a whole.
     """
 
-    title: str
+    heading: str
     outputs: tuple[Fact, ...] = ()
     ends: tuple[End, ...] = ()
     notes: tuple[End, ...] = ()
     limit: int = 3
+
+    def __new__(
+        cls,
+        heading: str,
+        outputs: tuple[Fact, ...] = (),
+        ends: tuple[End, ...] = (),
+        notes: tuple[End, ...] = (),
+        limit: int = 3,
+    ) -> "Story":
+        return super().__new__(cls, "\n".join(_lines(heading, outputs, ends, notes, limit)))
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def mapped(self, change: Callable[[Fact], Fact]) -> "Story":
         """Return the story with ``change`` applied to all facts."""
@@ -184,12 +199,12 @@ class Story:
     @property
     def text(self) -> str:
         """The story as lines of text, for a terminal."""
-        return "\n".join(self._lines())
+        return str(self)
 
     def as_json(self) -> dict[str, Any]:
         """Return the story as JSON values."""
         return {
-            "title": self.title,
+            "title": self.heading,
             "reasons": list(self.reasons),
             "outputs": [fact.as_json() for fact in self.outputs],
             "ends": [end.as_json() for end in self.ends],
@@ -197,29 +212,29 @@ class Story:
             "text": self.text,
         }
 
-    def __str__(self) -> str:
-        return self.text
 
-    def _lines(self) -> Iterator[str]:
-        yield self.title
-        for fact in self.outputs:
-            yield from fact.lines(1)
-        groups: dict[tuple[str, str], list[End]] = {}
-        for end in self.ends:
-            groups.setdefault((end.node, end.reason), []).append(end)
-        if groups:
-            yield "where other records of its window ended:" if self.outputs else "where records of the key ended:"
-        for (node, reason), ends in groups.items():
-            many = f" ({len(ends):,} records)" if len(ends) > 1 else ""
-            yield f"  {node}{many}: {reason}"
-            for end in ends[: self.limit]:
-                if end.record is not None:
-                    yield from end.record.lines(2)
-                yield f"      -> {end.text}"
-            if len(ends) > self.limit:
-                yield f"    ... and {len(ends) - self.limit:,} more"
-        for note in self.notes:
-            yield f"{note.reason}: {note.text}"
+def _lines(
+    heading: str, outputs: tuple[Fact, ...], all_ends: tuple[End, ...], notes: tuple[End, ...], limit: int
+) -> Iterator[str]:
+    yield heading
+    for fact in outputs:
+        yield from fact.lines(1)
+    groups: dict[tuple[str, str], list[End]] = {}
+    for end in all_ends:
+        groups.setdefault((end.node, end.reason), []).append(end)
+    if groups:
+        yield "where other records of its window ended:" if outputs else "where records of the key ended:"
+    for (node, reason), ends in groups.items():
+        many = f" ({len(ends):,} records)" if len(ends) > 1 else ""
+        yield f"  {node}{many}: {reason}"
+        for end in ends[:limit]:
+            if end.record is not None:
+                yield from end.record.lines(2)
+            yield f"      -> {end.text}"
+        if len(ends) > limit:
+            yield f"    ... and {len(ends) - limit:,} more"
+    for note in notes:
+        yield f"{note.reason}: {note.text}"
 
 
 def record_text(key: Any, value: Any, timestamp_ms: int) -> str:

@@ -119,7 +119,8 @@ class Trace:
     """The recorded episodes: all that concern the traced key, and the most recent episodes of all keys.
 
     ``follows(key)`` returns whether a key is traced, and ``mentions(value)`` whether the value of a source record
-    contains it. At most ``limit`` episodes of the traced key are kept; ``is_full`` is set if there were more.
+    contains it. The episodes of at most ``limit`` source records of the key are kept, with all that they led to;
+    ``is_full`` is set if there were more.
     """
 
     follows: Callable[[Any], bool]
@@ -128,6 +129,9 @@ class Trace:
     traced: list[Episode] = field(factory=list)
     recent: deque[Episode] = field(factory=lambda: deque(maxlen=20_000))
     is_full: bool = False
+    #: Number of the kept source records, and of the kept flushes and punctuations, that no kept episode led to.
+    records: int = 0
+    flushes: int = 0
     #: The error that ended the run before all history was read, or None.
     failure: BaseException | None = None
     #: Source records that cannot be read, as (task, node, reason, example): their keys are unknown.
@@ -152,14 +156,29 @@ class Trace:
         """Set the maximum number of recent episodes of all keys."""
         self.recent = deque(self.recent, count)
 
-    def keep(self, episode: Episode) -> None:
-        """Keep an episode that concerns the traced key, unless ``limit`` episodes are kept already."""
-        if not episode.is_kept:
-            if len(self.traced) >= self.limit:
+    def keep(self, episode: Episode, *, is_result: bool = False) -> None:
+        """Keep an episode that concerns the traced key, unless ``limit`` of its kind are kept already.
+
+        The result of a kept episode, or the record that it wrote, does not count.
+        """
+        if episode.is_kept:
+            return
+        if not is_result and (episode.producer is None or not episode.producer.episode.is_kept):
+            if (self.flushes if episode.place is None else self.records) >= self.limit:
                 self.is_full = True
                 return
-            episode.is_kept = True
-            self.traced.append(episode)
+            if episode.place is None:
+                self.flushes += 1
+            else:
+                self.records += 1
+        episode.is_kept = True
+        self.traced.append(episode)
+
+    @property
+    def is_awaiting(self) -> bool:
+        """Whether a kept episode wrote a record, to a topic that the application reads, which is still unread."""
+        # Stream threads change both; a copy is made in one step.
+        return any(step.episode.is_kept for steps in list(self._written.values()) for step in list(steps))
 
     def note_written(self, topic: str, step: Step) -> None:
         """Store the step of a sink that has written a record to a topic that the application reads."""

@@ -124,6 +124,21 @@ def test_order(driver):
 """
 
 
+STORY = """
+def test_story(driver):
+    one = driver(topology)
+    one.pipe(orders, 99, key="bob", timestamp_ms=0)
+    assert one.read(totals), one.why("bob", totals)
+"""
+
+
+def test_a_story_is_the_message_of_an_assertion(run):
+    _, printed = run(STORY)
+    assert "E       AssertionError: totals: no record of key 'bob'\n" in printed
+    assert "large-only: filtered\n" in printed
+    assert "orders-0 offset 0: 'bob': 99" in printed
+
+
 def test_a_difference_says_which_records_and_why(run):
     status, printed = run(DIFFERENT, "-vv")
 
