@@ -60,7 +60,7 @@ def open_input(
     part: Part = WHOLE,
     on_bad_row: OnBadRow = "fail",
     clock: Clock | None = None,
-    needs_time: bool = False,
+    needs_time: str = "",
     rows_before: int = 0,
     advice: str = ADVICE,
 ) -> "FileInput":
@@ -68,7 +68,8 @@ def open_input(
 
     A record is written to the row's explicit partition, or else to the partition of its key, or else to partition (row
     number mod partition count).  The timestamp is the row's explicit timestamp, or else the result of
-    ``Topic(timestamp=...)``, or else the wall-clock time; with ``needs_time``, a row without a timestamp is a bad row.
+    ``Topic(timestamp=...)``, or else the wall-clock time; with ``needs_time``, which says what needs it, a row
+    without a timestamp is a bad row.
     ``rows_before`` is the number of rows that the topic already has, from which row numbers continue.  ``advice`` is
     appended to the message about a bad row.
 
@@ -124,7 +125,7 @@ def open_table(
     rows = TableRows(ValueReader(value), RecordReader(topic, key, value), record_batches=batches)
     source = FileSource(name, _no_file)
     kind = FileKind(Kind.PARQUET)
-    return FileInput(source, kind, topic, rows, value, on_bad_row, clock, True, has_row_numbers=False)
+    return FileInput(source, kind, topic, rows, value, on_bad_row, clock, "a replay", has_row_numbers=False)
 
 
 def _no_file() -> Any:
@@ -155,6 +156,10 @@ class _BadRow(Exception):
     """A row cannot be converted to a record; the message has the reason."""
 
 
+class _NoTime(_BadRow):
+    """No row of the file has a time."""
+
+
 @frozen
 class FileInput:
     """A ``RowReader`` for one file or a part of a file, which may be called more than once."""
@@ -166,10 +171,12 @@ class FileInput:
     value: Form
     on_bad_row: OnBadRow
     clock: Clock
-    needs_time: bool = False
+    needs_time: str = ""
     rows_before: int = 0
     part: Part = WHOLE
     has_row_numbers: bool = True
+    #: Whether row n is n milliseconds after 1970 if it has no timestamp.
+    has_row_times: bool = False
     #: Decodes a column of JSON to partial objects (``stand_ins``); None if complete values are needed.
     decode: Callable[[Sequence[bytes | None]], list[Any]] | None = None
     #: The end of the message of a bad row.
@@ -296,6 +303,8 @@ class FileInput:
                 records.extend(self._columns(batch.rows[index : index + 1], number, partitions, now_ms))
             except _BadRow as error:
                 message = f"{self._place(batch.lines[index], row)}: {error}"
+                if isinstance(error, _NoTime):
+                    return records, InputError(message)
                 if self.on_bad_row == "fail":
                     return records, InputError(f"{message}; {self.advice}")
                 raw, is_refused = self._unreadable(self.format.raw(row))
@@ -318,9 +327,9 @@ class FileInput:
             raise _BadRow(reason + self._hint(rows)) from error
         if columns.keys is None:
             columns.keys = self._keys(columns, values)
-        timestamps = self._timestamps(columns, values, now_ms)
+        timestamps, untimed = self._timestamps(columns, values, first_row, now_ms)
         placed = self._partitions(columns, first_row, partitions)
-        return Records(columns.keys, columns.values, timestamps, columns.headers, placed, first_row)
+        return Records(columns.keys, columns.values, timestamps, columns.headers, placed, first_row, untimed)
 
     def _checked(self, values: list[bytes | None]) -> list[Any] | None:
         """Deserialize the values if the topic needs objects or if the bytes are unchecked JSON; else return None."""
@@ -353,24 +362,32 @@ class FileInput:
         except SerializationError as error:
             raise _BadRow(f"key_from of topic {self.topic.name!r}: {error}") from error
 
-    def _timestamps(self, columns: RowColumns, values: list[Any] | None, now_ms: int) -> list[int]:
+    def _timestamps(
+        self, columns: RowColumns, values: list[Any] | None, first_row: int, now_ms: int
+    ) -> tuple[list[int], int]:
+        """Return the times of rows, and how many rows have none of their own."""
         own_times = columns.timestamps
-        times = [now_ms] * len(columns.values)
+        count = len(columns.values)
+        times = list(range(first_row, first_row + count)) if self.has_row_times else [now_ms] * count
         function = self.topic.timestamp
         has_values = values is not None or columns.fields is not None
-        if self.needs_time and (function is None or not has_values) and (own_times is None or None in own_times):
-            raise _BadRow(
-                f"the row has no time, which a replay needs; declare Topic({self.topic.name!r}, timestamp=...) "
-                "or give records with a timestamp"
+        is_called = function is not None and has_values
+        untimed = 0 if is_called else count if own_times is None else own_times.count(None)
+        if self.needs_time and untimed:
+            # A file in which no row can have a time would be skipped whole.
+            kind = _NoTime if function is None and own_times is None else _BadRow
+            raise kind(
+                f"the row has no time, which {self.needs_time} needs; declare "
+                f"Topic({self.topic.name!r}, timestamp=...) or give records with a timestamp"
             )
-        if function is not None and has_values:
+        if is_called:
             read_times = None if columns.fields is None else columns.fields.times(function)
             times = self._called(function, columns, values, times) if read_times is None else read_times
             if min(times, default=0) < 0:
                 raise _BadRow(f"topic {self.topic.name!r}: the timestamp {min(times)} of the value is before 1970")
-        if own_times is None:
-            return times
-        return [time if own is None else own for own, time in zip(own_times, times, strict=True)]
+        if own_times is not None:
+            times = [time if own is None else own for own, time in zip(own_times, times, strict=True)]
+        return times, untimed
 
     def _called(self, function: Any, columns: RowColumns, values: list[Any] | None, times: Sequence[int]) -> list[int]:
         """Return the results of the topic's ``timestamp`` function; a tombstone gets its time from ``times``."""
@@ -453,6 +470,8 @@ class Records:
     partitions: list[int]
     #: Number of the first row in the topic.
     first_row: int
+    #: Number of rows without a time of their own.
+    untimed: int = 0
 
     def __len__(self) -> int:
         return len(self.timestamps)
@@ -464,6 +483,7 @@ class Records:
         self.timestamps += other.timestamps
         self.headers = [*(self.headers or ()), *(other.headers or [()] * len(other))]
         self.partitions += other.partitions
+        self.untimed += other.untimed
 
 
 def as_list(column: Any) -> list[Any]:

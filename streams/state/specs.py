@@ -217,6 +217,8 @@ class StoreSpec:
     is_logged_last: bool = False
     #: Whether an entry belongs to a key of the records, so that all records of the key must reach the same task.
     is_by_key: bool = True
+    #: Whether entries wait until stream time has advanced.
+    is_buffer: bool = False
     #: Whether entries are copies of what is elsewhere, and depend on wall-clock time; simulations do not compare them.
     is_cache: bool = False
 
@@ -224,6 +226,11 @@ class StoreSpec:
     def is_cacheable(self) -> bool:
         """Whether a record cache, if the application has one, holds back the updates of this store."""
         return self.has_caching is not False
+
+    @property
+    def uses_event_time(self) -> bool:
+        """Whether what is in the store, or leaves it, depends on event times."""
+        return self.is_buffer or max(self.window_size_ms, self.retention_ms, self.history_ms, self.ttl_ms) >= 0
 
     @property
     def loses_headers(self) -> bool:

@@ -372,17 +372,24 @@ class ProcessorOperator:
         Raises:
             TopologyError: the supplier makes no processor, or the same processor each time.
         """
-        if isinstance(self.supplier, type):
-            owner: type = self.supplier
-        else:
+        if not isinstance(self.supplier, type):
             processor = self._make()
             if self._make() is processor:
                 raise TopologyError(
                     f"process(): {located(self.supplier)} makes the same {type(processor).__qualname__} each time; "
                     "make a new one: each task has its own"
                 )
-            owner = type(processor)
-        return [value for _, value in _members(owner) if isinstance(value, StoreBuilder)]
+        return [value for _, value in _members(self._class) if isinstance(value, StoreBuilder)]
+
+    @property
+    def _class(self) -> type:
+        return self.supplier if isinstance(self.supplier, type) else type(self._make())
+
+    @property
+    def punctuates_in_stream_time(self) -> bool:
+        """Whether the processor class declares a punctuation in stream time."""
+        marks = [getattr(value, "punctuation", None) for _, value in _members(self._class)]
+        return any(isinstance(mark, Punctuation) and mark.kind is PunctuationType.STREAM_TIME for mark in marks)
 
     def bind(self, context: NodeContext) -> Process:
         """Create the processor of a task, and return its process function; ``init`` runs when all nodes are bound."""

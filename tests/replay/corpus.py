@@ -76,7 +76,7 @@ def example(name: str, folder: Path) -> Subject:
 
 
 def _rows(topic: Topic[Any, Any], file: Path) -> list[Row]:
-    blocks = [found for batch in open_input(topic, file, needs_time=True)(PARTITIONS, 0) for found in batch]
+    blocks = [found for batch in open_input(topic, file, needs_time="a replay")(PARTITIONS, 0) for found in batch]
     return [
         Row(number, key, value, time, headers)
         for number, block in blocks

@@ -105,8 +105,8 @@ def test_row_without_a_time_is_refused(tmp_path):
     plain = Topic("orders", value=str)
     path = tmp_path / "orders.txt"
     path.write_text("one\ntwo\n")
-    with pytest.raises(InputError, match=r"orders\.txt:1: the row has no time, which a replay needs"):
-        replay(lambda builder: builder.stream(plain).to("out"), {"orders": path}, executor="local")
+    with pytest.raises(InputError, match=r"orders\.txt:1: the row has no time, which an end in event time"):
+        replay(lambda builder: builder.stream(plain).to("out"), {"orders": path}, executor="local", until=1)
 
 
 def test_failing_user_code_is_named_by_node_record_and_row(tmp_path):

@@ -110,7 +110,7 @@ def live(topic: Topic[Any, Any], paths: Sequence[Path], partitions: int, on_bad_
     before = 0
     for path in paths:
         reader = open_input(
-            topic, path, needs_time=True, rows_before=before, on_bad_row=on_bad_row, clock=VirtualClock(-1)
+            topic, path, needs_time="a replay", rows_before=before, on_bad_row=on_bad_row, clock=VirtualClock(-1)
         )
         for batch in reader(partitions):
             for number, block in batch:

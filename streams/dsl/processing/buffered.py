@@ -170,4 +170,5 @@ def buffer_spec(
         has_changelog=has_changelog,
         changelog_headers=_VERSION if own is SUPPRESSED_CHANGE else (),
         upgrades=upgrades,
+        is_buffer=True,
     )

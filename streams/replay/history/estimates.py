@@ -67,6 +67,8 @@ class InputEstimate:
     record_bytes: float = 0.0
     #: Range of event times, None if there is no sample.
     times: tuple[int, int] | None = None
+    #: Whether rows have no times, so that they are 1 ms apart.
+    has_row_times: bool = False
 
     @property
     def highest_share(self) -> tuple[int, float]:
@@ -125,6 +127,7 @@ def estimate_files(
     partitions: int,
     on_bad_row: OnBadRow = "fail",
     location: Location = BY_SUFFIX,
+    needs_time: str = "",
 ) -> InputEstimate:
     """Return the size of files: from footers for Parquet files, otherwise from file sizes and a sample of rows.
 
@@ -141,7 +144,7 @@ def estimate_files(
     sample = _Sample()
     clock = VirtualClock(NO_TIMESTAMP)
     for head in heads:
-        reader = open_input(topic, head, on_bad_row=on_bad_row, clock=clock, needs_time=True)
+        reader = open_input(topic, head, on_bad_row=on_bad_row, clock=clock, needs_time=needs_time)
         for batch in islice(reader(partitions, 0), 1 if reader.kind.is_whole else None):
             sample.take(batch)
     counted_bytes = sum(file.of_bytes for file in counted)
@@ -166,6 +169,7 @@ def estimate_files(
         tuple(sample.placed[number] for number in range(partitions)),
         sample.bytes / max(1, sample.rows),
         (min(sample.times), max(sample.times)) if sample.times else None,
+        not needs_time and bool(sample.rows) and not sample.times,
     )
 
 

@@ -18,7 +18,7 @@ from functools import partial
 from itertools import islice, pairwise
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from streams.core.blocks.records import NO_TIMESTAMP, TopicPartition
 from streams.core.clock import VirtualClock
@@ -60,6 +60,8 @@ class IngestWork:
     rows_before: int = 0
     skip_rows: int = 0
     on_bad_row: str = "fail"
+    #: What needs the times of rows; if it is empty, rows without one are 1 ms apart.
+    needs_time: str = ""
     #: Whether runs of records are sorted by event time.
     by_time: bool = False
     counts_only: bool = False
@@ -95,6 +97,8 @@ class IngestReport(StageReport):
     counts: tuple[tuple[int, int], ...] = ()
     written: PartitionExtents = field(factory=lambda: PartitionExtents.of(()))
     failure: str | None = None
+    #: Number of rows without a time of their own.
+    untimed: int = 0
 
     @property
     def records_in(self) -> int:
@@ -162,6 +166,7 @@ def _read(work: IngestWork, meter: CallMeter, opened: Callable[[str], FileSource
     counts: list[tuple[int, int]] = []
     before = work.rows_before
     skip = work.skip_rows
+    untimed = 0
     file = work.segments.group_writer(name)
     with PartitionWriter(file, work.topic, work.by_time) as writer, meter:
         for piece in work.pieces:
@@ -169,6 +174,7 @@ def _read(work: IngestWork, meter: CallMeter, opened: Callable[[str], FileSource
             source = opened(piece.file)
             for records in _records(work, topic, source, piece.part, before, skip):
                 writer.append(records)
+                untimed += records.untimed
                 position += len(records)
                 meter.beat(before + position - work.rows_before)
             counts.append((position, position))
@@ -176,7 +182,7 @@ def _read(work: IngestWork, meter: CallMeter, opened: Callable[[str], FileSource
             skip = 0
     written = PartitionExtents.of((partition, extent) for _, partition, extent in file.written)
     files = written.extents.file_names
-    return meter.report(IngestReport, files=files, counts=tuple(counts), written=written)
+    return meter.report(IngestReport, files=files, counts=tuple(counts), written=written, untimed=untimed)
 
 
 def _records(
@@ -191,10 +197,10 @@ def _records(
         on_bad_row=on_bad_row,
         # Rows that cannot be read get no time, so that they do not count as the latest records.
         clock=VirtualClock(NO_TIMESTAMP),
-        needs_time=True,
+        needs_time=work.needs_time,
         rows_before=before,
     )
-    for records in reader.records(work.partitions, skip):
+    for records in evolve(reader, has_row_times=True).records(work.partitions, skip):
         if any(int(number) < work.number for number in (work.failures.files() if work.segments.root.is_local else ())):
             raise InputError(f"{source}: not read further: an earlier row cannot be read")
         yield records

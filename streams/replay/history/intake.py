@@ -49,6 +49,9 @@ class TopicFiles:
     rows: list[int] = field(factory=list)
     extents: dict[int, Extents] = field(factory=dict)
     works: list[IngestWork] = field(factory=list)
+    #: Number of records, and of those without a time of their own.
+    records: int = 0
+    untimed: int = 0
 
     def take(self, reports: Sequence[IngestReport]) -> None:
         """Add the results of the calls, in order, to those of the topic.
@@ -59,6 +62,8 @@ class TopicFiles:
         for report in reports:
             if report.failure is not None:
                 raise InputError(report.failure)
+            self.records += report.records_in
+            self.untimed += report.untimed
         for number, extents in by_partition(report.written for report in reports).items():
             new = extents.numbered(self.starts.get(number, 0))
             before = self.extents.get(number)
@@ -85,6 +90,7 @@ def read_files(
     folder: str,
     *,
     on_bad_row: str = "fail",
+    needs_time: str = "",
     part_bytes: int = PART_BYTES,
 ) -> Calls:
     """Yield the calls that read the files of topics, and add their results to ``topics``.
@@ -107,6 +113,7 @@ def read_files(
                 topic.rows_before,
                 topic.skip_rows if not number else 0,
                 on_bad_row,
+                needs_time,
                 topic.by_time,
                 size_bytes=sum(cut.sizes),
                 location=topic.location,

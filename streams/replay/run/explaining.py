@@ -21,6 +21,7 @@ from streams.replay.history.archive import read_archive
 from streams.replay.history.estimates import InputEstimate, estimate_archive, estimate_files
 from streams.replay.history.ingest import INPUT_GROUP_ROWS, MERGE_CALL_ROWS
 from streams.replay.history.inputs import Archive, Files, Input, KafkaTopic, Table
+from streams.replay.history.row_times import ROW_TIMES
 from streams.replay.history.slicing import Slicing
 from streams.replay.history.tables import look_at_lake
 from streams.replay.run.session import ReplaySession
@@ -133,6 +134,8 @@ class Explanation:
             yield f"    {_count(len(estimate.placed), 'partition')}; partition {number} has {100 * share:.3g}%, {even}"
         if estimate.times is not None:
             yield f"    from {time_text(estimate.times[0])} to {time_text(estimate.times[1])}"
+        if estimate.has_row_times:
+            yield f"    rows have no times, so they are {ROW_TIMES}"
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -208,7 +211,9 @@ def _estimate(
         fails = session.config.deserialization_handler == "fail"
         history = session.inputs.histories.get(topic)
         paths = source.paths if history is None else history.in_order(source.paths)[len(history.marks) :]
-        return estimate_files(paths, declared, partitions, "fail" if fails else "continue", source.location)
+        return estimate_files(
+            paths, declared, partitions, "fail" if fails else "continue", source.location, session.inputs.needs_time
+        )
     if source.is_lake:
         place = look_at_lake(source)
         what = f"{source.name}, version {place.version}, {_count(len(place.files), 'file')}"

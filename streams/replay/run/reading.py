@@ -20,6 +20,7 @@ from streams.replay.history.ingest import IngestWork, SortedTopic, safe_name, so
 from streams.replay.history.inputs import Archive, FileMark, Files, Input, KafkaTopic, Table
 from streams.replay.history.intake import TopicFiles, read_files
 from streams.replay.history.late_rows import LateRows, find_late_rows, late_extents
+from streams.replay.history.row_times import say_row_times
 from streams.replay.history.tables import TablePlace, is_continued, lake_rows, look_at_lake, new_rows, write_rows
 from streams.replay.run.through_spark import (
     ReadTable,
@@ -44,6 +45,8 @@ class Histories:
     sources: Mapping[str, Input]
     #: Order of records from files: "event_time", "as_given", or None for the default of each input.
     order: str | None = None
+    #: What needs the event times of rows; if it is empty, rows without one are 1 ms apart.
+    needs_time: str = ""
     #: Snapshot that the replay continues from.
     parent: Snapshot | None = None
     histories: dict[str, History] = field(factory=dict)
@@ -160,10 +163,12 @@ class Histories:
                         0,
                         history.rows,
                         on_bad_row=on_bad_row,
+                        needs_time=self.needs_time,
                         by_time=by_time,
                         location=source.location,
                     )
                     yield from read_found(work, unread_files, files)
+                    say_row_times([files])
                     yield from self._sort([files])
                     self._take_files(files, [file.mark for file in unread_files])
                     self._keep_history()
@@ -176,9 +181,12 @@ class Histories:
             return
         new = [files for files, _ in unread]
         try:
-            yield from read_files(application, new, self.segments, "inputs", on_bad_row=on_bad_row)
+            yield from read_files(
+                application, new, self.segments, "inputs", on_bad_row=on_bad_row, needs_time=self.needs_time
+            )
         except InputError as error:
             raise InputError(self._named(str(error))) from error
+        say_row_times(new)
         yield from self._sort(new)
         for files, marks in unread:
             self._take_files(files, marks)

@@ -47,6 +47,7 @@ from streams.replay.errors import ReplayError
 from streams.replay.handover.snapshot import Snapshot
 from streams.replay.history.archive import read_archive
 from streams.replay.history.inputs import Archive, Files, KafkaTopic, Table, input_of
+from streams.replay.history.row_times import needs_time
 from streams.replay.history.since import check_span
 from streams.replay.history.slicing import Cut, Slicing, cut_until, cuts
 from streams.replay.history.tables import since_given
@@ -174,7 +175,8 @@ class ReplaySession:
                 name: since_given(value, declared_topic(self.topology, name), since_ms)
                 for name, value in inputs.items()
             }
-        self.inputs = Histories(self.root, self.topology, self.config, inputs, plan.order)
+        needed = needs_time(self.topology, self.config, inputs, plan.until, plan.slices)
+        self.inputs = Histories(self.root, self.topology, self.config, inputs, plan.order, needed)
         if plan.state_from is not None:
             self._parent = Snapshot.open(Place(os.fspath(plan.state_from)).absolute())
             self._parent.check_files()
