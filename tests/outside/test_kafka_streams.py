@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.outside.listed import Listed
-from tests.outside.suite import Outcome, Room
-from tests.outside.suites.kafka_streams import SUITE
+from tests.outside.suite import Outcome, Room, Suite
+from tests.outside.suites import kafka_streams, kafka_streams_kip1071
 
 MAVEN = """\
 #!{python}
@@ -16,7 +16,8 @@ from pathlib import Path
 
 [build] = [Path(a.partition("=")[2]) for a in sys.argv if a.startswith("-Dbuild.folder=")]
 package = "org.apache.kafka.streams.integration."
-print(sys.argv[-1], file=open(build.parent / "asked", "a"))
+[protocol] = [a for a in sys.argv if a.startswith("-Dgroup.protocol=")]
+print(protocol, sys.argv[-1], file=open(build.parent / "asked", "a"))
 if sys.argv[-1].startswith("-Dtest="):
     print(f"[INFO] Running {{package}}HangsTest")
     print(f"[INFO] Running {{package}}ATest")
@@ -31,13 +32,16 @@ if sys.argv[-1].startswith("-Dtest="):
 """
 
 
-def test_what_maven_says_becomes_outcomes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    ("suite", "protocol"), [(kafka_streams.SUITE, ""), (kafka_streams_kip1071.SUITE, "streams")], ids=["", "kip1071"]
+)
+def test_what_maven_says_becomes_outcomes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suite: Suite, protocol: str):
     maven = tmp_path / "mvn"
     maven.write_text(MAVEN.format(python=sys.executable))
     maven.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
 
-    outcomes = list(SUITE.run(Room(SUITE, tmp_path, Listed(left_out={"XTest": "why", "YTest.y": "why"}))))
+    outcomes = list(suite.run(Room(suite, tmp_path, Listed(left_out={"XTest": "why", "YTest.y": "why"}))))
 
     assert outcomes == [
         Outcome("XTest", "left out"),
@@ -49,4 +53,7 @@ def test_what_maven_says_becomes_outcomes(tmp_path: Path, monkeypatch: pytest.Mo
         Outcome("ATest.d", "left out", "for want of it"),
         Outcome("LastTest", "failed", "no end in 1800 s"),
     ]
-    assert (tmp_path / "asked").read_text().split() == ["test-compile", "-Dtest=*Test,!XTest,!YTest#y"]
+    assert (tmp_path / "asked").read_text().splitlines() == [
+        f"-Dgroup.protocol={protocol} test-compile",
+        f"-Dgroup.protocol={protocol} -Dtest=*Test,!XTest,!YTest#y",
+    ]

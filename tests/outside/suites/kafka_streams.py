@@ -18,13 +18,22 @@ _FOLDER = ROOT / "tests" / "outside" / "kafka_streams"
 _CLASS_LIMIT_S = 1_800
 
 
-def run(room: Room) -> Iterator[Outcome]:
-    """Run the classes one after the other; the tests of each are known when it has ended."""
+def run(room: Room, protocol: str = "") -> Iterator[Outcome]:
+    """Run the classes one after the other; the tests of each are known when it has ended.
+
+    ``protocol`` is the ``group.protocol`` of applications that do not name one, or "" for that of Kafka Streams.
+    """
     build = room.cache / "build"
     left_out = room.listed.left_out
     # Maven's pattern: classes, or class#method; those behind ! are not run.
     selected = [room.only.replace(".", "#") or "*Test", *(f"!{test.replace('.', '#')}" for test in left_out)]
-    maven = ("mvn", "-B", f"-Dbuild.folder={build}", f"-Dclass.limit.s={_CLASS_LIMIT_S}")
+    maven = (
+        "mvn",
+        "-B",
+        f"-Dbuild.folder={build}",
+        f"-Dclass.limit.s={_CLASS_LIMIT_S}",
+        f"-Dgroup.protocol={protocol}",
+    )
     room.fetch(*maven, "clean", "test-compile", cwd=_FOLDER)
     yield from (Outcome(test, "left out") for test in left_out)
     running = ""

@@ -6,16 +6,19 @@ import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.ListTopicsOptions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.common.KafkaFuture;
+import org.apache.kafka.common.config.ConfigDef;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.TopicExistsException;
 import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.server.util.MockTime;
+import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.test.TestUtils;
 
 import java.io.BufferedReader;
 import java.io.FileWriter;
 import java.io.IOException;
 import java.io.PrintWriter;
+import java.lang.reflect.Field;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
@@ -32,6 +35,7 @@ import java.util.concurrent.TimeUnit;
  * started with the settings that a test has for its brokers.
  *
  * <p>Environment: {@code STREAMS} is the command, one argument a line; {@code BOOTSTRAP} a broker that runs instead.
+ * The property {@code group.protocol} is the protocol of groups for applications that do not name one.
  */
 public class EmbeddedKafkaCluster {
     /** Settings that are not handed on, and why. */
@@ -57,6 +61,27 @@ public class EmbeddedKafkaCluster {
         "group.consumer.assignment.interval.ms", "1000",
         "auto.create.topics.enable", "true");
 
+    /** What applications of classic groups set themselves, and the broker sets for groups of this protocol. */
+    private static final Map<String, String> OF_STREAMS = Map.of(
+        "group.streams.heartbeat.interval.ms", "500",
+        "group.streams.session.timeout.ms", "10000",
+        "group.streams.num.standby.replicas", "1");
+
+    static {
+        final String protocol = System.getProperty("group.protocol", "");
+        if (!protocol.isEmpty()) {
+            try {
+                final Field definitions = StreamsConfig.class.getDeclaredField("CONFIG");
+                final Field value = ConfigDef.ConfigKey.class.getField("defaultValue");
+                definitions.setAccessible(true);
+                value.setAccessible(true);
+                value.set(((ConfigDef) definitions.get(null)).configKeys().get(StreamsConfig.GROUP_PROTOCOL_CONFIG), protocol);
+            } catch (final ReflectiveOperationException e) {
+                throw new IllegalStateException(e);
+            }
+        }
+    }
+
     private final Map<String, String> settings = new TreeMap<>(DEFAULTS);
     private Process process;
     private String address = System.getenv("BOOTSTRAP");
@@ -81,6 +106,9 @@ public class EmbeddedKafkaCluster {
     /** There is one broker: settings of single brokers, which are their racks, are not handed on. */
     public EmbeddedKafkaCluster(final int brokers, final Properties settings, final Map<Integer, Map<String, String>> each,
                                 final long startMs, final long startNs) {
+        if (System.getProperty("group.protocol", "").equals("streams")) {
+            this.settings.putAll(OF_STREAMS);
+        }
         settings.forEach((name, value) -> this.settings.put(name.toString(), value.toString()));
         this.settings.keySet().removeAll(IGNORED.keySet());
         time = new MockTime(startMs, startNs);
