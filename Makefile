@@ -159,7 +159,7 @@ bench-peers: $(VENV)/.dev kafka-jars
 	$(BIN)/python -m tests.bench.peers --peers '$(PEERS)' --latency $(BENCH_ARGS)
 
 docs: $(VENV)/.docs
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean: $(VENV)/.base
 	rm -rf build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

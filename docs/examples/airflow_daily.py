@@ -4,8 +4,8 @@
 they change (``--repair``).  If it is killed, the next attempt continues with the work that is complete, and each row is
 written once.  ``verify`` checks the files of the snapshot, from which an application can go live.
 
-Airflow's workers need streams (``pip install`` of a checkout or a wheel) and the folder ``SHOP`` (default: the current folder), which has the
-script of the topology, the events, and everything that the runs keep.
+Airflow's workers need streams (``pip install`` of a checkout or a wheel) and the folder ``SHOP`` (default: the current
+folder), which has the script of the topology, the events, and everything that the runs keep.
 """
 
 import os

@@ -75,11 +75,12 @@ _LOG = '192.0.2.1 - - [27/Feb/2026:22:00:00 +0000] "GET / HTTP/1.1" 200 1 "-" "-
 RUNS_ON = (
     RunsOn(r"streams broker .*--registry", "registry"),
     RunsOn(r"streams (broker|run) .*--listen", "listens on"),
-    RunsOn(r"streams consume word_count\.py:counts", '"streams"\t1'),
+    RunsOn(r"streams consume word_count\.py:counts", "1\n1"),
     RunsOn(r"streams run word_count\.py --bootstrap", topic="lines", lines=("hello",), output="counts"),
     RunsOn(r"streams run sessions\.py --bootstrap", topic="access", lines=(_LOG,), output="sessions"),
     RunsOn(r"streams run (sessions|shop)\.py .*--state-dir", "on an embedded broker"),
     RunsOn(r"streams run .*--http", "http://"),
+    RunsOn(r"streams dev word_count", "counts: "),
     RunsOn(r"streams dev ", "revenue: "),
 )
 #: Commands whose output is another with other partitions, and why.
@@ -88,7 +89,6 @@ OF_ITS_PARTITIONS = {
     r"^streams diff .* --limit 1$": "shows the first of several examples",
     r"^streams (run|diff) .*shop2\.py --input orders=monday\.jsonl ": "closes windows by task",
     r"^streams reset spendings ": "has a line for each partition",
-    r"^tail -2 counts\.records\.jsonl ": "shows the last lines",
 }
 #: What stands before a command where the page leaves it to the reader.
 BEFORE = {
