@@ -55,6 +55,7 @@ from .core.errors import (
 from .core.event_time.result_timing import ResultTiming as ResultTiming
 from .core.event_time.windower import Windower as Windower
 from .core.event_time.windows import (
+    CalendarWindows as CalendarWindows,
     CountWindows as CountWindows,
     JoinWindows as JoinWindows,
     SessionWindows as SessionWindows,

@@ -298,9 +298,10 @@ class _Check:
 
     def _layout(self, name: str, one: StoreSpec, two: StoreSpec) -> None:
         """Check that a store has the same key layout in both versions."""
-        if one.window_size_ms != two.window_size_ms and not one.retain_duplicates:
+        was, now = (str(spec.calendar or _seconds(spec.window_size_ms)) for spec in (one, two))
+        if was != now and not one.retain_duplicates:
             says = (
-                f"has windows of {_seconds(one.window_size_ms)} in OLD and of {_seconds(two.window_size_ms)} in NEW: "
+                f"has windows of {was} in OLD and of {now} in NEW: "
                 "only starts are kept, so OLD's windows would continue as longer or shorter ones with wrong values"
             )
             self._add(Level.CANNOT, f"store {name}", says, _ANEW)

@@ -14,7 +14,14 @@ from streams.core.arguments import NOT_GIVEN
 from streams.core.blocks.records import Windowed
 from streams.core.errors import TopologyError
 from streams.core.event_time.windower import Windower
-from streams.core.event_time.windows import CountWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+from streams.core.event_time.windows import (
+    CalendarWindows,
+    CountWindows,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+    UnlimitedWindows,
+)
 from streams.dsl.building.aggregation import AGGREGATOR_FORM, MERGER_FORM, aggregate_variable
 from streams.dsl.building.repartition import repartition_node
 from streams.dsl.building.side_outputs import SideOutputs
@@ -198,7 +205,7 @@ class CogroupedKStream(Generic[K, A]):
 
     @overload
     def windowed_by(
-        self, windows: TimeWindows | SlidingWindows | UnlimitedWindows | CountWindows
+        self, windows: TimeWindows | SlidingWindows | UnlimitedWindows | CountWindows | CalendarWindows
     ) -> "TimeWindowedCogroupedKStream[K, A]": ...
     @overload
     def windowed_by(self, windows: SessionWindows | Windower[K, Any]) -> "SessionWindowedCogroupedKStream[K, A]": ...

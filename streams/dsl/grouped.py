@@ -12,7 +12,14 @@ from typing_extensions import TypeForm
 
 from streams.core.arguments import NOT_GIVEN
 from streams.core.event_time.windower import Windower
-from streams.core.event_time.windows import CountWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+from streams.core.event_time.windows import (
+    CalendarWindows,
+    CountWindows,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+    UnlimitedWindows,
+)
 from streams.core.serdes.serdes import Serde
 from streams.dsl.building.aggregation import StreamAggregation
 from streams.dsl.building.windowing import Windowing, check_windows
@@ -157,7 +164,7 @@ class KGroupedStream(Generic[K, V]):
 
     @overload
     def windowed_by(
-        self, windows: TimeWindows | SlidingWindows | UnlimitedWindows | CountWindows
+        self, windows: TimeWindows | SlidingWindows | UnlimitedWindows | CountWindows | CalendarWindows
     ) -> TimeWindowedKStream[K, V]: ...
     @overload
     def windowed_by(self, windows: SessionWindows | Windower[K, V]) -> SessionWindowedKStream[K, V]: ...

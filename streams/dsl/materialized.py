@@ -12,6 +12,7 @@ from attrs import define, field, frozen
 
 from streams.core.arguments import NOT_GIVEN
 from streams.core.errors import TopologyError
+from streams.core.event_time.calendar import Calendar
 from streams.dsl.functions import check_flag
 from streams.dsl.logical import LogicalGraph
 from streams.dsl.names import check_name
@@ -98,6 +99,7 @@ class Materialized:
     has_changelog: bool = True
     retention_ms: int = -1
     window_size_ms: int = -1
+    calendar: Calendar | None = None
     history_ms: int = -1
     ttl_ms: int = -1
     retain_duplicates: bool = False
@@ -130,6 +132,7 @@ class Materialized:
                 has_changelog=self.has_changelog,
                 retention_ms=self.retention_ms,
                 window_size_ms=self.window_size_ms,
+                calendar=self.calendar,
                 history_ms=self.history_ms,
                 ttl_ms=self.ttl_ms,
                 retain_duplicates=self.retain_duplicates,

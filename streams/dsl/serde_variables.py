@@ -17,6 +17,7 @@ from attrs import define
 
 from streams.core.arguments import MAX_TIME_MS, NOT_GIVEN
 from streams.core.errors import TopologyError
+from streams.core.event_time.calendar import Calendar
 from streams.core.serdes.serdes import (
     NULL,
     PRIMITIVES,
@@ -31,8 +32,9 @@ from streams.core.serdes.serdes import (
 )
 from streams.dsl.functions import UNKNOWN
 
-#: Kinds of windows: window sizes in ms, with None for sessions, and negative numbers of records for count windows.
-WindowSizes: TypeAlias = frozenset[int | None]
+#: Kinds of windows: window sizes in ms, with None for sessions, negative numbers of records for count windows, and
+#: calendars.
+WindowSizes: TypeAlias = frozenset[int | Calendar | None]
 
 
 @define(eq=False)
@@ -105,7 +107,7 @@ class SerdeVariable:
         two = other.root()
         if one is two:
             return
-        if one.windows and two.windows and one.windows != two.windows:
+        if one.windows and two.windows and one.windows != two.windows and not _is_read_back(one, two):
             raise TopologyError(
                 f"{one.node} has keys of {_shown(one.windows)}, {two.node} of {_shown(two.windows)}: "
                 "they are not the same keys"
@@ -127,6 +129,16 @@ class SerdeVariable:
                 inferred = None if root.is_ambiguous else root.inferred
                 root.resolved = root.declared or root.annotated or inferred or PinnedSerde(root.node)
         return root.resolved
+
+
+def _is_read_back(one: SerdeVariable, two: SerdeVariable) -> bool:
+    """Return whether one side has windows of a calendar, and the other side is a topic that may have the same ones."""
+    sides = (one, two), (two, one)
+    return any(topic.declared and topic.windows == {None} and _is_of_calendar(other.windows) for topic, other in sides)
+
+
+def _is_of_calendar(windows: WindowSizes) -> bool:
+    return len(windows) == 1 and isinstance(min(windows, key=str), Calendar)
 
 
 def _unify_roots(one: SerdeVariable, two: SerdeVariable) -> None:
@@ -172,7 +184,7 @@ def overridden(variable: SerdeVariable, form: Any, node: str, what: str = "the t
     if form is NOT_GIVEN:
         return variable
     serde = serde_for(form)
-    if isinstance(serde, WindowedSerde) and variable.windows - {serde.size_ms}:
+    if isinstance(serde, WindowedSerde) and {_suffix(size) for size in variable.windows} - {serde.size_ms}:
         raise TopologyError(
             f"{node} has keys of {_shown(variable.windows)}, but {what} is of {shown_windows(serde.size_ms)}: its "
             f"windows would get wrong ends; declare {_declaration(variable.windows)}, or change the key before"
@@ -187,14 +199,20 @@ def overridden(variable: SerdeVariable, form: Any, node: str, what: str = "the t
     return SerdeVariable(node, serde)
 
 
+def _suffix(size: int | Calendar | None) -> int | None:
+    """Return the window size of the serde: keys of calendar windows are written as those of sessions are."""
+    return None if isinstance(size, Calendar) else size
+
+
 def _shown(windows: WindowSizes) -> str:
-    return " and ".join(sorted(map(shown_windows, windows)))
+    shown = [str(size) if isinstance(size, Calendar) else shown_windows(size) for size in windows]
+    return " and ".join(sorted(shown))
 
 
 def _declaration(windows: WindowSizes) -> str:
     if len(windows) > 1:
         return "topics of their own"
-    (size_ms,) = windows
+    (size_ms,) = map(_suffix, windows)
     if size_ms is None:
         return "session_windowed(...)"
     if size_ms < 0:
@@ -241,6 +259,6 @@ def count_windowed_variable(key: SerdeVariable, size: int) -> SerdeVariable:
     )
 
 
-def session_windowed_variable(key: SerdeVariable) -> SerdeVariable:
-    """Return the variable for session-windowed keys, given the variable of the inner keys."""
-    return SerdeVariable(key.node, inner=key, windowed=session_windowed, window_sizes=frozenset({None}))
+def session_windowed_variable(key: SerdeVariable, calendar: Calendar | None = None) -> SerdeVariable:
+    """Return the variable for keys of sessions, or of windows of a calendar, given the variable of the inner keys."""
+    return SerdeVariable(key.node, inner=key, windowed=session_windowed, window_sizes=frozenset({calendar}))

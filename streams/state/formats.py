@@ -55,14 +55,16 @@ class Content:
     key: str | None
     value: str | None
     #: -1 also with retained duplicates: the windows of joins hold single records, regardless of the window size.
-    window_size_ms: int = -1
+    #: Of calendar windows: the name of the calendar.
+    window_size_ms: int | str = -1
     holds_duplicates: bool = False
 
     @classmethod
     def of(cls, spec: StoreSpec) -> "Content":
         """Return the content format that a spec declares."""
         family = spec.kind.family
-        size_ms = spec.window_size_ms if family is Family.WINDOWS and not spec.retain_duplicates else -1
+        size: int | str = str(spec.calendar) if spec.calendar else spec.window_size_ms
+        size_ms = size if family is Family.WINDOWS and not spec.retain_duplicates else -1
         key = serde_format(spec.key_serde)
         value = serde_format(spec.value_serde)
         return cls(family, key, value, size_ms, spec.retain_duplicates)
@@ -84,10 +86,11 @@ class Content:
             was, now = (several, one) if self.holds_duplicates else (one, several)
             differences.append(f"holds {was}, but the topology keeps {now}")
         elif self.window_size_ms != expected.window_size_ms:
-            differences.append(
-                f"holds windows of {self.window_size_ms} ms, "
-                f"but those of the topology have {expected.window_size_ms} ms"
+            was, now = (
+                size if isinstance(size, str) else f"{size} ms"
+                for size in (self.window_size_ms, expected.window_size_ms)
             )
+            differences.append(f"holds windows of {was}, but those of the topology are of {now}")
         return differences
 
     def to_json(self) -> list[Any]:

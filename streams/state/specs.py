@@ -12,9 +12,11 @@ from typing import Any, TypeAlias
 
 from attrs import evolve, field, frozen
 
+from streams.core.arguments import MAX_TIME_MS
 from streams.core.blocks.marks import KafkaFormat
-from streams.core.blocks.records import Block, Headers, TopicPartition
+from streams.core.blocks.records import Block, Headers, TopicPartition, Window
 from streams.core.errors import StoreError
+from streams.core.event_time.calendar import Calendar
 from streams.core.migrations import Migration
 from streams.core.serdes.serdes import Serde, inside
 from streams.state.views.windowed_keys import SESSION_KEY, WINDOW_KEY
@@ -221,6 +223,14 @@ class StoreSpec:
     is_buffer: bool = False
     #: Whether entries are copies of what is elsewhere, and depend on wall-clock time; simulations do not compare them.
     is_cache: bool = False
+    #: The calendar that has the ends of the windows of a window store; None: all have the size ``window_size_ms``.
+    calendar: Calendar | None = None
+
+    def window_at(self, start_ms: int) -> Window:
+        """Return the window of a window store that starts at a time."""
+        if self.calendar is not None and (window := self.calendar.window_of(start_ms)) is not None:
+            return Window(start_ms, window.end_ms)
+        return Window(start_ms, min(start_ms + self.window_size_ms, MAX_TIME_MS))
 
     @property
     def is_cacheable(self) -> bool:

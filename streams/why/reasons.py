@@ -193,9 +193,8 @@ class Reasons:
         """Return the stream time at which the last window of a step's record closes; None without windows."""
         if isinstance(operator, WindowAggregate):
             windows = operator.windows
-            advance_ms = getattr(windows, "advance_ms", windows.size_ms)
-            start_ms = step.timestamp_ms - step.timestamp_ms % advance_ms
-            return int(start_ms + windows.size_ms + windows.grace_ms)
+            starts = windows.windows_for(step.timestamp_ms)
+            return windows.end_of(starts[-1]) + windows.grace_ms if starts else None
         if isinstance(operator, SlidingAggregate):
             return int(step.timestamp_ms + operator.windows.difference_ms + operator.windows.grace_ms)
         if isinstance(operator, SessionAggregate):

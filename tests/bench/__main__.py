@@ -3,7 +3,16 @@
 import argparse
 from datetime import timedelta
 
-from streams import EmitStrategy, JoinWindows, StreamsBuilder, TimeWindows, Topic, time_windowed
+from streams import (
+    CalendarWindows,
+    EmitStrategy,
+    JoinWindows,
+    StreamsBuilder,
+    TimeWindows,
+    Topic,
+    session_windowed,
+    time_windowed,
+)
 from tests.bench import model
 from tests.bench.clients import TRANSFERS, measure_transfer
 from tests.bench.figures import Table, add_write_option
@@ -18,6 +27,7 @@ bids = Topic("bids", key=int, value=Bid)
 auctions = Topic("auctions", key=int, value=Auction)
 out = Topic("out", key=int, value=Bid)
 counts = Topic("counts", key=time_windowed(int, TEN_SECONDS), value=int)
+by_day = Topic("by-day", key=session_windowed(int), value=int)
 pairs = Topic("pairs", key=int, value=Bid)
 totals = Topic("totals", key=int, value=int)
 
@@ -52,6 +62,16 @@ def tumbling_on_close(builder: StreamsBuilder) -> None:
     windows = TimeWindows.of(TEN_SECONDS, grace=GRACE)
     grouped = builder.stream(bids).group_by_key().windowed_by(windows).emit_strategy(EmitStrategy.ON_WINDOW_CLOSE)
     grouped.count("counts").to_stream().to(counts)
+
+
+def days(builder: StreamsBuilder) -> None:
+    windows = TimeWindows.of(timedelta(days=1), grace=GRACE)
+    builder.stream(bids).group_by_key().windowed_by(windows).count("counts").to_stream().to("by-day")
+
+
+def calendar_days(builder: StreamsBuilder) -> None:
+    windows = CalendarWindows.days("America/New_York", grace=GRACE)
+    builder.stream(bids).group_by_key().windowed_by(windows).count("counts").to_stream().to(by_day)
 
 
 def windowed_join(builder: StreamsBuilder) -> None:
@@ -113,6 +133,8 @@ PIPELINES = (
         ["counts"],
         settings={"processing_guarantee": "exactly_once_v2"},
     ),
+    Pipeline("count by UTC day, memory", days, [bids], ["by-day"]),
+    Pipeline("count by day in New York, memory", calendar_days, [bids], ["by-day"]),
     Pipeline("windowed join, memory", windowed_join, [auctions, bids], ["pairs"]),
     Pipeline("count with TTL, memory", count_expiring, [bids], ["totals"]),
     Pipeline("count with TTL, RocksDB", count_expiring, [bids], ["totals"], on_disk=True),

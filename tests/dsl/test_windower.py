@@ -182,9 +182,9 @@ def test_closing_time_is_a_whole_number(closing, emits):
 def test_arguments_are_refused():
     grouped = StreamsBuilder().stream(orders).group_by_key()
 
-    with pytest.raises(TopologyError, match=r"CountWindows or a Windower, got .*give an instance, such as Quarters"):
+    with pytest.raises(TopologyError, match=r"CalendarWindows or a Windower, got .*give an instance, such as Quarters"):
         grouped.windowed_by(Quarters)
-    with pytest.raises(TopologyError, match="CountWindows or a Windower, got"):
+    with pytest.raises(TopologyError, match="CalendarWindows or a Windower, got"):
         grouped.windowed_by("minutes")
     with pytest.raises(TopologyError, match="must be at least 1 ms"):
         grouped.windowed_by(Quarters(retention=timedelta(0)))

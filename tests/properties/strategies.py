@@ -4,7 +4,8 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from streams import CountWindows, JoinWindows, SessionWindows, SlidingWindows, TimeWindows
+from streams import CalendarWindows, CountWindows, JoinWindows, SessionWindows, SlidingWindows, TimeWindows
+from streams.core.event_time.calendar import Calendar
 from tests.properties.functions import Gaps
 from tests.properties.plans import GLOBAL_TOPICS, STREAM_TOPICS, TABLE_TOPICS, Plan, Step
 from tests.properties.rules import Facts, facts
@@ -25,9 +26,14 @@ _GRACE_MS = _of([0, 0, 5, 30])
 _TIME_WINDOWS = st.builds(
     lambda size, hops, grace: TimeWindows(size, size // hops, grace), _of([10, 20]), _of([1, 2, 5]), _GRACE_MS
 )
+#: Windows of 10 and 15 ms that follow each other, and after each two of them a gap.
+_OPENINGS = Calendar(
+    "openings", "UTC", table=tuple(row for at in range(0, 6000, 30) for row in ((at, at + 10), (at + 10, at + 25)))
+)
 _WINDOWS = st.one_of(
     _TIME_WINDOWS,
     st.builds(lambda size, hops: CountWindows(size, size // hops), _of([2, 4]), _of([1, 2])),
+    st.builds(lambda grace: CalendarWindows(_OPENINGS, grace), _GRACE_MS),
     st.builds(Gaps, _of([5, 15]), _GRACE_MS),
     st.builds(SlidingWindows, _of([5, 10]), _GRACE_MS),
     st.builds(SessionWindows, _of([5, 15]), _GRACE_MS),

@@ -30,7 +30,7 @@ class DropReason(StrEnum):
     LATE = "late", "its window has closed"
     EXPIRED = "expired", "it is older than the store keeps"
     OUT_OF_ORDER = "out of order", "a versioned table has a later row for the key"
-    NO_WINDOW = "no window", "a windower assigned no window to it"
+    NO_WINDOW = "no window", "no window contains its time, or a windower assigned none to it"
     DUPLICATE = "duplicate", "a record with the same id passed within the interval"
     SUPERSEDED = "superseded", "the response of a foreign-key join is for a row that has changed since"
     INVALID_TIMESTAMP = "invalid timestamp", "its timestamp is negative"

@@ -13,10 +13,11 @@ from streams.core.blocks.records import Window
 from streams.core.errors import TopologyError
 from streams.core.event_time.windower import Windower
 from streams.core.event_time.windows import (
+    CalendarWindows,
     CountWindows,
+    FixedWindows,
     SessionWindows,
     SlidingWindows,
-    TimeWindows,
     UnlimitedWindows,
     Windows,
 )
@@ -73,11 +74,11 @@ class Windowing:
 
     @property
     def window_ms(self) -> int:
-        """The size of time windows or sliding windows in ms; 0 for other windows and without windows."""
+        """The longest size of fixed or sliding windows in ms; 0 for other windows and without windows."""
         windows = self.windows
         if isinstance(windows, SlidingWindows):
             return windows.difference_ms
-        return windows.size_ms if isinstance(windows, TimeWindows | UnlimitedWindows) else 0
+        return windows.size_ms if isinstance(windows, FixedWindows) else 0
 
     @property
     def has_merges(self) -> bool:
@@ -133,6 +134,7 @@ class Windowing:
             size_ms = windows.size_ms
         materialized = windowed(graph, explicit_name, prefix, kind, key, value, options, needed_ms)
         materialized.window_size_ms = size_ms
+        materialized.calendar = getattr(windows, "calendar", None)
         if self.early or (self.emits_on_close and isinstance(windows, SlidingWindows | SessionWindows | Windower)):
             materialized.has_caching = False
         return materialized
@@ -145,6 +147,8 @@ class Windowing:
             return session_windowed_variable(key)
         if isinstance(self.windows, CountWindows):
             return count_windowed_variable(key, self.windows.size)
+        if isinstance(self.windows, CalendarWindows):
+            return session_windowed_variable(key, self.windows.calendar)
         return time_windowed_variable(key, self.windows.size_ms)
 
     def numbers(self, store: str) -> str | None:
@@ -209,7 +213,7 @@ def check_windows(owner: object, windows: Any) -> None:
         instance = f"; give an instance, such as {windows.__name__}()" if _is_windower_class(windows) else ""
         raise TopologyError(
             f"windowed_by of {owner!r} needs TimeWindows, SlidingWindows, SessionWindows, UnlimitedWindows, "
-            f"CountWindows or a Windower, got {windows!r}{instance}"
+            f"CountWindows, CalendarWindows or a Windower, got {windows!r}{instance}"
         )
 
 

@@ -64,7 +64,7 @@ class CountWindowAggregate:
         drop = dropper(context)
         forward = context.output.forward
         send_old = self.send_old or is_cached
-        memo = WindowMemo(size)
+        memo = WindowMemo(size.__add__)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             if key is None:

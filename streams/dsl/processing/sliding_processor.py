@@ -104,7 +104,7 @@ def _writers(context: NodeContext, operator: SlidingAggregate, store: Any) -> tu
     if not operator.emit_on_close:
         emit, is_cached = table_emit(context, operator.store, operator.send_old)
     send_old = operator.send_old or is_cached
-    memo = WindowMemo(difference_ms)
+    memo = WindowMemo(difference_ms.__add__)
 
     def update(
         key: Any,
@@ -245,7 +245,7 @@ def _closer(
     store = context.stores[operator.store]
     difference_ms = operator.windows.difference_ms
     emitted = restored_emitted_time(context.clock, operator.store, time, operator.windows.grace_ms)
-    memo = WindowMemo(difference_ms)
+    memo = WindowMemo(difference_ms.__add__)
 
     def emit_closed(close_ms: int, headers: Headers | None) -> bool:
         if close_ms <= emitted.ms or close_ms <= difference_ms:

@@ -1,5 +1,7 @@
 """A cache of ``Window`` objects, which the windowed keys of output records share."""
 
+from collections.abc import Callable
+
 from streams.core.arguments import MAX_TIME_MS
 from streams.core.blocks.records import Window
 
@@ -8,16 +10,16 @@ _MEMO_LIMIT = 4096
 
 
 class WindowMemo(dict[int, Window]):
-    """A cache of the windows of one size, by start time."""
+    """A cache of windows by start time; ``end_of`` returns the end of the window with a start."""
 
-    __slots__ = ("_size_ms",)
+    __slots__ = ("_end_of",)
 
-    def __init__(self, size_ms: int) -> None:
+    def __init__(self, end_of: Callable[[int], int]) -> None:
         super().__init__()
-        self._size_ms = size_ms
+        self._end_of = end_of
 
     def __missing__(self, start_ms: int) -> Window:
         if len(self) >= _MEMO_LIMIT:
             self.clear()
-        window = self[start_ms] = Window(start_ms, min(start_ms + self._size_ms, MAX_TIME_MS))
+        window = self[start_ms] = Window(start_ms, min(self._end_of(start_ms), MAX_TIME_MS))
         return window

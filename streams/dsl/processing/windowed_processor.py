@@ -1,11 +1,11 @@
-"""Aggregates over time windows: tumbling, hopping and unlimited windows.
+"""Aggregates over windows with fixed bounds: tumbling and hopping time windows, calendars, and unlimited windows.
 
 A record updates each of its open windows.  A window is open while its end is after stream time minus the
 grace period.  Results are emitted with every update, or once when the window closes.  A value of None is
 aggregated like any other value; a result of None deletes the window (KIP-328, KIP-825).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,8 @@ from attrs import frozen
 from streams.core.arguments import MAX_TIME_MS
 from streams.core.blocks.loops import windowed
 from streams.core.blocks.records import Headers
-from streams.core.event_time.windows import FixedWindows, SlidingWindows, TimeWindows
+from streams.core.event_time.calendar import windows_of
+from streams.core.event_time.windows import CalendarWindows, FixedWindows, SlidingWindows, TimeWindows
 from streams.core.inlining import inlined
 from streams.core.metrics import DropReason
 from streams.dsl.processing.drops import dropper
@@ -51,7 +52,7 @@ class WindowAggregate:
         on_close = self.emit_on_close
         size_ms = windows.size_ms
         starts_of = _starts(windows)
-        is_tumbling = isinstance(windows, TimeWindows) and windows.advance_ms == size_ms
+        is_tumbling = isinstance(windows, TimeWindows) and (windows.advance_ms, windows.offset_ms) == (size_ms, 0)
         drop = dropper(context)
         time = context.clock.stream_time()
         # The retention, measured from the end of the window that starts with a record.
@@ -72,7 +73,10 @@ class WindowAggregate:
             if is_tumbling:
                 update(key, value, timestamp_ms, timestamp_ms - timestamp_ms % size_ms, headers)
             else:
-                for start_ms in starts_of(timestamp_ms):
+                starts = starts_of(timestamp_ms)
+                if not starts:
+                    drop(DropReason.NO_WINDOW, key, value, timestamp_ms, headers)
+                for start_ms in starts:
                     update(key, value, timestamp_ms, start_ms, headers)
             if on_close:
                 emit_closed(headers)
@@ -88,8 +92,8 @@ class WindowAggregate:
         put = store.put_pair
         find, replace = store.in_place()
         on_close = self.emit_on_close
-        memo = WindowMemo(self.windows.size_ms)
-        size_ms, grace_ms = self.windows.size_ms, self.windows.grace_ms
+        memo = WindowMemo(self.windows.end_of)
+        grace_ms = self.windows.grace_ms
         initializer, aggregator = self.fold.initializer, self.fold.aggregator
         is_cached = context.stores.caches(self.store) and not on_close
         send_old = self.send_old
@@ -106,8 +110,8 @@ class WindowAggregate:
         @inlined
         def update(key: Any, value: Any, timestamp_ms: int, start_ms: int, headers: Headers | None) -> None:
             # A record with the latest timestamp is in no closed window.
-            if timestamp_ms < time.ms and start_ms + size_ms <= time.ms - grace_ms:
-                closed_ms = start_ms + size_ms + grace_ms
+            if timestamp_ms < time.ms and memo[start_ms][1] <= time.ms - grace_ms:
+                closed_ms = memo[start_ms][1] + grace_ms
                 drop(DropReason.LATE, key, value, timestamp_ms, headers, memo[start_ms], closed_ms, time.ms)
                 return
             slot = (key, start_ms)
@@ -151,17 +155,36 @@ def window_aggregate(
 
 def _starts(windows: FixedWindows) -> Callable[[int], Any]:
     """Return the function that maps a time to the starts of its windows, in ascending order."""
+    if isinstance(windows, CalendarWindows):
+        return _calendar_starts(windows)
     if not isinstance(windows, TimeWindows):
         return windows.windows_for
-    advance_ms = windows.advance_ms
-    reach_ms = advance_ms - windows.size_ms
+    advance_ms, offset_ms = windows.advance_ms, windows.offset_ms
+    reach_ms = advance_ms - windows.size_ms - offset_ms
 
     def starts(timestamp_ms: int) -> range:
         first_ms = timestamp_ms + reach_ms
         first_ms = first_ms - first_ms % advance_ms if first_ms > 0 else 0
-        return range(first_ms, timestamp_ms + 1, advance_ms)
+        return range(first_ms + offset_ms, timestamp_ms + 1, advance_ms)
 
     return starts
+
+
+def _calendar_starts(windows: CalendarWindows) -> Callable[[int], Sequence[int]]:
+    """Return ``windows_for``, which remembers the window of the record before."""
+    window_of = windows_of(windows.calendar).window_of
+    starts: Sequence[int] = ()
+    start_ms = end_ms = 0
+
+    def starts_of(timestamp_ms: int) -> Sequence[int]:
+        nonlocal starts, start_ms, end_ms
+        if not start_ms <= timestamp_ms < end_ms:
+            window = window_of(timestamp_ms)
+            start_ms, end_ms = window or (0, 0)
+            starts = () if window is None else (start_ms,)
+        return starts
+
+    return starts_of
 
 
 def _closer(
@@ -174,22 +197,22 @@ def _closer(
     forward = context.output.forward
     store = context.stores[operator.store]
     windows = operator.windows
-    size_ms, grace_ms = windows.size_ms, windows.grace_ms
-    advance_ms = windows.advance_ms if isinstance(windows, TimeWindows) else windows.size_ms
-    memo = WindowMemo(windows.size_ms)
+    grace_ms = windows.grace_ms
+    open_from = windows.open_from
+    memo = WindowMemo(windows.end_of)
 
     def emit_closed(headers: Headers | None) -> bool:
         close_ms = time.ms - grace_ms
-        last_closed_ms = close_ms - size_ms
-        if last_closed_ms < 0 or last_closed_ms // advance_ms <= (emitted.ms - size_ms) // advance_ms:
+        open_ms = open_from(close_ms)
+        if open_ms <= 0 or open_ms <= open_from(emitted.ms):
             return False
-        has_emitted = emit_until(last_closed_ms, headers)
+        has_emitted = emit_until(open_ms - 1, headers)
         emitted.ms = close_ms
         return has_emitted
 
     def emit_windows(last_ms: int, headers: Headers | None) -> int:
         count = 0
-        for start_ms, key, pair in store.windows_between(max(0, emitted.ms - size_ms + 1), last_ms):
+        for start_ms, key, pair in store.windows_between(max(0, open_from(emitted.ms)), last_ms):
             count += 1
             forward(windowed(key, memo[start_ms]), (pair[0], None, True), pair[1], headers)
         return count

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from streams.core.arguments import MAX_TIME_MS
 from streams.core.errors import SerializationError
+from streams.core.event_time.calendar import Calendar
 from streams.core.event_time.time_texts import time_text
 from streams.core.serdes.display import key_text, reader
 from streams.core.serdes.serdes import PinnedSerde, Serde
@@ -45,6 +45,9 @@ def described_spec(name: str, described: Mapping[str, Any], carried: Mapping[str
         serde(described["value"], carried.get(VALUE_TYPE)),
         retention_ms=described["retention_ms"],
         window_size_ms=described["window_size_ms"],
+        calendar=Calendar.of_description(described["calendar"], described["openings"])
+        if "calendar" in described
+        else None,
         history_ms=described["history_ms"],
     )
 
@@ -62,7 +65,7 @@ def store_key_reader(spec: StoreSpec) -> Callable[[bytes], str]:
 
         def window_key(data: bytes) -> str:
             key, start, sequence = window_parts(data)
-            end = min(start + spec.window_size_ms, MAX_TIME_MS)
+            end = spec.window_at(start).end_ms
             number = f" #{sequence}" if spec.retain_duplicates or sequence else ""
             return f"{key_text(read(key))}@[{time_text(start)}, {time_text(end)}){number}"
 

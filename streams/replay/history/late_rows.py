@@ -192,13 +192,14 @@ def _closed_windows(topology: Topology, topic: str, times: Iterable[tuple[int, i
             continue  # Windows without a grace period, such as count windows, do not close by time.
         is_fixed = hasattr(windows, "windows_for")
         size_ms: int = windows.gap_ms if hasattr(windows, "gap_ms") else windows.size_ms
+        end_of = windows.end_of if is_fixed else size_ms.__add__
         bounds = _Bounds()
         for time_ms, before_ms in late:
             starts: Sequence[int] = windows.windows_for(time_ms) if is_fixed else [time_ms]
             for start_ms in starts:
-                if start_ms + size_ms + grace_ms <= before_ms:
+                if end_of(start_ms) + grace_ms <= before_ms:
                     bounds.starts.add(start_ms)
-                    bounds.add(start_ms, start_ms + size_ms if is_fixed else start_ms)
+                    bounds.add(start_ms, end_of(start_ms) if is_fixed else start_ms)
         if bounds.starts:
             count = len(bounds.starts) if is_fixed else None
             yield ClosedWindows(name, count, bounds.lowest_ms, bounds.highest_ms)

@@ -104,7 +104,7 @@ class StoreChanges:
         end_ms = None
         if spec.kind.family is Family.WINDOWS:
             key, start_ms, _ = window_parts(key)
-            end_ms = start_ms + spec.window_size_ms
+            end_ms = spec.window_at(start_ms).end_ms
         elif spec.kind.family is Family.SESSIONS:
             key, end_ms, start_ms = session_parts(key)
         read: Any = spec.value_serde.deserialize(value)

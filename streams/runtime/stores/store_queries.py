@@ -299,8 +299,7 @@ class WindowKeyQuery(StoreQuery["list[tuple[int, V]]"], Generic[K, V]):
         rows = _read(store, verb, self.key, self.from_ms, self.to_ms)
         if rows is None:
             return None
-        size_ms = store.spec.window_size_ms
-        return (entry_of(Windowed(self.key, Window(at, min(at + size_ms, MAX_TIME_MS))), value) for at, value in rows)
+        return (entry_of(Windowed(self.key, store.spec.window_at(at)), value) for at, value in rows)
 
     def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
         """Return (start, value) for each window."""

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from attrs import evolve
 
 from streams.core.arguments import MAX_TIME_MS
-from streams.core.blocks.records import Window, Windowed
+from streams.core.blocks.records import Windowed
 from streams.core.errors import StoreClosedError
 from streams.core.inlining import inlined
 from streams.state.engine.budget import MemoryBudget
@@ -100,15 +100,12 @@ class WindowReads(Generic[K, R]):
         rows = windows.raw(*windows.keys.bounds(low, high), first_ms, to_ms, reverse)
         to_key = windows.keys.read
         read = windows.entries.read
-        window = self._window
+        window = windows.spec.window_at
         return (
             (Windowed(to_key(key), window(start)), read(data))
             for key, start, _, data in rows
             if first_ms <= start <= to_ms
         )
-
-    def _window(self, start_ms: int) -> Window:
-        return Window(start_ms, min(start_ms + self._windows.spec.window_size_ms, MAX_TIME_MS))
 
     def windows_between(self, from_ms: int, to_ms: int) -> Iterator[tuple[int, K, Any]]:
         """Yield (start, key, entry) for all windows that start in the given range, ordered by start, then key bytes.
