@@ -11,9 +11,10 @@ _STATES = ("ERROR", "PENDING_ERROR", "REBALANCING", "PENDING_SHUTDOWN", "CREATED
 _FAILURES = 50
 
 
-def merged(documents: Sequence[Document]) -> Document:
-    """Return the merged status; the first document is that of the instance that serves the request.
+def merged(documents: Sequence[Document], since_ms: int) -> Document:
+    """Return the merged status, with the history after ``since_ms``.
 
+    The first document is that of the instance that serves the request.
     Instances that run a different topology contribute rows, but no counts in the graph.
     """
     first = documents[0]
@@ -28,6 +29,7 @@ def merged(documents: Sequence[Document]) -> Document:
         (failure for document in documents for failure in document["failures"]), key=lambda failure: -failure["at_ms"]
     )
     examples = {(node, reason): text for document in documents for node, reason, text in document["drop_examples"]}
+    histories = [document["history"]["rows"] for document in documents]
     return first | {
         "scope": "group",
         "state": next(state for state in _STATES if state in states),
@@ -39,10 +41,10 @@ def merged(documents: Sequence[Document]) -> Document:
         "tasks": first["tasks"] | {"rows": sorted(tasks, key=lambda row: [int(part) for part in row[0].split("_")])},
         "threads": first["threads"] | {"rows": threads},
         "restoring": [row for document in documents for row in document["restoring"]],
-        "totals": {name: round(sum(document["totals"][name] for document in documents), 1) for name in first["totals"]},
+        "totals": {name: _added(document["totals"][name] for document in documents) for name in first["totals"]},
         "failures": failures[:_FAILURES],
         "drop_examples": [[*place, text] for place, text in examples.items()],
-        "history": first["history"] | {"rows": _history([document["history"]["rows"] for document in documents])},
+        "history": first["history"] | {"rows": _history(histories, since_ms)},
     }
 
 
@@ -59,14 +61,12 @@ def _added_rows(parts: Iterable[Mapping[str, Sequence[float | None]]]) -> dict[s
     return {name: [_added(column) for column in zip(*of_node, strict=True)] for name, of_node in rows.items()}
 
 
-def _drops(parts: Iterable[Mapping[str, Iterable[tuple[str, int]]]]) -> dict[str, list[tuple[str, int]]]:
-    counts: dict[str, dict[str, int]] = {}
+def _drops(parts: Iterable[Mapping[str, Mapping[str, Sequence[int]]]]) -> dict[str, dict[str, list[float | None]]]:
+    by_node: dict[str, list[Mapping[str, Sequence[int]]]] = {}
     for part in parts:
         for node, reasons in part.items():
-            for reason, count in reasons:
-                of_node = counts.setdefault(node, {})
-                of_node[reason] = of_node.get(reason, 0) + count
-    return {node: sorted(reasons.items()) for node, reasons in counts.items()}
+            by_node.setdefault(node, []).append(reasons)
+    return {node: _added_rows(of_node) for node, of_node in by_node.items()}
 
 
 def _subs(parts: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
@@ -83,24 +83,44 @@ def _subs(parts: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[st
     return result
 
 
-def _history(parts: Sequence[Sequence[Sequence[float]]]) -> list[list[float]]:
-    """Return the samples of all instances, combined per interval of five seconds."""
-    by_time: dict[int, list[Sequence[float]]] = {}
-    for rows in parts:
-        for row in rows:
-            by_time.setdefault(int(row[0]) // SAMPLE_MS, []).append(row)
-    times = sorted(by_time)[-KEPT_SAMPLES:]
-    # Some instances may not have sampled the last interval yet.
-    if len(times) > 1 and len(by_time[times[-1]]) < len(by_time[times[-2]]):
-        times.pop()
-    ways = list(HISTORY.values())
-    return [
-        [_combined(way, column) for way, column in zip(ways, zip(*by_time[at], strict=True), strict=True)]
-        for at in times
-    ]
+def after_interval(since_ms: int) -> int:
+    """Return the time after which samples are of later intervals of the merged history than ``since_ms``."""
+    return since_ms if since_ms <= 0 else since_ms // SAMPLE_MS * SAMPLE_MS + SAMPLE_MS - 1
 
 
-def _combined(how: str, values: Sequence[float]) -> float:
+def _history(parts: Sequence[Sequence[Sequence[float | None]]], since_ms: int) -> list[list[float | None]]:
+    """Return the samples of all instances, combined per interval of five seconds, whose start is the time of a row.
+
+    The last intervals are left out until each instance has sampled them: a part of the group is never shown as all.
+    """
+    by_part = [_by_interval(rows, since_ms) for rows in parts]
+    last = min((max(rows, default=-1) for rows in by_part), default=-1)
+    intervals = sorted({interval for rows in by_part for interval in rows if interval <= last})[-KEPT_SAMPLES:]
+    ways = list(HISTORY.values())[1:]
+    history: list[list[float | None]] = []
+    for interval in intervals:
+        columns = list(zip(*(rows[interval] for rows in by_part if interval in rows), strict=True))[1:]
+        history.append([interval * SAMPLE_MS, *map(_combined, ways, columns)])
+    return history
+
+
+def _by_interval(rows: Sequence[Sequence[float | None]], since_ms: int) -> dict[int, Sequence[float | None]]:
+    """Return for each interval the sample that is taken in it or after it: it is of the time before it."""
+    result: dict[int, Sequence[float | None]] = {}
+    before = since_ms // SAMPLE_MS if since_ms > 0 else -1
+    for row in rows:
+        interval = int(row[0] or 0) // SAMPLE_MS
+        # The first sample of all is of five seconds.
+        first = before + 1 if before >= 0 else interval - 1
+        result |= dict.fromkeys(range(first, interval + 1), row)
+        before = interval
+    return result
+
+
+def _combined(how: str, values: Sequence[float | None]) -> float | None:
+    numbers = [value for value in values if value is not None]
+    if not numbers:
+        return None
     if how == "max":
-        return max(values)
-    return round(sum(values) / (len(values) if how == "mean" else 1), 3)
+        return max(numbers)
+    return round(sum(numbers) / (len(numbers) if how == "mean" else 1), 3)

@@ -11,8 +11,8 @@ from attrs import define, field, frozen
 
 from streams.core.blocks.records import TaskId
 from streams.core.concurrency.threads import copied
-from streams.core.metrics import Amounts, SensorSpec, Stat, table
-from streams.runtime import Instance, StreamThread, Task, time_lag
+from streams.core.metrics import INTENDED_REASONS, Amounts, SensorSpec, Stat, table
+from streams.runtime import Instance, State, StreamThread, Task, time_lag
 
 #: Interval between two samples in milliseconds, and the number of samples that are kept (one hour).
 SAMPLE_MS = 5_000
@@ -25,18 +25,20 @@ HISTORY: Mapping[str, str] = {
     "lag": "sum",
     "time_lag_ms": "max",
     "busy": "mean",
-    "dropped_rate": "sum",
+    "lost_rate": "sum",
     "restoring": "sum",
     "tasks": "sum",
 }
 
+#: A row of the history: the wall-clock time in epoch milliseconds, and the other columns; None is unknown.
+Sample: TypeAlias = tuple[int, *tuple[float | None, ...]]
 #: Kind of a count, and its place: a task, a thread, or a node with a topic or drop reason.
 Key: TypeAlias = tuple[str, Any]
 
 _COUNTS: Mapping[SensorSpec, str] = {
     table.PROCESSED: "task",
-    table.DROPPED: "dropped",
     table.DROPPED_FOR: "drops",
+    table.DEAD_LETTERS_FOR: "sent",
     table.CONSUMED: "consumed",
     table.PRODUCED: "produced",
     table.DEAD_LETTERS: "letters",
@@ -60,6 +62,8 @@ class Totals:
     def of(cls, instance: Instance) -> "Totals":
         """Return the current totals."""
         metrics = instance.metrics
+        internal = instance.topology.internal_topics
+        own_topics = {*internal, *(f"{instance.config.application_id}-{topic}" for topic in internal)}
         totals = cls(instance.environment.clock.monotonic_ms())
         counts = totals.counts
         for spec, place, sensor in metrics.sensors():
@@ -69,12 +73,19 @@ class Totals:
             key: Any = place.task
             if word in ("processing", "polling", "committing"):
                 key = place.thread
-            elif word == "drops":
+            elif word in ("drops", "sent"):
                 key = place.node, place.reason
             elif word in ("consumed", "produced"):
                 key = place.node, place.topic
             amount = sensor.read(Stat.SUM if spec in _TIMES else Stat.TOTAL, 0) or 0
             counts[word, key] = counts.get((word, key), 0) + int(amount)
+            if word == "sent" or (word == "drops" and place.reason not in INTENDED_REASONS):
+                # What went to the dead letters is dropped, but not lost.
+                sign = -1 if word == "sent" else 1
+                counts["lost", place.task] = counts.get(("lost", place.task), 0) + sign * int(amount)
+            elif word in ("consumed", "produced") and place.topic not in own_topics:
+                end = "in" if word == "consumed" else "out"
+                counts[end, place.topic] = counts.get((end, place.topic), 0) + int(amount)
             if word == "busy" and isinstance(sensor, Amounts):
                 counts["timed", key] = counts.get(("timed", key), 0) + sensor.count
         return totals
@@ -136,7 +147,7 @@ class Samples:
     _instance: Instance
     #: The last two totals; rates cover five to ten seconds.
     _marks: deque[Totals] = field(factory=lambda: deque(maxlen=2))
-    _history: deque[tuple[float, ...]] = field(factory=lambda: deque(maxlen=KEPT_SAMPLES))
+    _history: deque[Sample] = field(factory=lambda: deque(maxlen=KEPT_SAMPLES))
 
     def take_if_due(self) -> None:
         """Take a sample if the last one is at least five seconds old."""
@@ -149,7 +160,7 @@ class Samples:
         self.take_if_due()
         return Rates(Totals.of(self._instance), self._marks[0])
 
-    def since(self, at_ms: int) -> list[tuple[float, ...]]:
+    def since(self, at_ms: int) -> list[Sample]:
         """Return the samples after a wall-clock time (epoch milliseconds), oldest first, as rows of ``HISTORY``."""
         return [row for row in self._history if row[0] > at_ms]
 
@@ -158,20 +169,25 @@ class Samples:
             self._history.append(self._row(Rates(now, self._marks[-1])))
         self._marks.append(now)
 
-    def _row(self, rates: Rates) -> tuple[float, ...]:
+    def _row(self, rates: Rates) -> Sample:
         instance = self._instance
+        # Before its tasks are restored, or after a failure, an instance does not know what is left to read.
+        is_running = instance.state is State.RUNNING
+        is_counted = instance.metrics.records(table.CONSUMED)
         now_ms = instance.environment.clock.now_ms()
         tasks = [task for _, _, task in tasks_of(instance.stream_threads)]
         threads = instance.stream_threads
         busy = sum(rates.share("processing", thread.name) for thread in threads)
         return (
             now_ms,
-            rates.total("task"),
-            rates.total("produced"),
-            sum(queue.lag for task in tasks for queue in task.queues),
-            max((lag for task in tasks if (lag := time_lag_of(task, now_ms)) is not None), default=0),
+            rates.total("in") if is_counted else None,
+            rates.total("out") if is_counted else None,
+            sum(queue.lag for task in tasks for queue in task.queues) if is_running else None,
+            max((lag for task in tasks if (lag := time_lag_of(task, now_ms)) is not None), default=0)
+            if is_running
+            else None,
             round(busy / len(threads), 3) if threads else 0.0,
-            rates.total("dropped"),
+            rates.total("lost"),
             sum(not task.is_initialized for task in tasks),
             len(tasks),
         )

@@ -12,14 +12,14 @@ import msgspec
 from attrs import define, field
 
 from streams.core.blocks.records import NO_TIMESTAMP, TaskId
-from streams.core.metrics import Failure
+from streams.core.metrics import INTENDED_REASONS, DropReason, Failure, table
 from streams.core.settings.config import SETTINGS
 from streams.core.user_code import located
 from streams.runtime import Instance, StreamThread, Task, Wait, directive_of, out_of_step, passed_over, steps, wait_of
 from streams.topology import describe
 from streams.web.flows import Flows, shown
 from streams.web.graph import Graph
-from streams.web.merging import merged
+from streams.web.merging import after_interval, merged
 from streams.web.peers import PeerError, Peers
 from streams.web.samples import HISTORY, SAMPLE_MS, Rates, Samples, tasks_of, time_lag_of
 
@@ -28,7 +28,7 @@ STATUS_S = 2.0
 STATUS_PATH = "/status"
 TASK_COLUMNS = (
     *("task", "thread", "state", "processed", "rate", "lag", "time_lag_ms", "stream_time_ms"),
-    *("waits_for", "awaited", "waited_ms", "passed_over", "ns", "busy", "dropped"),
+    *("waits_for", "awaited", "waited_ms", "passed_over", "ns", "busy", "lost"),
 )
 THREAD_COLUMNS = ("name", "state", "turn_age_ms", "tasks", "standbys", "rate", "processing", "polling", "committing")
 
@@ -55,6 +55,7 @@ class Status:
 
     async def of_group(self, since_ms: int, graph_id: str) -> dict[str, Any]:
         """Return the merged status of all instances; an instance that does not respond is listed with an error."""
+        since_ms = after_interval(since_ms)
         own = self.of_instance(since_ms, graph_id)
         others = [row for row in own["instances"] if not row["is_local"]]
         answers = await asyncio.gather(*(self._ask(row["endpoint"], since_ms) for row in others))
@@ -65,7 +66,7 @@ class Status:
             else:
                 row["state"] = answer["state"]
                 documents.append(answer)
-        return merged(documents)
+        return merged(documents, since_ms)
 
     def of_instance(self, since_ms: int = 0, graph_id: str = "") -> dict[str, Any]:
         """Return the status of this instance.
@@ -79,7 +80,13 @@ class Status:
         threads = list(instance.stream_threads)
         tasks = [self._task_row(rates, now_ms, threads, *item) for item in tasks_of(threads)]
         restoring = [
-            {"task": str(task_id), "thread": thread.name, "remaining": remaining, "eta_ms": eta_ms}
+            {
+                "task": str(task_id),
+                "thread": thread.name,
+                "done": thread.restorer.restored(task_id) or 0,
+                "remaining": remaining,
+                "eta_ms": eta_ms,
+            }
             for thread in threads
             for task_id, remaining, eta_ms in thread.restorer.progress()
         ]
@@ -102,11 +109,12 @@ class Status:
             "instances": list(self._members().values()),
             "totals": {
                 "processed": sum(count for _, count in rates.now.of_word("task")),
-                "dropped": sum(count for _, count in rates.now.of_word("dropped")),
+                "lost": sum(count for _, count in rates.now.of_word("lost")),
+                "left_out": sum(count for (_, why), count in rates.now.of_word("drops") if why in INTENDED_REASONS),
                 "dead_letters": sum(count for _, count in rates.now.of_word("letters")),
                 "failures": metrics.failures.total,
-                "in_rate": rates.total("task"),
-                "out_rate": rates.total("produced"),
+                "in_rate": rates.total("in") if metrics.records(table.CONSUMED) else None,
+                "out_rate": rates.total("out") if metrics.records(table.PRODUCED) else None,
             },
             "failures": [_failure(failure) for failure in metrics.failures.all()],
             "drop_examples": [[node, reason, text] for (node, reason), text in metrics.examples().items()],
@@ -149,7 +157,7 @@ class Status:
             ", ".join(passed) or None,
             spent // timed if timed else None,
             rates.share("busy", task_id),
-            rates.now.counts.get(("dropped", task_id), 0),
+            rates.now.counts.get(("lost", task_id), 0),
         ]
 
     def _thread_row(self, rates: Rates, thread: StreamThread) -> list[Any]:
@@ -169,9 +177,11 @@ class Status:
         """Return the numbers of records by node and along the edges, and of dropped records by node and reason."""
         topology = self._instance.topology
         now = rates.now
-        drops: dict[str, list[tuple[str, int]]] = {}
+        drops: dict[str, dict[str, list[int]]] = {}
         for (node, reason), count in now.of_word("drops"):
-            drops.setdefault(node, []).append((reason, count))
+            sent = now.counts.get(("sent", (node, reason)), 0)
+            is_intended = reason in INTENDED_REASONS
+            drops.setdefault(node, {})[reason] = [0, 0, count] if is_intended else [count - sent, sent, 0]
         places = [place for word in ("consumed", "produced") for place, _ in now.of_word(word)]
         topics: dict[str, list[Any]] = {}
         for node, topic in dict.fromkeys(places):
@@ -184,7 +194,7 @@ class Status:
                 )
 
             def dropped(node: str) -> float:
-                return sum(count_of("drops", (node, reason)) for reason, _ in drops.get(node, ()))
+                return sum(count_of("drops", (node, reason)) for reason in drops.get(node, ()))
 
             return Flows(topology, counted, dropped)
 
@@ -192,7 +202,8 @@ class Status:
         per_second = flows(rates.rate)
         return {
             "nodes": shown(counts.nodes, per_second.nodes),
-            "drops": {node: sorted(counts_by_reason) for node, counts_by_reason in drops.items()},
+            "drops": drops,
+            "meanings": {reason: reason.meaning for reason in DropReason},
             "edges": [self._along(per_second, rates, *edge) for edge in self._graph.edges],
         }
 
@@ -301,6 +312,7 @@ def _failure(failure: Failure) -> dict[str, Any]:
         "node": failure.node,
         "task": None if failure.task is None else str(failure.task),
         "is_fatal": failure.is_fatal,
+        "sent_to": failure.sent_to,
         "count": failure.count,
     }
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from streams import EmbeddedBroker
+from streams import EmbeddedBroker, Producer, State, Streams
 from tests import waiting
 from tests.browser.conftest import Page
-from tests.browser.shop import HOSTILE, orders_coming, served
+from tests.browser.shop import HOSTILE, SETTINGS, orders, orders_coming, served, shop
 
 pytestmark = pytest.mark.browser
 
@@ -31,7 +31,8 @@ def test_numbers_move_and_errors_and_drops_appear(broker: EmbeddedBroker, page: 
             assert "raise ValueError(f" in page.text("#failure-list")
             assert "MAPVALUES" in page.text("#failure-list")
             assert page.number("#problem-count") > 0
-            page.until(lambda: "failed, ValueError" in page.text("#drop-table"))
+            assert "sent to orders-failed" in page.text("#failure-list")
+            assert "ValueError" not in page.text("#drop-table")
             page.until(lambda: page.rounds > 8)
             picture("page-topology", height=640)
         assert page.complaints() == []
@@ -128,7 +129,33 @@ def test_it_is_readable_at_400_px_and_1280_px(
         assert page.complaints() == []
 
 
-def test_an_application_that_is_gone_is_said_to_be(broker: EmbeddedBroker, page: Page) -> None:
+@pytest.mark.parametrize("width", [400, 1280])
+def test_an_application_that_is_gone_is_said_to_be_wherever_the_page_is(
+    broker: EmbeddedBroker, page: Page, width: int
+) -> None:
     with served(broker) as (_, server):
+        page.open(server.url, width=width, height=600)
+        page.run("window.scrollTo(0, 900)")
+    page.until(lambda: "no answer for" in page.text("#state"))
+    assert "does not answer" in page.text("#trouble")
+    assert "no answer" in page.run("return document.title")
+    assert page.run("const it = document.querySelector('#state').getBoundingClientRect(); return it.top") >= 0
+
+
+def test_an_application_that_has_failed_says_so_first(broker: EmbeddedBroker, page: Page) -> None:
+    streams = Streams(shop, broker=broker, **SETTINGS | {"processing_exception_handler": "fail"})
+    with streams.serve() as server:
+        streams.start()
+        waiting.until(lambda: streams.state is State.RUNNING)
+        with Producer(broker) as producer:
+            producer.send(orders, -1, key="ann")
         page.open(server.url)
-    page.until(lambda: "does not answer" in page.text("#trouble"))
+        page.until(lambda: page.text("#state") == "ERROR")
+        page.until(lambda: page.text('[data-plot="lag"] .value') == "–")
+        assert "ValueError at shop.py" in page.text("#stop")
+        assert "a negative amount: -1" in page.text("#stop")
+        assert page.run("return document.querySelector('#stop').getBoundingClientRect().bottom") < 300
+        assert page.run("return [...document.querySelectorAll('#graph .drops')].length") == 1
+        assert page.complaints() == []
+        with pytest.raises(Exception, match="negative"):
+            streams.close()

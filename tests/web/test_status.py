@@ -95,9 +95,9 @@ def test_failures_are_kept_with_node_line_and_count(broker, client):
     assert failure["place"].endswith('raise ValueError(f"an odd amount: {value}")')
     assert "MAPVALUES" in failure["node"]
     assert found["totals"] | {"in_rate": 0, "out_rate": 0} == {
-        "processed": 6, "dropped": 3, "dead_letters": 3, "failures": 3, "in_rate": 0, "out_rate": 0,
+        "processed": 6, "lost": 0, "left_out": 0, "dead_letters": 3, "failures": 3, "in_rate": 0, "out_rate": 0,
     }  # fmt: skip
-    assert found["drops"] == {failure["node"]: [["failed, ValueError", 3]]}
+    assert found["drops"] == {failure["node"]: {"failed, ValueError": [0, 3, 0]}}
 
 
 def test_a_failure_that_ends_a_thread_is_kept_too(broker, client):

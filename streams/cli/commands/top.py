@@ -172,8 +172,8 @@ def screen(status: dict[str, Any], width: int, trouble: str = "", height: int = 
         Text.assemble(
             (_printable(status["application_id"]), "bold"),
             f"  {status['state']}{', paused' if status['is_paused'] else ''}  ",
-            f"{totals['in_rate']:,.0f}/s in, {totals['out_rate']:,.0f}/s out, {totals['processed']:,} processed, ",
-            f"{totals['failures']:,} errors, {totals['dropped']:,} dropped, {totals['dead_letters']:,} dead letters",
+            f"{_rate(totals['in_rate'])} in, {_rate(totals['out_rate'])} out, {totals['processed']:,.0f} processed, ",
+            f"{totals['failures']:,.0f} errors, {totals['lost']:,.0f} lost, {totals['dead_letters']:,.0f} dead letters",
         )
     )
     rows: list[tuple[str, ...]]
@@ -205,6 +205,10 @@ def screen(status: dict[str, Any], width: int, trouble: str = "", height: int = 
     heads = "task,*owner,state,records/s,lag,*event-time lag,*waits for,*busy"
     parts.append(_table(heads, rows, f"{len(tasks):,} tasks", width))
     return Group(*parts)
+
+
+def _rate(rate: float | None) -> str:
+    return "–" if rate is None else f"{rate:,.0f}/s"
 
 
 def _wait(task: dict[str, Any]) -> str:

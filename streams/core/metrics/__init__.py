@@ -18,6 +18,7 @@ from streams.core.metrics.drops import dropped_by_node as dropped_by_node
 from streams.core.metrics.drops import misplaced as misplaced
 from streams.core.metrics.failures import Failure as Failure
 from streams.core.metrics.failures import LastFailures as LastFailures
+from streams.core.metrics.reasons import INTENDED_REASONS as INTENDED_REASONS
 from streams.core.metrics.reasons import LATE_REASONS as LATE_REASONS
 from streams.core.metrics.reasons import USUAL_LIMIT as USUAL_LIMIT
 from streams.core.metrics.reasons import DropReason as DropReason

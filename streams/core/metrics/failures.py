@@ -22,7 +22,7 @@ class Failure:
     """The last failure at one line of user code, and the ``count`` of equal failures including this one.
 
     ``place`` is file, line, function and text of the user's code, or "". ``is_fatal`` is True if the
-    failure ended a thread; otherwise only a record was dropped.
+    failure ended a thread; otherwise only a record was dropped, or sent to the dead letter topic ``sent_to``.
     """
 
     at_ms: int
@@ -32,6 +32,7 @@ class Failure:
     node: str = ""
     task: TaskId | None = None
     is_fatal: bool = False
+    sent_to: str = ""
     count: int = 1
 
 
@@ -45,7 +46,14 @@ class LastFailures:
     total: int = 0
 
     def note(
-        self, error: BaseException, at_ms: int, *, node: str = "", task: TaskId | None = None, is_fatal: bool = False
+        self,
+        error: BaseException,
+        at_ms: int,
+        *,
+        node: str = "",
+        task: TaskId | None = None,
+        is_fatal: bool = False,
+        sent_to: str = "",
     ) -> None:
         """Record a failure; ``at_ms`` is wall-clock time in epoch milliseconds."""
         # The cause is the exception that user code has raised.
@@ -55,7 +63,8 @@ class LastFailures:
         with self._lock:
             self.total += 1
             before = self._failures.pop(key, None)
-            failure = Failure(at_ms, type(raised).__name__, str(error)[:_MESSAGE_LENGTH], place, node, task, is_fatal)
+            message = str(error)[:_MESSAGE_LENGTH]
+            failure = Failure(at_ms, type(raised).__name__, message, place, node, task, is_fatal, sent_to)
             self._failures[key] = failure if before is None else evolve(failure, count=before.count + 1)
             if len(self._failures) > KEPT_FAILURES:
                 del self._failures[next(iter(self._failures))]

@@ -41,5 +41,7 @@ class DropReason(StrEnum):
 
 #: Reasons for late records in windowed operators, stores and tables.
 LATE_REASONS: Collection[str] = frozenset({DropReason.LATE, DropReason.EXPIRED, DropReason.OUT_OF_ORDER})
+#: Reasons for which an operator leaves records out as its user asked; with the others, a record is lost.
+INTENDED_REASONS: Collection[str] = frozenset({DropReason.UNJOINED, DropReason.DUPLICATE, DropReason.SUPERSEDED})
 #: Share of records that a run over history may drop as late at one node, unless another limit is given.
 USUAL_LIMIT = "1%"

@@ -28,6 +28,7 @@ from streams.core.metrics.failures import LastFailures
 from streams.core.metrics.reasons import DropReason
 from streams.core.metrics.sensors import Amounts, Counter, Sensor, Stopwatch
 from streams.core.metrics.table import (
+    DEAD_LETTERS_FOR,
     DISORDER,
     DROPPED,
     DROPPED_FOR,
@@ -175,15 +176,26 @@ class Metrics:
         return Stopwatch(self.amounts(spec, **place), self.clock.monotonic_ns)
 
     def drop(
-        self, reason: DropReason, count: int = 1, *, task: TaskId, node: str, example: str = "", error: str = ""
+        self,
+        reason: DropReason,
+        count: int = 1,
+        *,
+        task: TaskId,
+        node: str,
+        example: str = "",
+        error: str = "",
+        has_letter: bool = False,
     ) -> None:
         """Count dropped records; ``example`` describes a record, and only the first example is kept.
 
         ``error`` is the class of the error for which a handler dropped the records; each class is counted separately.
+        With ``has_letter``, the records are counted as dead letters too.
         """
         tag = f"{reason}, {error}" if error else reason
         self.counter(DROPPED, task=task).value += count
         self.counter(DROPPED_FOR, task=task, node=node, reason=tag).value += count
+        if has_letter:
+            self.counter(DEAD_LETTERS_FOR, task=task, node=node, reason=tag).value += count
         if example:
             self._shared.examples.setdefault((node, tag), example)
         if self.on_drop is not None:

@@ -237,6 +237,12 @@ LOOK_UP_MISSES = _ours(Scope.NODE, counted("look-up-miss", "records that waited 
 LOOK_UP_REFRESHES = _ours(Scope.NODE, counted("look-up-refresh", "calls that refreshed an old answer"))
 LOOK_UP_ERRORS = _ours(Scope.NODE, counted("look-up-error", "calls of the look-up function that failed"))
 
+DEAD_LETTERS_FOR = _sensor(
+    Scope.DROPS,
+    counted("dead-letter-records", "dropped records of which a dead letter was written, for a reason"),
+    level=RecordingLevel.OFF,
+    origin="",
+)
 DEAD_LETTERS = _sensor(Scope.TASK, counted("dead-letters", "dead letters written"), level=RecordingLevel.OFF, origin="")
 
 # --- a topic ------------------------------------------------------------------------------

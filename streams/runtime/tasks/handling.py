@@ -96,7 +96,8 @@ class Handlers:
         response = self._response(setting, context, record, error)
         self._write(setting, context, response)
         if response.result == "continue":
-            self._drop(setting, context, error)
+            letters = response.dead_letters if self.outbox is not None else ()
+            self._drop(setting, context, error, ", ".join(dict.fromkeys(letter.topic for letter in letters)))
         elif response.result == "fail" and response.dead_letters:
             self.has_last_words = True
         return response.result
@@ -152,17 +153,24 @@ class Handlers:
                 logger.warning("node %r fills a global store, which has no producer: its dead letters are not written",
                                context.node)  # fmt: skip
 
-    def _drop(self, setting: Setting, context: ErrorHandlerContext, error: Exception) -> None:
+    def _drop(self, setting: Setting, context: ErrorHandlerContext, error: Exception, sent_to: str) -> None:
         place = place_in_user_code(error)
         reason = _FAILED[setting]
         where = "within a punctuation" if context.topic is None else f"{context.topic}-{context.partition}"
         if context.topic is not None:
             where += f" at offset {context.offset}"
         what = f"{_row_of(context)}{type(error).__name__}: {error}" + (f" (in {place})" if place else "")
-        self.metrics.failures.note(error, self.metrics.clock.now_ms(), node=context.node, task=context.task_id)
-        logger.warning("%s, node %r: %s: %s; the record is dropped", where, context.node, reason.meaning, what)
+        now_ms = self.metrics.clock.now_ms()
+        self.metrics.failures.note(error, now_ms, node=context.node, task=context.task_id, sent_to=sent_to)
+        end = f"sent to {sent_to}" if sent_to else "the record is dropped"
+        logger.warning("%s, node %r: %s: %s; %s", where, context.node, reason.meaning, what, end)
         self.metrics.drop(
-            reason, task=context.task_id, node=context.node, example=f"{where}: {what}", error=type(error).__name__
+            reason,
+            task=context.task_id,
+            node=context.node,
+            example=f"{where}: {what}",
+            error=type(error).__name__,
+            has_letter=bool(sent_to),
         )
 
 

@@ -8,12 +8,16 @@ const DOWN = { rank: HEIGHT + 48, lane: WIDTH + 18 };
 const KINDS = { source: "source", processor: "processor", sink: "sink", topic: "topic", store: "store" };
 
 // Generated names without what they all have: KSTREAM-MAPVALUES-0000000001 is MAPVALUES-1.
+export const shortName = (full) => full.replace(/^K(STREAM|TABLE)-(?=[A-Z]+-)/, "").replace(/-0+(\d+)$/, "-$1");
 const cut = (full, length = 19) => {
-  const name = full.replace(/^K(STREAM|TABLE)-(?=[A-Z]+-)/, "").replace(/-0+(\d+)$/, "-$1");
+  const name = shortName(full);
   if (name.length <= length) return name;
   const end = Math.floor(length / 2) - 1;
   return `${name.slice(0, length - end - 1)}…${name.slice(-end)}`;
 };
+
+// The records that a node has lost, sent to the dead letters, and left out on purpose.
+export const dropsOf = (status, node) => Object.values(status.drops[node] || {}).reduce((sums, numbers) => sums.map((sum, index) => sum + numbers[index]), [0, 0, 0]);
 
 export class Graph {
   constructor(place, details, onBrowse) {
@@ -159,10 +163,15 @@ export class Graph {
     let text = KINDS[box.kind] || box.kind;
     if (isNode) {
       const [, , came, went] = status.nodes[box.name] || [];
-      const dropped = (status.drops[box.name] || []).reduce((sum, [, number]) => sum + number, 0);
+      const [lost, sent, left] = dropsOf(status, box.name);
       const shown = came ?? went;
       if (shown !== null && shown !== undefined) text = rate(shown);
-      if (dropped) { text += ` · ${brief(dropped)} dropped`; classes.push("drops"); }
+      const failed = status.failures.some((failure) => failure.is_fatal && failure.node === box.name);
+      if (failed) text = "failed";
+      else if (lost) text += ` · ${brief(lost)} lost`;
+      else if (sent) text += ` · ${brief(sent)} to letters`;
+      else if (left) text += ` · ${brief(left)} left out`;
+      if (failed || lost) classes.push("drops");
       const busy = sub ? sub.busy : 0;
       classes.push(`b${busy > 0.8 ? 4 : busy > 0.5 ? 3 : busy > 0.2 ? 2 : busy > 0.02 ? 1 : 0}`);
       if (sub && sub.waiting) classes.push("waits");
@@ -227,7 +236,7 @@ export class Graph {
     }
     if (status.out_of_step[box.name]) rows.push(["not in step", status.out_of_step[box.name]]);
     const stores = graph.uses.filter(([user, store]) => user === this.chosen || store === this.chosen).map(([, store]) => graph.boxes[store].name);
-    const drops = status.drops[box.name] || [];
+    const drops = Object.entries(status.drops[box.name] || {}).map(([reason, numbers]) => [reason, numbers.reduce((sum, one) => sum + one)]);
     const text = JSON.stringify([box.name, rows, drops, stores]);
     if (this.described === text) return;
     this.described = text;

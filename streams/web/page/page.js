@@ -1,7 +1,7 @@
 // The live page: asks for the status each two seconds, and shows it.
 
 import { Table, badge, by, count, duration, el, meter, moment, nanoseconds, percent, rate, setText } from "./dom.js";
-import { Graph, legend } from "./graph.js";
+import { Graph, legend, shortName } from "./graph.js";
 import { Letters } from "./letters.js";
 import { Plots } from "./plots.js";
 import { Stores } from "./stores.js";
@@ -55,7 +55,7 @@ const tasks = new Table(by("task-table"), "Tasks", [
   { title: "Waits for", of: (row) => waitOf(row), kind: "long" },
   { title: "A record", of: (row) => row.ns, show: (row) => nanoseconds(row.ns), kind: "number wide" },
   { ...share((row) => row.busy), title: "Busy", kind: "number wide" },
-  { title: "Dropped", of: (row) => row.dropped, show: (row) => count(row.dropped), kind: "number wide" },
+  { title: "Lost", of: (row) => row.lost, show: (row) => count(row.lost), kind: "number wide" },
 ], { sorted: 0, empty: "No task is assigned here." });
 tasks.limit = FEW_TASKS;
 const threads = new Table(by("thread-table"), "Threads", [
@@ -83,12 +83,14 @@ const restoring = new Table(by("restoring"), "Tasks that are restored", [
   { title: "Records left", of: (row) => row.remaining, show: (row) => count(row.remaining), kind: "number" },
   { title: "Ready in about", of: (row) => row.eta_ms, show: (row) => duration(row.eta_ms), kind: "number" },
 ]);
-const drops = new Table(by("drop-table"), "Dropped records", [
+const dropTable = (id, label, empty) => new Table(by(id), label, [
   { title: "Node", of: (row) => row.node, kind: "long" },
-  { title: "Reason", of: (row) => row.reason, kind: "long" },
+  { title: "Why", of: (row) => row.reason, kind: "long" },
   { title: "Records", of: (row) => row.count, show: (row) => count(row.count), kind: "number" },
   { title: "The first", of: (row) => row.example, kind: "long wide" },
-], { empty: "No record was dropped." });
+], { empty });
+const lost = dropTable("drop-table", "Lost records", "No record was lost.");
+const leftOut = dropTable("left-table", "Records left out on purpose", "No record was left out.");
 const settings = new Table(by("setting-table"), "Settings", [
   { title: "Setting", of: (row) => row.name, kind: "mono" },
   { title: "Value", of: (row) => `${row.value}${row.unit ? ` ${row.unit}` : ""}`, kind: "long mono" },
@@ -114,10 +116,17 @@ function showFailures(status) {
   if (text === knownFailures) return;
   knownFailures = text;
   by("failure-list").replaceChildren(...(status.failures.length ? status.failures.map((found) => el("div", { class: "failure" },
-    el("div", { class: "what" }, el("strong", {}, found.error), badge(found.is_fatal ? "a thread ended" : "record dropped", found.is_fatal ? "bad" : "warn"),
+    el("div", { class: "what" }, el("strong", {}, found.error), badge(found.is_fatal ? "a thread ended" : found.sent_to ? `sent to ${found.sent_to}` : "record lost", found.sent_to ? "info" : "bad"),
       found.node ? el("span", {}, `at ${found.node}`) : null, found.task ? el("span", { class: "muted" }, `task ${found.task}`) : null,
       el("span", { class: "muted" }, `${moment(found.at_ms)} UTC${found.count > 1 ? `, ${count(found.count)} times` : ""}`)),
     el("p", {}, found.message), found.place ? el("code", {}, found.place) : null)) : [el("p", { class: "empty" }, "No error since the start.")]));
+}
+
+/** Why an application has stopped, before anything else. */
+function showStop(status) {
+  const failure = ["ERROR", "PENDING_ERROR"].includes(status.state) ? status.failures.find((each) => each.is_fatal) : null;
+  by("stop").hidden = !failure;
+  if (failure) setText(by("stop-text"), `Stopped ${duration(status.now_ms - failure.at_ms)} ago: ${failure.error}${failure.place ? ` at ${failure.place.split(":").slice(0, 2).join(":").replace(/^.*\//, "")}` : ""}${failure.node ? ` in ${shortName(failure.node)}` : ""}: ${failure.message}`);
 }
 
 function show(status) {
@@ -139,10 +148,16 @@ function show(status) {
   by("restore").hidden = !status.restoring.length;
   restoring.show(status.restoring);
   showFailures(status);
+  showStop(status);
   const examples = new Map(status.drop_examples.map(([node, reason, text]) => [JSON.stringify([node, reason]), text]));
-  drops.show(Object.entries(status.drops).flatMap(([node, found]) => found.filter(([, number]) => number).map(([reason, number]) => ({ node, reason, count: number, example: examples.get(JSON.stringify([node, reason])) || "" }))));
+  const dropped = (column) => Object.entries(status.drops).flatMap(([node, found]) => Object.entries(found).filter(([, numbers]) => numbers[column]).map(([reason, numbers]) => {
+    const meaning = status.meanings[reason.split(",")[0]];
+    return { node, reason: meaning ? `${reason}: ${meaning}` : reason, count: numbers[column], example: examples.get(JSON.stringify([node, reason])) || "" };
+  }));
+  lost.show(dropped(0));
+  leftOut.show(dropped(2));
   const totals = status.totals;
-  setText(by("problem-count"), `${count(totals.failures)} errors, ${count(totals.dropped)} records dropped, ${count(totals.dead_letters)} dead letters`);
+  setText(by("problem-count"), `${count(totals.failures)} errors, ${count(totals.lost)} records lost, ${count(totals.dead_letters)} dead letters`);
   instances.show(status.instances);
   threads.show(objects(status.threads));
   settings.show(status.settings);
@@ -159,13 +174,26 @@ async function refresh() {
       show(answer.body);
       document.documentElement.dataset.renderMs = (performance.now() - start).toFixed(1);
       document.documentElement.dataset.rounds = String(Number(document.documentElement.dataset.rounds || 0) + 1);
+      answeredAt = performance.now();
       by("trouble").hidden = true;
+      document.body.classList.remove("old");
       setText(by("age"), `${moment(answer.body.now_ms).slice(11)} UTC`);
     } else trouble(answer.body?.message || `the server has answered with status ${answer.status}`);
   } catch (error) {
-    if (mine === round) trouble(`The application does not answer (${error.name}); what is shown is old.`);
+    if (mine === round) noAnswer();
   }
   if (!isPaused && mine === round) timer = setTimeout(refresh, EVERY_MS);
+}
+
+let answeredAt = performance.now();
+/** In the header, which stays when the page is scrolled: nothing below it is true any more. */
+function noAnswer() {
+  const age = duration(performance.now() - answeredAt);
+  setText(by("state"), `no answer for ${age}`);
+  by("state").className = "badge bad";
+  document.title = `${by("application").textContent} · no answer`;
+  document.body.classList.add("old");
+  trouble(`The application does not answer: it has ended, or cannot be reached. What is shown is ${age} old.`);
 }
 
 function trouble(text) {

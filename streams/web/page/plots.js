@@ -9,7 +9,7 @@ const PLOTS = [
   { name: "Lag", column: "lag", show: (lag) => `${brief(lag)} records` },
   { name: "Lag in event time", column: "time_lag_ms", show: duration },
   { name: "Busy", column: "busy", show: percent, least: 0.1 },
-  { name: "Dropped", column: "dropped_rate", show: rate },
+  { name: "Lost", column: "lost_rate", show: rate },
 ];
 
 export class Plots {
@@ -42,14 +42,17 @@ export class Plots {
   }
 
   draw(plot, parts, column, nowMs, span) {
-    const values = this.rows.map((row) => row[column]);
+    // What is unknown, as the lag of an application that has failed, is no zero: the line has a gap.
+    const known = this.rows.filter((row) => row[column] !== null);
+    const values = known.map((row) => row[column]);
+    const isNow = known.length > 0 && known[known.length - 1] === this.rows[this.rows.length - 1];
     const top = Math.max(plot.least || 1, ...values);
-    const points = this.rows.map((row) => [WIDTH * (1 - (nowMs - row[0]) / span), HEIGHT - 2 - (HEIGHT - 6) * (row[column] / top)]);
-    if (points.length) points.push([WIDTH, points[points.length - 1][1]]);
+    const points = known.map((row) => [WIDTH * (1 - (nowMs - row[0]) / span), HEIGHT - 2 - (HEIGHT - 6) * (row[column] / top)]);
+    if (isNow) points.push([WIDTH, points[points.length - 1][1]]);
     const text = points.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join(" L");
     parts.line.setAttribute("d", points.length ? `M${text}` : "");
-    parts.fill.setAttribute("d", points.length ? `M${points[0][0].toFixed(1)} ${HEIGHT} L${text} L${WIDTH} ${HEIGHT} z` : "");
-    const shown = values.length ? plot.show(values[values.length - 1]) : "–";
+    parts.fill.setAttribute("d", points.length ? `M${points[0][0].toFixed(1)} ${HEIGHT} L${text} V${HEIGHT} z` : "");
+    const shown = isNow ? plot.show(values[values.length - 1]) : "–";
     const highest = values.length ? plot.show(Math.max(...values)) : "–";
     setText(parts.value, shown);
     setText(parts.span, `last ${duration(Math.min(span, HOUR_MS))}`);
