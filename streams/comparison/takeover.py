@@ -350,6 +350,9 @@ class _Check:
         changed = f"{what} are {was.name} in OLD and {now.name} in NEW"
         if was.name == now.name:
             changed = f"{what}: {was.name} has other fields in NEW"
+        if what == "values" and (fields := self._refused_fields(name)):
+            self._add(Level.CANNOT, subject, f"{changed}: {fields[0]}; NEW refuses them at its start", fields[1])
+            return
         if evidence is None or not evidence.read + evidence.failed:
             says = f"{changed}; whether OLD's can be read is not known"
             self._add(Level.BUT, subject, says, "give --input with some history, so that it is tried")
@@ -362,6 +365,15 @@ class _Check:
         else:
             says = f"{changed}; NEW read all {evidence.read:,} of OLD's that were tried"
             self._add(Level.NOTE, subject, says)
+
+    def _refused_fields(self, name: str) -> tuple[str, str] | None:
+        """Return why the start of NEW refuses the values that OLD has on disk, and what to do; None if it does not."""
+        one, two = self.old.topology.stores[name], self.new.topology.stores[name]
+        if not (is_on_disk(one, _engine(self.old)) and is_on_disk(two, _engine(self.new))):
+            return None
+        was, now = (StoreFormat.of(spec, is_logged=spec.has_changelog) for spec in (one, two))
+        fields = was.field_difference(now) if was.version == now.version else None
+        return None if fields is None else (fields, now.advice_of_fields(name))
 
     def _changelog(self, name: str, one: StoreSpec, two: StoreSpec) -> bool:
         """Check that the new version uses the changelog that has the state; return whether the state is kept."""

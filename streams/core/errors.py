@@ -118,6 +118,12 @@ class StoreError(StreamsError):
     """A state store cannot be opened, read or written."""
 
 
+class StoreFormatError(StoreError):
+    """The content of a store or changelog does not fit the topology: a restart would find the same."""
+
+    is_mistake = True
+
+
 class LostRecordsError(StoreError):
     """An internal topic ends before the committed offset or the offset of a store: records were lost.
 

@@ -175,6 +175,14 @@ class StoreFormat:
         missing = [name for name in new if has[name]]
         return f"the field {_listed(missing)} is new and has no default value" if missing else None
 
+    def advice_of_fields(self, store: str) -> str:
+        """Return what to do about other fields of the values of a store, whose format this is now."""
+        step = f"{self.version}, {self.version + 1}"
+        return (
+            f"give new fields a default value, convert the values with @migrate({store!r}, {step}), or give the store "
+            "another name"
+        )
+
     def lost_fields(self, expected: "StoreFormat") -> Sequence[str]:
         """Return the fields that values have and the wanted ones do not, if nothing else of the fields differs."""
         if self.fields is None or expected.fields is None or self.field_difference(expected):

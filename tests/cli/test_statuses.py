@@ -79,3 +79,38 @@ def test_a_live_run_that_a_signal_ends_has_succeeded(streams: Program):
 
     assert process.returncode == 0
     assert TABLE[0] == "no"
+
+
+COUNTING = """
+from dataclasses import dataclass
+from streams import Topic
+
+@dataclass
+class Total:
+    points: int
+
+numbers = Topic("numbers", key=str, value=int)
+
+def topology(builder):
+    totals = builder.stream(numbers).group_by_key()
+    totals.aggregate(lambda: Total(0), lambda key, number, total: Total(total.points + number), "totals", value=Total)
+"""
+
+
+def test_a_store_of_another_version_of_its_class_is_a_mistake_and_diff_knows_it_before(streams: Program):
+    """A service manager would restart status 1 for ever."""
+    streams.write("v1.py", COUNTING)
+    streams.write("v2.py", COUNTING.replace("points", "score"))
+    streams.write("numbers.records.jsonl", '{"key": "ann", "value": 1}\n')
+    options = ("--input", "numbers=numbers.records.jsonl", "--state-dir", "state", "--application-id", "totals")
+    assert streams("run", "v1.py", *options).status == 0
+
+    done = streams("run", "v2.py", *options)
+    compared = streams("diff", "v1.py", "v2.py", "--only-state")
+
+    assert done.status == 2
+    advice = "give new fields a default value, convert the values with @migrate('totals', 1, 2)"
+    assert "the field 'points' is gone and 'score' is new" in done.err
+    assert advice in done.err
+    assert "cannot: NEW must not continue" in compared.out
+    assert "NEW refuses them at its start" in compared.out

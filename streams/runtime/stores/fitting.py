@@ -8,7 +8,7 @@ outside ``runtime``.
 from collections.abc import Mapping
 
 from streams.core.blocks.records import TaskId, TopicPartition
-from streams.core.errors import StoreError
+from streams.core.errors import StoreFormatError
 from streams.runtime.stores.restore import changelog_position
 from streams.state import Content, Store, advice
 
@@ -17,7 +17,8 @@ def misfit(task_id: TaskId, store: Store) -> str | None:
     """Return the reason why an opened store must be restored from its changelog, or None if it can be used as it is.
 
     Raises:
-        StoreError: the store's content has an unknown or incompatible format, or must be restored but has no changelog.
+        StoreFormatError: the store's content has an unknown or incompatible format, or must be restored but has no
+            changelog.
     """
     stored = store.found_format
     expected = store.own_format()
@@ -25,7 +26,7 @@ def misfit(task_id: TaskId, store: Store) -> str | None:
     if stored is None:
         if store.is_empty:
             return None
-        raise StoreError(
+        raise StoreFormatError(
             f"{where} has entries, but no format recorded by this release of streams: another program or release "
             f"has written them; delete the folder {task_id}/{store.spec.name} of the state directory: the store is "
             "restored from its changelog"
@@ -37,24 +38,21 @@ def misfit(task_id: TaskId, store: Store) -> str | None:
     if store.is_empty and not changelog_position(store):
         return "another version of the topology left it empty"
     if fields:
-        step = f"{expected.version}, {expected.version + 1}"
-        raise StoreError(
-            f"{where} has values of another version of their class: {fields}; give new fields a default value, convert "
-            f"the values with @migrate({store.spec.name!r}, {step}), or give the store another name"
-        )
+        advised = expected.advice_of_fields(store.spec.name)
+        raise StoreFormatError(f"{where} has values of another version of their class: {fields}; {advised}")
     if stored.version > expected.version:
-        raise StoreError(
+        raise StoreFormatError(
             f"{where} has values of version {stored.version}, but the topology has version {expected.version}; restore "
             "the migrations, or the topology that wrote them"
         )
     if differences:
-        raise StoreError(f"{where} {advice(differences)}")
+        raise StoreFormatError(f"{where} {advice(differences)}")
     if stored.version < expected.version:
         why = f"its values have version {stored.version}, and are converted to version {expected.version}"
     else:
         why = stored.layout_difference(expected)
     if not expected.is_logged:
-        raise StoreError(
+        raise StoreFormatError(
             f"{where} cannot be read: {why}, and no changelog has its content; restore the previous declaration, or "
             f"delete the folder {task_id}/{store.spec.name} of the state directory, so that the store starts empty"
         )

@@ -15,7 +15,7 @@ from attrs import define, field
 from streams.clients import Consumer, RequestTimeoutError
 from streams.core.blocks.records import TaskId, TopicPartition
 from streams.core.concurrency.calls import CallLoop
-from streams.core.errors import StateLockedError, StoreError, TopologyError
+from streams.core.errors import StateLockedError, StoreFormatError, TopologyError
 from streams.core.metrics import table
 from streams.runtime.assignment.assignment import tasks_of
 from streams.runtime.plan.facts import Directive
@@ -301,13 +301,13 @@ class TaskSet:
         """Check that the changelog formats recorded in the last commit are compatible with the topology.
 
         Raises:
-            StoreError: a changelog has another format.
+            StoreFormatError: a changelog has another format.
         """
         last = logs.commits[task_id]
         for name, message in check_changelogs(task_id, stores, last.changelogs, last.checkpoint.contents).items():
             # If the records have been deleted since that commit, nothing can be misread.
             if logs.extents[last.changelogs[name]]:
-                raise StoreError(message)
+                raise StoreFormatError(message)
 
     def _check_losses(self, task_id: TaskId, stores: dict[str, Any], logs: TaskLogs, *, is_copy: bool) -> bool:
         """Check that changelogs have all committed records; return whether records were lost and the loss was handled.
