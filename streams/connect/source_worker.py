@@ -210,13 +210,13 @@ class SourceWorker(ConnectWorker[K, V, SourceConnector[K, V], SourceSettings]):
         if block.timestamps_ms is not None:
             return block.timestamps_ms
         now_ms = self._clock.now_ms()
-        time_of = self._topic.timestamp
+        time_of = self._topic.value_time
         if time_of is None:
             return [now_ms] * len(block)
         values: Sequence[Any] = block.values
         if block.is_serialized:
             values = self._topic.value_serde.deserialize_all(cast("Sequence[bytes | None]", values))
-        return [now_ms if value is None else to_milliseconds(time_of(value)) for value in values]
+        return [now_ms if value is None else to_milliseconds(time_of.function(value)) for value in values]
 
     def _partitions(self, keys: Sequence[bytes | None], count: int) -> list[int]:
         """Return the partition of each record: by its key, as Kafka's Java clients; one for all without a key."""

@@ -12,9 +12,11 @@ from typing import Any, Generic, TypeAlias, TypeVar, cast, overload
 from typing_extensions import TypeForm
 
 from streams.core.arguments import NOT_GIVEN, checked_count
+from streams.core.blocks.records import Headers
 from streams.core.errors import SerializationError, StreamsError, TopologyError
+from streams.core.event_time.timestamps import FromRecord, FromValue, declared_time
 from streams.core.serdes.serdes import FormatSerde, Serde, serde_for
-from streams.core.user_code import is_same, refuse_unawaited
+from streams.core.user_code import form_taken, is_same, refuse_unawaited
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -114,7 +116,9 @@ class Topic(Sink[K, V | None], Source[K, V]):
     As a sink, a topic also accepts tombstones, which are records with the value None.
 
     ``key`` and ``value`` are type expressions or serdes; without ``key``, all keys are None. ``timestamp`` is a
-    function that returns the event time of a value, as a datetime (naive = UTC) or in epoch milliseconds.
+    function that returns the event time, as a datetime (naive = UTC) or in epoch milliseconds: of (value), or of
+    (key, value, headers, timestamp), where the value of a tombstone is None, and so is the timestamp of a record that
+    has none.  The first form also gives the time of records that are written without one.
     ``key_from`` is a function that returns the key of a value where none is given: for rows of plain files, and in
     ``Producer.send``, ``TopologyTestDriver.pipe`` and ``simulate``. ``partitions`` is the number of partitions; it
     defaults to that of the existing topic or to the default for the run.
@@ -127,9 +131,11 @@ class Topic(Sink[K, V | None], Source[K, V]):
         TopologyError: the name is not a valid topic name, a type has no serde, or ``partitions`` is below 1.
     """
 
-    __slots__ = ("key_from", "timestamp")
+    __slots__ = ("event_time", "key_from", "timestamp")
 
-    timestamp: Callable[[Any], datetime | int] | None
+    timestamp: Callable[..., Any] | None
+    #: What calls ``timestamp``, or None without it.
+    event_time: FromValue | FromRecord | None
     key_from: Callable[[Any], Any] | None
 
     @overload
@@ -149,6 +155,26 @@ class Topic(Sink[K, V | None], Source[K, V]):
         key: TypeForm[K],
         value: TypeForm[V],
         timestamp: Callable[[V], datetime | int] | None = None,
+        key_from: Callable[[V], K] | None = None,
+        partitions: int | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: "Topic[None, T]",
+        name: str,
+        *,
+        value: TypeForm[T] | Serde[T],
+        timestamp: Callable[[None, T | None, Headers, int | None], datetime | int | None],
+        partitions: int | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        name: str,
+        *,
+        key: TypeForm[K] | Serde[K],
+        value: TypeForm[V] | Serde[V],
+        timestamp: Callable[[K | None, V | None, Headers, int | None], datetime | int | None],
         key_from: Callable[[V], K] | None = None,
         partitions: int | None = None,
     ) -> None: ...
@@ -178,7 +204,7 @@ class Topic(Sink[K, V | None], Source[K, V]):
         *,
         key: Any = None,
         value: Any,
-        timestamp: Callable[[Any], datetime | int] | None = None,
+        timestamp: Callable[..., Any] | None = None,
         key_from: Callable[[Any], Any] | None = None,
         partitions: int | None = None,
     ) -> None:
@@ -188,8 +214,13 @@ class Topic(Sink[K, V | None], Source[K, V]):
         if partitions is not None:
             checked_count(partitions, f"topic {name!r}: partitions", TopologyError)
         self.partitions = partitions
-        self.timestamp = _function(name, "timestamp", timestamp)
-        self.key_from = _function(name, "key_from", key_from)
+        for what, function in (("timestamp", timestamp), ("key_from", key_from)):
+            refuse_unawaited(function, f"topic {name!r}: {what}")
+        self.timestamp = timestamp
+        self.event_time = None if timestamp is None else declared_time(name, timestamp)
+        self.key_from = key_from
+        if key_from is not None:
+            form_taken(key_from, f"topic {name!r}: key_from", ("(value)",))
         if key_from is not None and self._key_serde.name == "null":
             raise TopologyError(f"topic {name!r}: key_from makes keys, but no type is declared for them; add key=")
 
@@ -202,6 +233,11 @@ class Topic(Sink[K, V | None], Source[K, V]):
     def value_serde(self) -> Serde[V]:
         """The serde of the topic's values."""
         return self._value_serde
+
+    @property
+    def value_time(self) -> FromValue | None:
+        """What gives a record its time where it is written without one: the function of its value, if it is that."""
+        return self.event_time if isinstance(self.event_time, FromValue) else None
 
     def key_of(self, value: V | None, key: Any = NOT_GIVEN) -> K | None:
         """Return the key of a record: ``key``, or else that which ``key_from`` returns for the value.
@@ -235,7 +271,7 @@ class Topic(Sink[K, V | None], Source[K, V]):
             ("key", self._key_serde.name),
             ("value", self._value_serde.name),
             ("partitions", "those of the existing topic" if self.partitions is None else self.partitions),
-            ("event time", "that of the record" if self.timestamp is None else "taken from the value"),
+            ("event time", "that of the record" if self.timestamp is None else "that of timestamp="),
         ]
         return table(f"Topic {self.name}", ["", ""], rows)
 
@@ -331,8 +367,3 @@ def _serde_of(topic: str, side: str, form: Any) -> Serde[Any]:
     except TopologyError as error:
         raise TopologyError(f"topic {topic!r}, {side}: {error}") from error
     return serde.format.on_topic(topic, side) if isinstance(serde, FormatSerde) else serde
-
-
-def _function(topic: str, what: str, function: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
-    refuse_unawaited(function, f"topic {topic!r}: {what}")
-    return function

@@ -121,6 +121,30 @@ def refuse_no_pair(result: object) -> None:
         raise TypeError(f"{result!r:.60} is no pair")
 
 
+def form_taken(function: Any, what: str, forms: Sequence[str], error: type[StreamsError] = TopologyError) -> int:
+    """Return the index of the first form in ``forms``, such as ``(key, value)``, that a function can be called with.
+
+    Raises:
+        StreamsError: it can be called with none of them; raised as class ``error``.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):
+        return 0  # Built-in functions may have no signature: assume the first form, which is the usual one.
+    for index, form in enumerate(forms):
+        try:
+            signature.bind(*[None] * count_of(form))
+        except TypeError:
+            continue
+        return index
+    raise error(f"{what}: {located(function)} takes {signature}; give a function of {' or '.join(forms)}")
+
+
+def count_of(form: str) -> int:
+    """Return the number of arguments in a form such as ``(key, value)``, or 0 for ``()``."""
+    return 0 if form == "()" else form.count(",") + 1
+
+
 def refuse_unawaited(
     function: Any,
     what: str,

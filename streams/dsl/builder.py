@@ -17,7 +17,6 @@ from streams.core.event_time.timestamps import (
     Custom,
     Extractor,
     ExtractorName,
-    FromValue,
     TimestampFunction,
 )
 from streams.core.migrations import Migration
@@ -504,15 +503,15 @@ def _extractor(
             return cast(ExtractorName, timestamp)
         form = "(key, value, record_timestamp_ms, partition_time_ms)"
         return Custom(topics, check_function(timestamp, f"timestamp of {operator}", form))
-    functions = {topic.timestamp for topic in declared if topic.timestamp is not None}
-    if not functions:
+    declarations = [topic.event_time for topic in declared if topic.event_time is not None]
+    if not declarations:
         return None
-    if len(functions) > 1 or len([topic for topic in declared if topic.timestamp is not None]) < count:
+    if len({each.function for each in declarations}) > 1 or len(declarations) < count:
         raise TopologyError(
             f"{operator} of {topics}: the topics have different sources of event time; read each topic as a "
             "stream of its own and merge() them"
         )
-    return FromValue(topics, functions.pop())
+    return evolve(declarations[0], topic=topics)
 
 
 #: A topology: a function that takes the builder, or a built ``Topology``.

@@ -4,14 +4,13 @@
 the shorter form is tried first.  The module is pure and imports only ``core``.
 """
 
-import inspect
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar, get_args
 
 from streams.core.errors import TopologyError
-from streams.core.user_code import located, refuse_not_async, refuse_unawaited
+from streams.core.user_code import form_taken, refuse_not_async, refuse_unawaited
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -41,25 +40,14 @@ def matching_form(
         TopologyError: the function is not callable, is (or is not) async, matches no form, or is a generator without
             ``may_yield``.
     """
-    allowed = " or ".join(forms)
     if not callable(function):
-        raise TopologyError(f"{operator} needs a function of {allowed}, got {function!r}")
+        raise TopologyError(f"{operator} needs a function of {' or '.join(forms)}, got {function!r}")
     if sync is None:
         awaited_by = f"{operator}_async() of a stream" if operator in _AWAITED else None
         refuse_unawaited(function, operator, may_yield=may_yield, awaited_by=awaited_by)
     else:
         refuse_not_async(function, operator, instead=sync)
-    try:
-        signature = inspect.signature(function)
-    except (ValueError, TypeError):
-        return 0  # Built-in functions may have no signature: assume the first form, which is the usual one.
-    for index, form in enumerate(forms):
-        try:
-            signature.bind(*[None] * count_of(form))
-        except TypeError:
-            continue
-        return index
-    raise TopologyError(f"{operator}: {located(function)} takes {signature}; give a function of {allowed}")
+    return form_taken(function, operator, forms)
 
 
 def check_function(function: F, operator: str, form: str, *, may_yield: bool = False) -> F:
@@ -70,11 +58,6 @@ def check_function(function: F, operator: str, form: str, *, may_yield: bool = F
     """
     matching_form(function, operator, (form,), may_yield=may_yield)
     return function
-
-
-def count_of(form: str) -> int:
-    """Return the number of arguments in a form such as ``(key, value)``, or 0 for ``()``."""
-    return 0 if form == "()" else form.count(",") + 1
 
 
 def pair_of(result: Any, what: str) -> tuple[Any, Any]:

@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from hashlib import blake2b
+from itertools import repeat
 from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
@@ -16,12 +17,12 @@ from attrs import define, evolve, field, frozen
 from msgspec import inspect
 
 from streams.core.blocks.partitioning import partitions_for
-from streams.core.blocks.records import Block, Headers
+from streams.core.blocks.records import NO_TIMESTAMP, Block, Headers
 from streams.core.clock import Clock, SystemClock
 from streams.core.collection import collection_paused
 from streams.core.dead_letters import ROW_HEADER
 from streams.core.errors import InputError, InvalidTimestampError, SerializationError
-from streams.core.event_time.timestamps import FromValue
+from streams.core.event_time.timestamps import FromRecord, FromValue
 from streams.core.serdes.serde_json import json_fault
 from streams.core.topic import Topic
 from streams.files.formats import RecordReader, TableRows, format_of, is_record
@@ -369,35 +370,49 @@ class FileInput:
         own_times = columns.timestamps
         count = len(columns.values)
         times = list(range(first_row, first_row + count)) if self.has_row_times else [now_ms] * count
-        function = self.topic.timestamp
+        event_time = self.topic.event_time if self.needs_time else self.topic.value_time
         has_values = values is not None or columns.fields is not None
-        is_called = function is not None and has_values
+        lacks_time = own_times is None or None in own_times
+        is_called = event_time is not None and has_values and (lacks_time or isinstance(event_time, FromValue))
         untimed = 0 if is_called else count if own_times is None else own_times.count(None)
         if self.needs_time and untimed:
             # A file in which no row can have a time would be skipped whole.
-            kind = _NoTime if function is None and own_times is None else _BadRow
+            kind = _NoTime if event_time is None and own_times is None else _BadRow
             raise kind(
                 f"the row has no time, which {self.needs_time} needs; declare "
                 f"Topic({self.topic.name!r}, timestamp=...) or give records with a timestamp"
             )
-        if is_called:
-            read_times = None if columns.fields is None else columns.fields.times(function)
-            times = self._called(function, columns, values, times) if read_times is None else read_times
+        if event_time is not None and is_called:
+            read_times = None if columns.fields is None else columns.fields.times(event_time.function)
+            times = self._called(event_time, columns, values, times) if read_times is None else read_times
             if min(times, default=0) < 0:
                 raise _BadRow(f"topic {self.topic.name!r}: the timestamp {min(times)} of the value is before 1970")
         if own_times is not None:
             times = [time if own is None else own for own, time in zip(own_times, times, strict=True)]
         return times, untimed
 
-    def _called(self, function: Any, columns: RowColumns, values: list[Any] | None, times: Sequence[int]) -> list[int]:
-        """Return the results of the topic's ``timestamp`` function; a tombstone gets its time from ``times``."""
-        extractor = FromValue(self.topic.name, function)
-        objects = columns.fields.objects(function) if columns.fields is not None else values or []
+    def _called(
+        self,
+        event_time: FromValue | FromRecord,
+        columns: RowColumns,
+        values: list[Any] | None,
+        times: Sequence[int],
+    ) -> list[int]:
+        """Return the results of the topic's ``timestamp`` function; a tombstone gets its time from ``times``.
+
+        A function of the record sees that a row has no time of its own.
+        """
+        objects = columns.fields.objects(event_time.function) if columns.fields is not None else values or []
         try:
-            block = extractor.block(objects, times)
-            if block is None:
-                block = [extractor.one(None, value, time, -1) for value, time in zip(objects, times, strict=True)]
-            return list(block)
+            block = event_time.block(objects, times)
+            if block is not None:
+                return list(block)
+            if isinstance(event_time, FromValue):
+                return [event_time.one(None, value, time, -1) for value, time in zip(objects, times, strict=True)]
+            keys = self.topic.key_serde.deserialize_all(as_list(columns.keys))
+            own_times = [NO_TIMESTAMP if time is None else time for time in columns.timestamps or [None] * len(times)]
+            headers = columns.headers or [()] * len(times)
+            return list(map(event_time.one, keys, objects, own_times, repeat(NO_TIMESTAMP), headers))
         except InvalidTimestampError as error:
             raise _BadRow(str(error)) from error
 

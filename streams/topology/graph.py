@@ -12,7 +12,7 @@ from attrs import Factory, define, frozen
 
 from streams.core.arguments import NOT_GIVEN
 from streams.core.errors import TopologyError
-from streams.core.event_time.timestamps import Extractor, ExtractorName, FromValue
+from streams.core.event_time.timestamps import Extractor, ExtractorName
 from streams.core.serdes.serdes import Serde
 from streams.core.settings.offset_reset import OffsetReset, policy_of
 from streams.core.topic import Sink, Topic, agreed, check_topic_name, topic_name
@@ -184,8 +184,8 @@ class NodeGraph:
         if callable(extractor):
             refuse_unawaited(extractor, f"timestamp of source {name!r}")
         refuse_unawaited_methods(timestamp, ("block", "one"), f"timestamp of source {name!r}")
-        if timestamp is None and first is not None and first.timestamp is not None:
-            timestamp = FromValue(first.name, first.timestamp)
+        if timestamp is None and first is not None:
+            timestamp = first.event_time
         self.add_node(
             SourceNode(
                 name,

@@ -30,10 +30,10 @@ _RECORD_COLUMNS = ("key", *WINDOW_COLUMNS, "value", "timestamp", "headers", "par
 def are_records(topic: Topic[Any, Any], names: Collection[str]) -> bool:
     """Return whether rows with these columns are records of a topic, as in outputs of a replay, rather than values.
 
-    Rows are records if there are columns ``value`` and ``timestamp``, the topic has no ``timestamp`` function, and the
-    columns are not the fields of its value type; for a dict or ``Any``, if there are all columns of an output.
+    Rows are records if there are columns ``value`` and ``timestamp``, the topic has no ``timestamp`` of (value), and
+    the columns are not the fields of its value type; for a dict or ``Any``, if there are all columns of an output.
     """
-    if topic.timestamp is not None or not {"value", "timestamp"} <= {*names}:
+    if topic.value_time is not None or not {"value", "timestamp"} <= {*names}:
         return False
     kind = object_type(topic.value_serde)
     info = None if kind is None else inspect.type_info(kind[0])

@@ -77,12 +77,13 @@ def join_windows_of(spec: Op) -> JoinWindows:
     difference = milliseconds(spec["diff"] if "diff" in spec else max(spec["before"], spec["after"], 0))
     grace = milliseconds(spec.get("grace", 0))
     sides: dict[str, timedelta] = {}
-    windows = JoinWindows.of(difference, grace=grace)
+    eager = spec.get("eager", False)
+    windows = JoinWindows.of(difference, grace=grace, eager=eager)
     # One side after the other, each of which may be refused.
     for side in ("before", "after"):
         if side in spec:
             sides[side] = milliseconds(spec[side])
-            windows = JoinWindows.of(difference, grace=grace, **sides)
+            windows = JoinWindows.of(difference, grace=grace, eager=eager, **sides)
     return windows
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streams.core.clock import VirtualClock
 from streams.core.errors import InvalidTimestampError
-from streams.core.event_time.timestamps import Extractor, extractor_for, to_milliseconds
+from streams.core.event_time.timestamps import Extractor, declared_time, extractor_for, to_milliseconds
 
 
 def extractor(policy: Any = "fail_on_invalid", **more: Any) -> Extractor:
@@ -48,15 +48,15 @@ def test_wall_clock_ignores_the_record() -> None:
     assert extractor("wall_clock").one("k", "v", 5, 5) == 77
 
 
-def test_time_from_the_value_wins_over_the_policy() -> None:
-    by_value = extractor("wall_clock", from_value=lambda value: value["at"])
+def test_time_is_that_of_the_value() -> None:
+    by_value = declared_time("clicks", lambda value: value["at"])
 
     assert by_value.block([{"at": 3}, {"at": datetime(1970, 1, 1, 0, 0, 1)}], [0, 0]) == [3, 1000]
     assert by_value.one(None, {"at": -5}, 0, 0) == -5
 
 
 def test_tombstone_keeps_its_records_timestamp() -> None:
-    by_value = extractor(from_value=lambda value: value["at"])
+    by_value = declared_time("clicks", lambda value: value["at"])
 
     assert by_value.block([{"at": 3}, None], [0, 8]) is None
     assert by_value.one("k", None, 8, 0) == 8
@@ -66,7 +66,7 @@ def test_tombstone_keeps_its_records_timestamp() -> None:
 
 @pytest.mark.parametrize("bad", [None, 1.5, "2024", True, 2**63])
 def test_wrong_type_from_the_users_function_names_the_topic(bad: Any) -> None:
-    for failing in (extractor(from_value=lambda value: bad), extractor(lambda key, value, time, partition: bad)):
+    for failing in (declared_time("clicks", lambda value: bad), extractor(lambda key, value, time, partition: bad)):
         assert failing.block(["v"], [1]) is None
         with pytest.raises(InvalidTimestampError, match="'clicks'"):
             failing.one("k", "v", 1, 1)
@@ -74,7 +74,7 @@ def test_wrong_type_from_the_users_function_names_the_topic(bad: Any) -> None:
 
 def test_failure_of_the_users_function_names_the_topic_and_keeps_its_cause() -> None:
     with pytest.raises(InvalidTimestampError, match=r"'clicks'.*KeyError") as caught:
-        extractor(from_value=lambda value: value["at"]).one("k", {}, 1, 1)
+        declared_time("clicks", lambda value: value["at"]).one("k", {}, 1, 1)
 
     assert isinstance(caught.value.__cause__, KeyError)
 

@@ -169,14 +169,14 @@ class JsonRecords:
             values.append(value)
             if time_ms is not None:
                 times_ms.append(time_ms)
-        return keys, values, times_ms if self.topic.timestamp is not None else None
+        return keys, values, times_ms if self.topic.value_time is not None else None
 
     def _time_ms(self, value: Any) -> int | None:
-        time_of = self.topic.timestamp
+        time_of = self.topic.value_time
         if time_of is None:
             return None
         try:
-            return to_milliseconds(time_of(value))
+            return to_milliseconds(time_of.function(value))
         except Exception as error:  # noqa: BLE001 - user code may raise anything.
             raise DocumentError(
                 f"timestamp= of topic {self.topic.name!r} fails: {type(error).__name__}: {error}"

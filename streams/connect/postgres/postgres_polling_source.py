@@ -119,7 +119,7 @@ class PostgresPollingSource:
         self._types = tuple(self._check(connection, name) for name in self._order)
         if not self._updated_at:
             self._check_sequence(connection)
-        self._has_times = bool(self._updated_at) and topic.timestamp is None
+        self._has_times = bool(self._updated_at) and topic.value_time is None
         self._bound = None
         self._at = None
         position = positions.get(table.name)

@@ -125,7 +125,7 @@ class PostgresSource:
             ConnectError: the slot is gone, or has gone on without this source.
         """
         self._connector = connector
-        self._has_times = topic.timestamp is None
+        self._has_times = topic.value_time is None
         self._lsn = None
         self._slot = self._slot or f"streams_{re.sub('[^a-z0-9_]', '_', connector.lower())}"[:63]
         self._publication = self._publication or self._slot

@@ -3,8 +3,8 @@
 Timestamps are extracted when a fetched block is added to the queue of its partition. An extractor is first called
 for a whole block; if the result is None, it is called for each record, so that the records before an invalid
 record are processed. A negative time means that the record is dropped and counted. The policies correspond to the
-``TimestampExtractor`` classes of Kafka Streams. This module imports only ``core.arguments``, ``core.clock``,
-``core.errors`` and ``core.concurrency.threads``.
+``TimestampExtractor`` classes of Kafka Streams. This module imports only ``core.arguments``, ``core.blocks.records``,
+``core.clock``, ``core.errors``, ``core.concurrency.threads`` and ``core.user_code``.
 """
 
 import operator
@@ -16,9 +16,11 @@ from typing import Any, Literal, Protocol, SupportsIndex, TypeAlias, cast
 from attrs import frozen
 
 from streams.core.arguments import MAX_TIME_MS
+from streams.core.blocks.records import Headers
 from streams.core.clock import Clock
 from streams.core.concurrency.threads import INTERRUPTIONS
 from streams.core.errors import InvalidTimestampError
+from streams.core.user_code import form_taken
 
 #: A user's extractor: (key, value, record timestamp, partition time) -> milliseconds or datetime.
 TimestampFunction: TypeAlias = Callable[[Any, Any, int, int], "int | datetime"]
@@ -31,7 +33,7 @@ _EPOCH_NAIVE = datetime(1970, 1, 1)
 
 
 class Extractor(Protocol):
-    """Determines the event time of records."""
+    """Determines the event time of records; what an application may give."""
 
     def block(self, values: Sequence[Any], timestamps: Sequence[int]) -> Sequence[int] | None:
         """Return the event times of a block, or None if ``one`` must be called for each record; never raises."""
@@ -45,6 +47,14 @@ class Extractor(Protocol):
         Raises:
             InvalidTimestampError: the record has no valid time and the policy is to fail.
         """
+        ...
+
+
+class EventTime(Extractor, Protocol):
+    """Determines the event time of records, of which it sees the headers too."""
+
+    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int, headers: Headers = ()) -> int:
+        """Return the event time of one record, as ``Extractor.one`` does."""
         ...
 
 
@@ -89,7 +99,7 @@ class FailOnInvalid:
         """Return the timestamps if all of them are valid, else None."""
         return _all_valid(timestamps)
 
-    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
+    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int, headers: Headers = ()) -> int:
         """Return the record's timestamp."""
         if timestamp_ms < 0:
             raise InvalidTimestampError(
@@ -109,7 +119,7 @@ class LogAndSkipInvalid:
         """Return the timestamps if all of them are valid, else None."""
         return _all_valid(timestamps)
 
-    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
+    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int, headers: Headers = ()) -> int:
         """Return the record's timestamp, even if it is negative."""
         return timestamp_ms
 
@@ -124,7 +134,7 @@ class UsePartitionTime:
         """Return the timestamps if all of them are valid, else None."""
         return _all_valid(timestamps)
 
-    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
+    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int, headers: Headers = ()) -> int:
         """Return the record's timestamp or the partition time."""
         if timestamp_ms >= 0:
             return timestamp_ms
@@ -146,7 +156,7 @@ class WallClock:
         """Return the same wall-clock time for all records of the block."""
         return [self.clock.now_ms()] * len(timestamps)
 
-    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
+    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int, headers: Headers = ()) -> int:
         """Return the time at which the record is read, in epoch milliseconds; its own is ignored."""
         return self.clock.now_ms()
 
@@ -167,7 +177,7 @@ class FromValue:
             return None
         return _block(lambda: map(self.function, values))
 
-    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
+    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int, headers: Headers = ()) -> int:
         """Return the event time of the value; for a tombstone, the record timestamp."""
         if value is None:
             if timestamp_ms < 0:
@@ -177,6 +187,37 @@ class FromValue:
                 )
             return timestamp_ms
         return _one(self.topic, value, lambda: self.function(value))
+
+
+@frozen
+class FromRecord:
+    """Extracts the event time with a ``Topic(timestamp=...)`` of key, value, headers and record timestamp.
+
+    The value of a tombstone is None, as is the timestamp of a record that has none.
+    """
+
+    topic: str
+    function: Callable[[Any, Any, Headers, int | None], "int | datetime | None"]
+
+    def block(self, values: Sequence[Any], timestamps: Sequence[int]) -> Sequence[int] | None:
+        """Return None, because keys and headers are those of each record."""
+        return None
+
+    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int, headers: Headers = ()) -> int:
+        """Return the event time that the function returns for the record."""
+        own = None if timestamp_ms < 0 else timestamp_ms
+        return _one(self.topic, value, lambda: self.function(key, value, headers, own))
+
+
+def declared_time(topic: str, function: Any) -> FromValue | FromRecord:
+    """Return the extractor of a ``Topic(timestamp=function)``, which is chosen by the parameters of the function.
+
+    Raises:
+        TopologyError: the function takes neither (value) nor (key, value, headers, timestamp).
+    """
+    forms = ("(value)", "(key, value, headers, timestamp)")
+    is_of_value = form_taken(function, f"topic {topic!r}: timestamp", forms) == 0
+    return FromValue(topic, function) if is_of_value else FromRecord(topic, function)
 
 
 @frozen
@@ -190,7 +231,7 @@ class Custom:
         """Return None, because the partition time changes with each record."""
         return None
 
-    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
+    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int, headers: Headers = ()) -> int:
         """Return the event time that the user function returns for the record."""
         return _one(self.topic, value, lambda: self.function(key, value, timestamp_ms, partition_time_ms))
 
@@ -207,7 +248,7 @@ class Own:
         times = _block(lambda: () if (extracted := self.extractor.block(values, timestamps)) is None else extracted)
         return times if times is not None and len(times) == len(values) else None
 
-    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
+    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int, headers: Headers = ()) -> int:
         """Return the event time that the extractor returns for the record."""
         return _one(self.topic, value, lambda: self.extractor.one(key, value, timestamp_ms, partition_time_ms))
 
@@ -242,23 +283,20 @@ def _one(topic: str, value: object, extract: Callable[[], Any]) -> int:
         ) from error
 
 
-_BUILT_IN = (FailOnInvalid, LogAndSkipInvalid, UsePartitionTime, WallClock, FromValue, Custom)
+_BUILT_IN = (FailOnInvalid, LogAndSkipInvalid, UsePartitionTime, WallClock, FromValue, FromRecord, Custom)
 
 
 def extractor_for(
     topic: str,
     *,
-    from_value: Callable[[Any], "int | datetime"] | None = None,
     policy: ExtractorName | TimestampFunction | Extractor = "fail_on_invalid",
     clock: Clock,
-) -> Extractor:
-    """Return the extractor for a topic: ``from_value`` of its declaration if given, or else ``policy``.
+) -> EventTime:
+    """Return the extractor for a topic.
 
     Raises:
         ValueError: the policy is unknown.
     """
-    if from_value is not None:
-        return FromValue(topic, from_value)
     if isinstance(policy, str):
         if policy == "fail_on_invalid":
             return FailOnInvalid(topic)
@@ -270,6 +308,5 @@ def extractor_for(
             return WallClock(clock)
         raise ValueError(f"unknown timestamp extractor {policy!r}")
     if hasattr(policy, "block"):
-        extractor = cast(Extractor, policy)
-        return extractor if isinstance(extractor, _BUILT_IN) else Own(topic, extractor)
+        return cast(EventTime, policy) if isinstance(policy, _BUILT_IN) else Own(topic, cast(Extractor, policy))
     return Custom(topic, cast(Any, policy))

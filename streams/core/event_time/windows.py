@@ -414,12 +414,14 @@ class JoinWindows:
     """The time bounds of a join of two streams; both are inclusive.
 
     A record of the left stream at time t joins the records of the right stream from ``t - before_ms`` to
-    ``t + after_ms``. Either bound may be negative as long as the length of the window is not.
+    ``t + after_ms``. Either bound may be negative as long as the length of the window is not. With ``is_eager``, a left
+    or outer join emits a result without a match at once.
     """
 
     before_ms: int
     after_ms: int
     grace_ms: int = 0
+    is_eager: bool = False
 
     def __attrs_post_init__(self) -> None:
         if self.before_ms + self.after_ms < 0:
@@ -437,11 +439,18 @@ class JoinWindows:
         before: timedelta | None = None,
         after: timedelta | None = None,
         grace: timedelta = _ZERO,
+        eager: bool = False,
     ) -> "JoinWindows":
         """Create windows for records at most ``difference`` apart; ``before`` and ``after`` override one bound each.
 
+        In a left or outer join, a result without a match waits until the window and ``grace`` have passed.  With
+        ``eager``, it is emitted at once if no match is there yet, and one that comes later is emitted as well.
+
+        This is ``ofTimeDifferenceAndGrace`` of Java.  Java's deprecated ``JoinWindows.of(d)``, which ksqlDB uses for
+        joins without a grace period, is ``JoinWindows.of(d, grace=timedelta(days=1) - 2 * d, eager=True)``.
+
         >>> JoinWindows.of(timedelta(seconds=5), before=timedelta(0))
-        JoinWindows(before_ms=0, after_ms=5000, grace_ms=0)
+        JoinWindows(before_ms=0, after_ms=5000, grace_ms=0, is_eager=False)
 
         Raises:
             ValueError: the difference, the grace or the length of the window is negative, or a bound is missing.
@@ -453,6 +462,7 @@ class JoinWindows:
             both_ms if before is None else _milliseconds(before, "before"),
             both_ms if after is None else _milliseconds(after, "after"),
             _milliseconds(grace, "grace"),
+            eager,
         )
 
     @property

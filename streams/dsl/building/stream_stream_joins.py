@@ -163,7 +163,7 @@ def join_streams(
     is_named = store is not None
     this_store = _join_store(this, is_named, windows, key, value, logging)
     other_store = _join_store(that, is_named, windows, other_key, other_value, logging)
-    unmatched = None if kind is JoinKind.INNER else unmatched_name
+    unmatched = None if kind is JoinKind.INNER or windows.is_eager else unmatched_name
     spec = once(
         lambda: unmatched_store(
             unmatched_name, key.resolve(), value.resolve(), other_value.resolve(), has_changelog=logging

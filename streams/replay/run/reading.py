@@ -7,7 +7,7 @@ from attrs import define, evolve, field
 
 from streams.core.blocks.records import NO_TIMESTAMP, TaskId, TopicPartition
 from streams.core.errors import ConfigError, InputError
-from streams.core.event_time.timestamps import FromValue
+from streams.core.event_time.timestamps import FromRecord, FromValue
 from streams.core.settings.config import StreamsConfig
 from streams.replay.calls.state import MANIFEST, read_manifest, write_manifest
 from streams.replay.calls.work import Application, Steps, declared_topic, source_of_topic
@@ -257,7 +257,7 @@ class Histories:
         policy: Any = source.extractor or self.config.default_timestamp_extractor
         if isinstance(content, Table) and not content.is_arrow and self.order == "as_given":
             raise ReplayError(f"topic {topic!r}: the rows of {content.name} have no order; leave order='as_given' out")
-        if isinstance(policy, str | FromValue):
+        if isinstance(policy, str | FromValue | FromRecord):
             is_unordered = isinstance(content, Table) or content.is_folder
             return self.order or ("event_time" if is_unordered else "as_given")
         if self.order == "event_time" or (isinstance(content, Table) and not content.is_arrow):

@@ -13,7 +13,7 @@ from attrs import define, evolve, field, frozen
 from streams.core.blocks.records import TaskId, TopicPartition, lane_of, lanes_base
 from streams.core.clock import Clock
 from streams.core.errors import ProcessingError
-from streams.core.event_time.timestamps import Extractor, extractor_for
+from streams.core.event_time.timestamps import EventTime, extractor_for
 from streams.core.metrics import Metrics, table
 from streams.core.serdes.serdes import BYTES
 from streams.core.settings.config import StreamsConfig
@@ -700,7 +700,7 @@ class ApplicationPlan:
             lanes_base=self.lane_in(0, item.topic),
         )
 
-    def extractor(self, node: SourceNode, topic: str) -> Extractor:
+    def extractor(self, node: SourceNode, topic: str) -> EventTime:
         """Return the timestamp extractor of a source; internal topics use the record timestamp."""
         policy: Any = node.extractor
         if policy is None:

@@ -26,7 +26,7 @@ from streams.core.blocks.records import (
     TopicPartition,
 )
 from streams.core.errors import ForeignFormatError, HandlerError, ProcessingError, StreamsError
-from streams.core.event_time.timestamps import Extractor
+from streams.core.event_time.timestamps import EventTime
 from streams.core.handlers import ErrorHandlerContext
 from streams.core.metrics import DropReason
 from streams.core.serdes.serde_pinned import KEY_TYPE_HEADER, VALUE_TYPE_HEADER
@@ -79,7 +79,7 @@ class SourceReader:
     node: str
     key_serde: Serde[Any]
     value_serde: Serde[Any]
-    extractor: Extractor
+    extractor: EventTime
     handlers: Handlers
     #: The partition of the topology if ``partition`` is a lane, otherwise None.
     known_as: TopicPartition | None = None
@@ -158,7 +158,8 @@ class SourceReader:
             try:
                 key = self.key_serde.deserialize(raw_key)
                 value = self.value_serde.deserialize(raw_value)
-                time = self.extractor.one(key, value, timestamp, self.partition_time_ms)
+                own = () if headers is None else headers[index]
+                time = self.extractor.one(key, value, timestamp, self.partition_time_ms, own)
             except StreamsError as error:
                 if self._may_skip(error):
                     self._leave_out(batches[-1], offset, partial(self._ask, block, index, error))

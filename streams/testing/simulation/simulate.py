@@ -12,7 +12,6 @@ from attrs import evolve, frozen
 from streams.core.arguments import InputRow, checked_count, checked_row, checked_time
 from streams.core.blocks.records import NO_TIMESTAMP, TopicPartition
 from streams.core.errors import ConfigError, TopologyError
-from streams.core.event_time.timestamps import FromValue
 from streams.core.nearest import meant
 from streams.core.settings.config import StreamsConfig, setting_name
 from streams.core.settings.settings import Settings
@@ -170,12 +169,12 @@ def _written(topic: Topic[Any, Any], row: object) -> Row:
     """Return a row as it is written, with the key and the time that the topic declares where it leaves them out."""
     key, value, time_ms = checked_row(row, "simulate()", ConfigError)
     if time_ms is None:
-        if topic.timestamp is None:
+        if topic.event_time is None:
             raise ConfigError(
                 f"simulate() got {row!r:.100} without a time for topic {topic.name!r}, which declares none; give "
                 "(key, value, timestamp_ms), or Topic(timestamp=...)"
             )
-        time_ms = FromValue(topic.name, topic.timestamp).one(None, value, NO_TIMESTAMP, NO_TIMESTAMP)
+        time_ms = topic.event_time.one(topic.key_of(value, key), value, NO_TIMESTAMP, NO_TIMESTAMP)
         checked_time(time_ms, f"timestamp of topic {topic.name!r}", ConfigError)
     return topic, topic.key_of(value, key), value, time_ms
 

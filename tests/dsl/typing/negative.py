@@ -43,6 +43,7 @@ customers = Topic("customers", key=str, value=Customer)
 by_number = Topic("by-number", key=int, value=Customer)
 counts = Topic("counts", key=str, value=int)
 texts = Topic("texts", key=str, value=str)
+Topic("timed", key=str, value=Order, timestamp=lambda key, order, headers, sent: key.at)  # wrong
 SECOND = timedelta(seconds=1)
 WINDOWS = JoinWindows.of(SECOND)
 

@@ -58,6 +58,10 @@ class Customer:
 
 lines = Topic("lines", value=str)
 orders = Topic("orders", key=str, value=Order, timestamp=lambda order: order.at)
+timed = Topic(
+    "timed", key=str, value=Order, timestamp=lambda key, order, headers, sent: sent if order is None else order.at
+)
+keyless = Topic("keyless", value=Order, timestamp=lambda _, order, headers, sent: None if order is None else order.at)
 more_orders = Topic("more-orders", key=str, value=Order)
 customers = Topic("customers", key=str, value=Customer)
 counts = Topic("counts", key=str, value=int)

@@ -25,7 +25,6 @@ from streams import (
     Windowed,
     session_windowed,
     time_windowed,
-    window_store,
 )
 from tests.outside.ksql.aggregates import aggregate
 from tests.outside.ksql.expressions import column_name, compiled, selected, tried
@@ -152,33 +151,6 @@ class Stamp(Processor[Any, Any, Any, Any]):
             return
         if time >= 0:
             self.context.forward(record.key, record.value, timestamp_ms=time)
-
-
-@dataclass
-class EagerJoin(Processor[Any, Any, Any, Any]):
-    """A side of a left or outer join without GRACE PERIOD: a record without a match is emitted at once.
-
-    ksqlDB joins so with Java's deprecated ``JoinWindows.of`` (KAFKA-10847), which streams does not have.
-    """
-
-    stores: Sequence[str]
-    before: int
-    after: int
-    joiner: Callable[[Any, Any], Any]
-    emits_alone: bool
-
-    def process(self, record: Record[Any, Any]) -> None:
-        key, row, time = record.key, record.value, record.timestamp_ms
-        if key is None or row is None:
-            return
-        own, others = (self.context.store(name) for name in self.stores)
-        own.put(key, [*(own.fetch(key, time) or ()), row], time)
-        matches = list(others.fetch_range(key, max(time - self.before, 0), time + self.after))
-        for start, rows in matches:
-            for other in rows:
-                self.context.forward(key, self.joiner(row, other), timestamp_ms=max(time, start))
-        if not matches and self.emits_alone:
-            self.context.forward(key, self.joiner(row, None))
 
 
 @dataclass
@@ -474,34 +446,12 @@ class Query:
     def stream_stream_join(self, step: Step) -> Holder:
         left, right, verb, joiner, result = self._sides(step)
         before, after, grace = seconds(step["beforeMillis"]), seconds(step["afterMillis"]), step.get("graceMillis")
-        if grace is None and verb != "join":
-            return result.at(self._eager(left, right, verb, joiner, before, after))
-        grace = max(DAY - before - after, timedelta(0)) if grace is None else seconds(grace)
-        windows = JoinWindows.of(before=before, after=after, grace=grace)
+        # Without GRACE PERIOD, ksqlDB joins with Java's deprecated JoinWindows.of (KAFKA-10847).
+        is_eager = grace is None
+        grace = max(DAY - before - after, timedelta(0)) if is_eager else seconds(grace)
+        windows = JoinWindows.of(before=before, after=after, grace=grace, eager=is_eager)
         types: dict[str, Any] = {"key": left.serde, "value": ROW, "other_value": ROW}
         return result.at(getattr(left.node, verb)(right.node, joiner, windows, **types))
-
-    def _eager(
-        self,
-        left: Holder,
-        right: Holder,
-        verb: str,
-        joiner: Callable[[Any, Any], Any],
-        before: timedelta,
-        after: timedelta,
-    ) -> Any:
-        names, near, far = (self._store(), self._store()), before // MILLISECOND, after // MILLISECOND
-        for name in names:
-            retention = max(DAY, before + after)
-            self.builder.add_state_store(window_store(left.serde, ROW, name, size=before + after, retention=retention))
-        this = lambda: EagerJoin(names, near, far, joiner, True)  # noqa: E731
-        turned = lambda row, other: joiner(other, row)  # noqa: E731
-        that = lambda: EagerJoin(names[::-1], far, near, turned, verb == "outer_join")  # noqa: E731
-        one, two = (
-            holder.node.repartition(key=holder.serde, value=ROW).process_values(side, stores=names, value=ROW)
-            for holder, side in ((left, this), (right, that))
-        )
-        return one.merge(two)
 
     def stream_table_join(self, step: Step) -> Holder:
         left, right, verb, joiner, result = self._sides(step)

@@ -1,8 +1,9 @@
 """Joins of two streams within a time window.
 
 Each side forwards a record to its join node first and stores the record afterwards; the join node reads the store of
-the other side.  In left and outer joins, an unmatched record is buffered until its window has closed.  Results without
-a match are emitted in the order of time, side and key, with the next record that advances stream time (KIP-633).
+the other side.  In left and outer joins, an unmatched record is buffered until its window has closed, unless the
+windows are eager.  Results without a match are emitted in the order of time, side and key, with the next record that
+advances stream time (KIP-633).
 """
 
 from collections.abc import Callable
@@ -81,7 +82,7 @@ class StreamStreamJoin:
     ``joiner`` takes (left, right), or (key, left, right) if ``with_key``, on either side.
     With ``is_outer``, records of this side are also emitted without a match.  ``name`` is the name of the join.
     Both sides of a left or outer join have the same ``outer_store``, with the spec of ``unmatched_store``,
-    and the same key serde.
+    and the same key serde.  Without an outer store, a record without a match is emitted at once.
     """
 
     store_naming: ClassVar = _JOIN_STORES
@@ -142,14 +143,13 @@ class StreamStreamJoin:
             last_ms = timestamp_ms + after_ms
             is_alone = True
             for other_ms, other in find(key, first_ms, last_ms):
-                if unmatched is not None:
-                    is_alone = False
-                    if unmatched.has_any(is_other_left):
-                        unmatched.discard(is_other_left, key, other_ms)
+                is_alone = False
+                if unmatched is not None and unmatched.has_any(is_other_left):
+                    unmatched.discard(is_other_left, key, other_ms)
                 joined = join(key, value, other)
                 forward(key, joined, other_ms if other_ms > timestamp_ms else timestamp_ms, headers)
-            if is_outer and unmatched is not None and is_alone:
-                if last_ms < unmatched.stream_time_ms:
+            if is_outer and is_alone:
+                if unmatched is None or last_ms < unmatched.stream_time_ms:
                     # Kafka Streams does not wait for the grace period here: a late match is emitted as well.
                     forward(key, join(key, value, None), timestamp_ms, headers)
                 else:
