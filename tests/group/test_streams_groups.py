@@ -1,6 +1,7 @@
 """Streams groups of KIP-1071: what the coordinator answers, and that no active task ever has two owners."""
 
 from collections import Counter
+from functools import partial
 
 import pytest
 from attrs import define, evolve, field
@@ -42,6 +43,8 @@ from streams.protocol.streams_group_messages import (
 from tests.group.desk import INTERVALS_MS, Desk
 
 SESSION_MS = 45_000
+#: What each sub-topology reads.
+SOURCES = {"0": "t", "1": "g-words"}
 REVOKE_MS = 10_000
 #: Words are counted: a stateless sub-topology writes the repartition topic, a stateful one reads it.
 TOPOLOGY = GroupTopology(
@@ -546,11 +549,10 @@ def test_members_learn_where_the_partitions_of_all_tasks_are(desk: Desk):
     three = Client(desk, "three")
     settle(one, two, three)
     by_endpoint = {found.user_endpoint.host: found for found in three.endpoints}
-    source = {"0": "t", "1": "g-words"}
     for client, host in ((one, "a"), (two, "b")):
-        partitions = [TopicPartition(source[name], number) for name, number in sorted(client.active)]
+        partitions = [TopicPartition(SOURCES[name], number) for name, number in sorted(client.active)]
         assert sorted(by_endpoint[host].active_partitions) == sorted(partitions)
-        copies = [TopicPartition(source[name], number) for name, number in sorted(client.standby)]
+        copies = [TopicPartition(SOURCES[name], number) for name, number in sorted(client.standby)]
         assert sorted(by_endpoint[host].standby_partitions) == sorted(copies)
     three.beat()
     assert three.last.partitions_by_user_endpoint is None
@@ -616,15 +618,31 @@ def test_tasks_that_do_not_exist_are_rejected(desk: Desk):
 # --- offsets and administration ---------------------------------------------------------
 
 
+def committed(desk: Desk, member_id: str, epoch: int, topic: str = "t", partition: int = 0) -> ErrorCode:
+    """The error code of a commit of one offset."""
+    offsets = {TopicPartition(topic, partition): OffsetAndMetadata(5)}
+    (code,) = desk.ask(OffsetCommit("g", offsets, epoch, member_id)).errors.values()
+    return code
+
+
+def test_a_task_that_comes_back_after_its_revocation_takes_no_offsets_of_before(desk: Desk):
+    one, two = Client(desk, "one"), Client(desk, "two")
+    settle(one)
+    first = one.epoch
+    two.beat()
+    one.beat()
+    kept = set(one.active)
+    two.leave()
+    one.beat()
+    assert (len(kept), one.active) == (2, ALL)
+    codes = {task: committed(desk, "one", first, SOURCES[task[0]], task[1]) for task in ALL}
+    assert codes == {task: ErrorCode.NONE if task in kept else ErrorCode.STALE_MEMBER_EPOCH for task in ALL}
+
+
 def test_offsets_are_committed_in_the_epochs_in_which_the_member_has_had_the_task(desk: Desk):
     one, two = Client(desk, "one"), Client(desk, "two")
     settle(one)
-
-    def outcome(member_id: str, epoch: int, *names: tuple[str, int]) -> ErrorCode:
-        offsets = {TopicPartition(*name): OffsetAndMetadata(5) for name in names or [("t", 0)]}
-        (found,) = set(desk.ask(OffsetCommit("g", offsets, epoch, member_id)).errors.values())
-        return found
-
+    outcome = partial(committed, desk)
     assert outcome("one", one.epoch) is ErrorCode.NONE
     assert outcome("one", one.epoch + 1) is ErrorCode.STALE_MEMBER_EPOCH
     assert outcome("one", one.epoch - 1) is ErrorCode.STALE_MEMBER_EPOCH
@@ -632,11 +650,10 @@ def test_offsets_are_committed_in_the_epochs_in_which_the_member_has_had_the_tas
     assert outcome("", -1) is ErrorCode.UNKNOWN_MEMBER_ID
     first = one.epoch
     settle(one, two)
-    source = {"0": "t", "1": "g-words"}
     (kept, *_), (moved, *_) = sorted(one.active), sorted(two.active)
-    assert outcome("one", first, (source[kept[0]], kept[1])) is ErrorCode.NONE
-    assert outcome("one", first, (source[moved[0]], moved[1])) is ErrorCode.STALE_MEMBER_EPOCH
-    assert outcome("one", first, ("other", 0)) is ErrorCode.STALE_MEMBER_EPOCH
+    assert outcome("one", first, SOURCES[kept[0]], kept[1]) is ErrorCode.NONE
+    assert outcome("one", first, SOURCES[moved[0]], moved[1]) is ErrorCode.STALE_MEMBER_EPOCH
+    assert outcome("one", first, "other") is ErrorCode.STALE_MEMBER_EPOCH
     fetch = OffsetFetch("g", member_id="one", member_epoch=one.epoch)
     assert desk.ask(fetch).error is ErrorCode.NONE
     assert desk.ask(evolve(fetch, member_epoch=first)).error is ErrorCode.STALE_MEMBER_EPOCH

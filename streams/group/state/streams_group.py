@@ -208,7 +208,11 @@ def _with(
         previous_epoch=member.epoch,
         assigned=assigned,
         revoking=revoking,
-        since={task: member.since.get(task, since) for task in assigned.active | revoking.active},
+        # What was given up and comes back is had since now: commits of the time before come too late.
+        since={
+            task: member.since[task] if task in member.assigned.active else since
+            for task in assigned.active | revoking.active
+        },
     )
 
 
