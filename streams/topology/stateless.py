@@ -12,6 +12,7 @@ from streams.core.blocks.records import Headers
 from streams.core.inlining import inlined
 from streams.core.metrics import DropReason
 from streams.core.user_code import CheckedFunction, refuse_no_pair, refuse_result
+from streams.topology.columns.forms import Condition, NewKey, NewValue
 from streams.topology.node_context import NodeContext
 from streams.topology.operator import Process
 
@@ -25,6 +26,7 @@ class PassThrough:
     """Forwards every record unchanged: merges, and the root of an unconditional split."""
 
     is_one_to_one: ClassVar = True
+    is_plumbing: ClassVar = True
 
     def bind(self, context: NodeContext) -> Process:
         return context.output.forward
@@ -47,6 +49,11 @@ class Filter:
     predicate: Callable[[Any, Any], object]
     negate: bool = False
 
+    @property
+    def columns(self) -> Condition:
+        """What columns do instead."""
+        return Condition(self.predicate)
+
     def bind(self, context: NodeContext) -> Process:
         forward = context.output.forward
         negate = self.negate
@@ -64,6 +71,7 @@ class KeyFilter:
     """Forwards records that have a key, as required upstream of a repartition topic; other records are counted."""
 
     is_one_to_one: ClassVar = True
+    is_plumbing: ClassVar = True
 
     def bind(self, context: NodeContext) -> Process:
         forward = context.output.forward
@@ -85,6 +93,11 @@ class MapValues:
     is_one_to_one: ClassVar = True
     mapper: Callable[..., Any]
     with_key: bool = False
+
+    @property
+    def columns(self) -> NewValue:
+        """What columns do instead."""
+        return NewValue(self.mapper, self.with_key)
 
     def bind(self, context: NodeContext) -> Process:
         forward = context.output.forward
@@ -126,6 +139,11 @@ class SelectKey:
 
     is_one_to_one: ClassVar = True
     mapper: Callable[[Any, Any], Any]
+
+    @property
+    def columns(self) -> NewKey:
+        """What columns do instead."""
+        return NewKey(self.mapper)
 
     def bind(self, context: NodeContext) -> Process:
         forward = context.output.forward
@@ -248,6 +266,7 @@ class TableToStream:
     """Forwards the new value of each table change ``(new, old, is_latest)``; deletions only if ``keeps_tombstones``."""
 
     is_one_to_one: ClassVar = True
+    is_plumbing: ClassVar = True
     keeps_tombstones: bool = True
 
     def bind(self, context: NodeContext) -> Process:

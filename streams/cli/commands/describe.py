@@ -4,7 +4,7 @@ import argparse
 
 from streams.cli.options import Commands, add_common, settings_of
 
-FORMATS = ("text", "mermaid", "json", "svg", "program")
+FORMATS = ("text", "mermaid", "json", "svg", "program", "columns")
 
 
 def add_parser(commands: Commands) -> None:
@@ -18,7 +18,8 @@ def add_parser(commands: Commands) -> None:
         "--format",
         choices=FORMATS,
         default="text",
-        help="form of the description (default: text); program: the generated Python code",
+        help="form of the description (default: text); program: the generated Python code; columns: which functions "
+        "can be traced, to be computed in columns (none is yet), and why others cannot",
     )
     parser.set_defaults(execute=execute)
 
@@ -38,6 +39,11 @@ def execute(options: argparse.Namespace) -> int:
         from streams.runtime import programs
 
         print("\n\n".join(programs(topology, config)), end="")
+        return 0
+    if options.format == "columns":
+        from streams.topology.columns import verdicts
+
+        print("\n".join(map(str, verdicts(topology))))
         return 0
     description = describe(topology, has_cache=config.cache_max_bytes > 0, steps=steps(topology, config))
     if options.format == "json":

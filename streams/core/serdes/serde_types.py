@@ -125,15 +125,28 @@ def fields_of(serde: Serde[Any]) -> tuple[tuple[str, bool], ...] | None:
     >>> fields_of(serde_for(TypedDict("Total", {"amount": int, "currency": NotRequired[str]})))
     (('amount', True), ('currency', False))
     """
-    # An undeclared type has no recipe.
-    recipe = getattr(serde, "_recipe", None)
-    if recipe is None or recipe[0] is not serde_for:
+    form = declared_type(serde)
+    if form is None or serde in _BY_TYPE.values() or serde is JSON:
         return None
-    info = inspect.type_info(codec_of(recipe[1][0]).shape)
+    info = inspect.type_info(codec_of(form).shape)
     fields = getattr(info, "fields", None)
     if fields is None or isinstance(info, inspect.NamedTupleType):
         return None
     return tuple(sorted((part.encode_name, part.required) for part in fields))
+
+
+def declared_type(serde: Serde[Any]) -> Any:
+    """Return the type of a serde of Kafka or of a class in JSON; None for other serdes.
+
+    >>> declared_type(serde_for(int)), declared_type(serde_for(list[int])), declared_type(JSON)
+    (<class 'int'>, list[int], None)
+    """
+    for form, of_kafka in _BY_TYPE.items():
+        if serde is of_kafka:
+            return form
+    # An undeclared type has no recipe.
+    recipe = getattr(serde, "_recipe", None)
+    return recipe[1][0] if recipe is not None and recipe[0] is serde_for else None
 
 
 def form_name(form: Any) -> str:

@@ -17,6 +17,7 @@ from streams.dsl.processing.emission import table_emit
 from streams.dsl.processing.folds import Fold, TableFold
 from streams.dsl.processing.joins.getters import open_rows, open_updates
 from streams.topology import NodeContext, Process
+from streams.topology.columns.forms import Aggregation
 
 
 @frozen
@@ -30,6 +31,11 @@ class StreamAggregate:
     store: str
     fold: Fold
     send_old: bool = False
+
+    @property
+    def columns(self) -> Aggregation:
+        """What columns do instead."""
+        return self.fold.columns
 
     def bind(self, context: NodeContext) -> Process:
         find, get, put = open_updates(context.stores, self.store)

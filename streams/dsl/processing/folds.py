@@ -10,6 +10,7 @@ from streams.core.errors import TopologyError
 from streams.core.inlining import inlined
 from streams.core.serdes.serdes import Serde
 from streams.core.user_code import located
+from streams.topology.columns.forms import Aggregation
 
 #: Takes (key, value, aggregate).
 _Function: TypeAlias = Callable[[Any, Any, Any], Any]
@@ -28,6 +29,11 @@ class Fold:
     merger: Callable[[Any, Any, Any], Any] | None = None
     #: Whether the aggregate is independent of the values, even of whether they are None.
     ignores_values: bool = False
+
+    @property
+    def columns(self) -> Aggregation:
+        """What columns do instead."""
+        return Aggregation(self.initializer, self.aggregator)
 
     def with_copies(self, copied: _Copied) -> "Fold":
         """Return the fold whose functions get aggregates from ``copied``."""

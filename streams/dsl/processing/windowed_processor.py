@@ -25,6 +25,7 @@ from streams.dsl.processing.folds import Fold
 from streams.dsl.processing.sliding_processor import SlidingAggregate
 from streams.dsl.processing.window_objects import WindowMemo
 from streams.topology import Lost, NodeContext, Process, StreamTime, TableForward
+from streams.topology.columns.forms import Aggregation
 
 
 @frozen
@@ -41,6 +42,11 @@ class WindowAggregate:
     def keeps_back_ms(self) -> int:
         """The maximum time in milliseconds by which the timestamp of a result may lag stream time."""
         return self.windows.size_ms + self.windows.grace_ms if self.emit_on_close else 0
+
+    @property
+    def columns(self) -> Aggregation | None:
+        """What columns do instead, for tumbling and hopping windows."""
+        return self.fold.columns if isinstance(self.windows, TimeWindows) else None
 
     @property
     def ignores_values(self) -> bool:
