@@ -222,6 +222,24 @@ class ProcessorContext(Generic[KO, VO]):
         return self._node.output.current.metadata()
 
     @property
+    def timestamp_ms(self) -> int:
+        """The timestamp of the record being processed, or the time of the punctuation.
+
+        It is -1 where a value transformer is asked for a row that its table does not have.
+        """
+        return self._now_ms
+
+    @property
+    def headers(self) -> Headers:
+        """The headers of the record being processed; none within a punctuation, and none of a row of a table."""
+        return () if self._record is None else tuple(self._record.headers)
+
+    def process_row(self, key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
+        """Set what a value transformer sees, which gets no ``Record``."""
+        self._now_ms = timestamp_ms
+        self._record = Record(key, value, timestamp_ms, tuple(headers or ()))
+
+    @property
     def stream_time_ms(self) -> int:
         """The highest timestamp of the task's records so far, in epoch milliseconds; -1 before the first record."""
         return self._node.clock.task_stream_time_ms()

@@ -85,7 +85,9 @@ def test_lookups_compose(bench, kv):
     context = bench.contexts[0]
     inner = JoinedValues(left, StoreValues("right"), lambda one, two: f"{one}{two}", JoinKind.INNER).getter(context)
     outer = JoinedValues(left, StoreValues("right"), lambda one, two: f"{one}{two}", JoinKind.OUTER).getter(context)
-    always = ComputedValues(left, TransformedRow(lambda context: lambda key, value: value or 0)).getter(context)
+    always = ComputedValues(
+        left, TransformedRow(lambda context: lambda key, value, time_ms, headers: value or 0)
+    ).getter(context)
 
     bench.send("a", 7, 10, node="left")
     bench.send("b", 1, 10, node="left")

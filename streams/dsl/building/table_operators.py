@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from attrs import frozen
 
+from streams.core.blocks.records import Headers
 from streams.core.errors import TopologyError
 from streams.core.user_code import refuse_unawaited_methods
 from streams.dsl.building import stream_operators
@@ -51,7 +52,8 @@ _KEY_VALUE = "(key, value)"
 class ValueTransformer(Generic[K, V, R]):
     """Computes table values from the values of another table, with access to stores; one instance per task.
 
-    Stores may be declared as class attributes, as in a ``Processor``.
+    Stores may be declared as class attributes, as in a ``Processor``.  ``context.timestamp_ms`` and ``context.headers``
+    are those of the change; where a join reads a row of a table without a store, they are its time and no headers.
     """
 
     context: ProcessorContext[Any, Any]
@@ -153,7 +155,7 @@ class _TransformerOperator:
             builders |= {name: item for name, item in vars(base).items() if isinstance(item, StoreBuilder)}
         return builders
 
-    def __call__(self, context: NodeContext) -> Callable[[Any, Any], Any]:
+    def __call__(self, context: NodeContext) -> Callable[[Any, Any, int, Headers | None], Any]:
         transformer = self.supplier()
         if not isinstance(transformer, ValueTransformer):
             raise TopologyError(f"transform_values needs a ValueTransformer, got {transformer!r}")
@@ -164,7 +166,12 @@ class _TransformerOperator:
             setattr(transformer, attribute, context.stores[builder.name])
         context.on_init(lambda: transformer.init(user_context))
         context.on_close(transformer.close)
-        return transformer.transform
+
+        def transform(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> Any:
+            user_context.process_row(key, value, timestamp_ms, headers)
+            return transformer.transform(key, value)
+
+        return transform
 
 
 def _refuse_unawaited(transformer: Any) -> None:

@@ -100,7 +100,7 @@ class TableFilter:
         predicate = CheckedFunction(self.predicate, f"node {context.node!r}")
 
         @inlined
-        def keep(key: Any, value: Any) -> Any:
+        def keep(key: Any, value: Any, _: int, __: Headers | None) -> Any:
             return value if value is not None and bool(predicate(key, value)) is not negate else None
 
         skips_empty = self.send_old and not self.is_versioned
@@ -126,7 +126,7 @@ class TableMapValues:
         mapper, with_key = self.mapper, self.with_key
 
         @inlined
-        def compute(key: Any, value: Any) -> Any:
+        def compute(key: Any, value: Any, _: int, __: Headers | None) -> Any:
             if value is None:
                 return None
             return mapper(key, value) if with_key else mapper(value)
@@ -136,9 +136,12 @@ class TableMapValues:
 
 @frozen
 class TableTransformValues:
-    """Transforms rows with the function that ``supplier(context)`` returns, called with (key, value or None)."""
+    """Transforms rows with the function that ``supplier(context)`` returns.
 
-    supplier: Callable[[NodeContext], Callable[[Any, Any], Any]]
+    The function takes the key, the value or None, and the timestamp and headers of the change.
+    """
+
+    supplier: Callable[[NodeContext], Callable[[Any, Any, int, Headers | None], Any]]
     store: str | None = None
     send_old: bool = False
     closings: tuple[Closing, ...] = ()
@@ -154,7 +157,7 @@ class TableTransformValues:
 
 def _mapping(
     context: NodeContext,
-    compute: Callable[[Any, Any], Any],
+    compute: Callable[[Any, Any, int, Headers | None], Any],
     store: str | None,
     send_old: bool,
     closings: Sequence[Closing],
@@ -167,8 +170,8 @@ def _mapping(
         forward = context.output.forward
 
         def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
-            new = compute(key, change[0])
-            old = compute(key, change[1]) if send_old else None
+            new = compute(key, change[0], timestamp_ms, headers)
+            old = compute(key, change[1], timestamp_ms, headers) if send_old else None
             if skips_empty and new is None and old is None:
                 if pass_time is not None:
                     pass_time(timestamp_ms)
@@ -181,7 +184,7 @@ def _mapping(
     reads_old = send_old or is_cached
 
     def materialize(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
-        new = compute(key, change[0])
+        new = compute(key, change[0], timestamp_ms, headers)
         row = get(key) if reads_old else None
         old = None if row is None else row[0]
         is_latest = None if skips_empty and new is None and old is None else put(key, new, timestamp_ms)

@@ -198,7 +198,7 @@ class MappedRow:
 class TransformedRow:
     """A row function that calls the transformer returned by ``supplier(context)``, even if there is no row."""
 
-    supplier: Callable[[NodeContext], Callable[[Any, Any], Any]]
+    supplier: Callable[[NodeContext], Callable[[Any, Any, int, None], Any]]
 
     def bind(self, context: NodeContext) -> Callable[[Any, Pair | None], Pair | None]:
         """Return the function that computes rows in one task."""
@@ -206,10 +206,9 @@ class TransformedRow:
 
         @inlined
         def compute(key: Any, row: Pair | None) -> Pair | None:
-            value = transform(key, None if row is None else row[0])
-            if value is None:
-                return None
-            return value, _NO_TIME if row is None else row[1]
+            time_ms = _NO_TIME if row is None else row[1]
+            value = transform(key, None if row is None else row[0], time_ms, None)
+            return None if value is None else (value, time_ms)
 
         return compute
 
