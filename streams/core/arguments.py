@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, SupportsIndex, TypeAlias, TypeVar, cast
 
 from streams.core.blocks.records import Headers
-from streams.core.errors import StreamsError
+from streams.core.errors import StreamsError, TopologyError
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -73,6 +73,17 @@ def checked_count(value: object, what: str, error: type[StreamsError], *, minimu
     """
     if type(value) is not int or value < minimum:
         raise error(f"{what} must be an int of at least {minimum}, not {value!r}")
+    return value
+
+
+def check_flag(value: Any, what: str) -> bool:
+    """Return the value of an argument if it is True or False; ``what`` names it in the message.
+
+    Raises:
+        TopologyError: the value is something else.
+    """
+    if not isinstance(value, bool):
+        raise TopologyError(f"{what} must be True or False, not {value!r:.60}")
     return value
 
 

@@ -83,17 +83,6 @@ def pairs_of(result: Any, what: str) -> list[tuple[Any, Any]]:
     return [pair_of(element, what) for element in result]
 
 
-def check_flag(value: Any, what: str) -> bool:
-    """Return the value of an argument if it is True or False; ``what`` names it in the message.
-
-    Raises:
-        TopologyError: the value is something else.
-    """
-    if not isinstance(value, bool):
-        raise TopologyError(f"{what} must be True or False, not {value!r:.60}")
-    return value
-
-
 def refuse_unknown(operator: str, options: Mapping[str, Any], declared: type) -> None:
     """Check that the options are fields of a ``TypedDict``.
 

@@ -6,18 +6,18 @@ module is pure and imports only ``core``, ``state`` and ``topology`` from outsid
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final, TypedDict, TypeVar
+from typing import Any, Final, TypeVar
 
 from attrs import define, field, frozen
 
 from streams.core.arguments import NOT_GIVEN
 from streams.core.errors import TopologyError
 from streams.core.event_time.calendar import Calendar
-from streams.dsl.functions import check_flag
 from streams.dsl.logical import LogicalGraph
 from streams.dsl.names import check_name
 from streams.dsl.serde_variables import SerdeVariable
 from streams.state import EXPIRING_TIMESTAMPED_KEY_VALUE, TIMESTAMPED_KEY_VALUE, VERSIONED, StoreKind, StoreSpec
+from streams.topology import CommonStoreOptions, spec_options
 
 T = TypeVar("T")
 
@@ -33,37 +33,26 @@ class _SameAsName:
 SAME_AS_NAME: Final[Any] = _SameAsName()
 
 
-class StoreOptions(TypedDict, total=False):
+class StoreOptions(CommonStoreOptions, total=False):
     """Options for the store of a table; all are optional.
 
-    ``caching=False`` exempts the store from the record cache of the application (``cache_max_bytes``, which is none by
-    default).  ``logging`` (a changelog topic) is on by default.  ``persistent`` chooses between disk and memory;
-    the default comes from the settings.  ``history`` makes the store versioned, and is the time for which old versions
-    are kept (KIP-889).  ``ttl`` is the event time after which a row expires if it is not updated; only tables that are
-    read from a topic and aggregates can have it.  ``changelog`` contains topic settings for the changelog.
+    ``history`` makes the store versioned, and is the time for which old versions are kept (KIP-889).  ``ttl`` is the
+    event time after which a row expires if it is not updated; only tables that are read from a topic and aggregates can
+    have it.
     """
 
-    caching: bool
-    logging: bool
-    persistent: bool
     history: timedelta
     ttl: timedelta
-    changelog: Mapping[str, str]
 
 
-class WindowStoreOptions(TypedDict, total=False):
+class WindowStoreOptions(CommonStoreOptions, total=False):
     """Options for the store of a windowed table; all are optional.
 
-    The options are those of ``StoreOptions``, but with ``retention`` instead of ``history``.  ``retention`` is
-    the stream time for which windows are kept.  The default is the minimum: the grace period plus the window size,
-    the inactivity gap of sessions, or twice the time difference of sliding windows.
+    ``retention`` is the stream time for which windows are kept.  The default is the minimum: the grace period plus the
+    window size, the inactivity gap of sessions, or twice the time difference of sliding windows.
     """
 
-    caching: bool
-    logging: bool
-    persistent: bool
     retention: timedelta
-    changelog: Mapping[str, str]
 
 
 def to_ms(duration: Any, what: str) -> int:
@@ -275,28 +264,7 @@ def _materialized(
     others: set[str],
 ) -> Materialized:
     store = graph.names.store(prefix) if explicit_name is None else explicit_name
-    option_names = {"caching", "logging", "persistent", "changelog"}
-    if strange := options.keys() - option_names:
-        there = ", ".join(sorted(option_names | others))
-        raise TopologyError(f"unknown option {min(strange)!r} of store {store!r}; there are {there}")
-    caching = options.get("caching")
-    persistent = options.get("persistent")
-    changelog = options.get("changelog", {})
-    if not isinstance(changelog, Mapping):
-        raise TopologyError(
-            f"changelog= of store {store!r} must be a mapping of topic settings, such as {{'retention.ms': '60000'}}, "
-            f"not {changelog!r:.60}"
-        )
+    fields = spec_options(options, f"store {store!r}", others)
     if explicit_name is not None:
         graph.claim_store(explicit_name)
-    return Materialized(
-        store,
-        explicit_name is not None,
-        kind,
-        key,
-        value,
-        is_persistent=None if persistent is None else check_flag(persistent, f"persistent= of store {store!r}"),
-        has_caching=None if caching is None else check_flag(caching, f"caching= of store {store!r}"),
-        has_changelog=check_flag(options.get("logging", True), f"logging= of store {store!r}"),
-        changelog_config=changelog,
-    )
+    return Materialized(store, explicit_name is not None, kind, key, value, **fields)

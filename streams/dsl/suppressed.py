@@ -8,8 +8,8 @@ from enum import Enum
 
 from attrs import frozen
 
+from streams.core.arguments import check_flag
 from streams.core.errors import TopologyError
-from streams.dsl.functions import check_flag
 from streams.dsl.materialized import to_ms
 
 

@@ -62,10 +62,12 @@ from streams.topology.stateless import Peek as Peek
 from streams.topology.stateless import SelectKey as SelectKey
 from streams.topology.stateless import SideOutput as SideOutput
 from streams.topology.stateless import TableToStream as TableToStream
+from streams.topology.store_declarations import CommonStoreOptions as CommonStoreOptions
 from streams.topology.store_declarations import key_value_store as key_value_store
 from streams.topology.store_declarations import lru_store as lru_store
 from streams.topology.store_declarations import session_store as session_store
 from streams.topology.store_declarations import session_store_with_headers as session_store_with_headers
+from streams.topology.store_declarations import spec_options as spec_options
 from streams.topology.store_declarations import timestamped_key_value_store as timestamped_key_value_store
 from streams.topology.store_declarations import (
     timestamped_key_value_store_with_headers as timestamped_key_value_store_with_headers,

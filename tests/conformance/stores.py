@@ -13,12 +13,13 @@ from streams import (
     ValueAndTimestamp,
     Windowed,
     key_value_store,
+    lru_store,
     session_store,
     timestamped_key_value_store,
     versioned_store,
     window_store,
 )
-from streams.state import StoreSpec, kinds
+from streams.state import StoreSpec
 from streams.topology.processors import StoreBuilder
 from tests.conformance.functions import KeyValueFunction
 from tests.conformance.store_commands import version
@@ -33,15 +34,15 @@ def declared_store(op: dict[str, Any]) -> StoreBuilder[Any] | StoreSpec:
     """Return the store of an ``add_store`` operator."""
     key, value, name = serde(op["key"]), serde(op["value"]), op["name"]
     options: dict[str, Any] = {
-        "is_persistent": op.get("persistent", False),
-        "has_caching": op.get("caching", False),
-        "has_changelog": op.get("logging", True),
+        "persistent": op.get("persistent", False),
+        "caching": op.get("caching", False),
+        "logging": op.get("logging", True),
     }
     match op["type"]:
         case "kv":
             return key_value_store(key, value, name, ttl=_ttl(op), **options)
         case "lru":
-            return StoreSpec(name, kinds.LRU, key, value, max_entries=op["max"], **options)
+            return lru_store(key, value, name, max_entries=op["max"], **options)
         case "timestamped_kv":
             return timestamped_key_value_store(key, value, name, ttl=_ttl(op), **options)
         case "window":

@@ -169,7 +169,7 @@ MISTAKES: list[tuple[str, Callable[[StreamsBuilder], Any], str]] = [
     (
         "an unknown option",
         lambda b: b.table(orders, cashing=True),
-        "unknown option 'cashing' of store .*; there are caching, changelog, history, logging",
+        "unknown option 'cashing' of store .*; did you mean 'caching'. there are caching, changelog, history, logging",
     ),
     ("a versioned global table", lambda b: b.global_table(orders, history=SECOND), "cannot be versioned"),
     ("a table read twice", lambda b: (b.table(orders), b.stream(orders)), "topic 'orders' is already read"),

@@ -10,12 +10,12 @@ from typing import Any, Generic, TypedDict, TypeVar
 
 from typing_extensions import TypeForm
 
-from streams.core.arguments import NOT_GIVEN
+from streams.core.arguments import NOT_GIVEN, check_flag
 from streams.core.errors import TopologyError
 from streams.core.serdes.serdes import NULL, Serde
 from streams.dsl.building.repartition import repartition_node
 from streams.dsl.building.side_outputs import SideOutputs
-from streams.dsl.functions import UNKNOWN, check_flag, check_function, refuse_unknown, result_type
+from streams.dsl.functions import UNKNOWN, check_function, refuse_unknown, result_type
 from streams.dsl.materialized import to_ms
 from streams.dsl.names import check_name
 from streams.dsl.nodes import LogicalOperator

@@ -6,9 +6,9 @@ from typing import Any, Generic, TypedDict, TypeVar
 from attrs import define
 from typing_extensions import TypeForm
 
+from streams.core.arguments import check_flag
 from streams.core.errors import TopologyError
 from streams.core.serdes.serdes import Serde
-from streams.dsl.functions import check_flag
 from streams.dsl.materialized import StoreOptions
 from streams.topology import Partitioner
 

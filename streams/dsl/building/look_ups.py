@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypedDict
 from attrs import evolve
 from typing_extensions import TypeForm
 
-from streams.core.arguments import NOT_GIVEN, checked_count
+from streams.core.arguments import NOT_GIVEN, check_flag, checked_count
 from streams.core.concurrency.calls import CallOrder, CallPlan
 from streams.core.errors import TopologyError
 from streams.core.serdes.serdes import NULL, Serde
@@ -19,7 +19,6 @@ from streams.dsl.building.async_operators import CallPolicy, call_plan
 from streams.dsl.building.stream_operators import map_values
 from streams.dsl.functions import (
     UNKNOWN,
-    check_flag,
     check_function,
     matching_form,
     refuse_unknown,
