@@ -431,6 +431,21 @@ def test_standby_tasks_are_on_another_process_and_become_active_without_moving(d
     assert copies <= two.active
 
 
+def test_processes_of_equal_load_are_given_tasks_in_turn():
+    """Before, the first by name got them all, and a member of another had none."""
+    desk = streams_desk(interval_ms=1_000)
+    first = Client(desk, "first", "b")
+    settle(first)
+    desk.advance(1_000)
+    settle(first)
+    clients = first, Client(desk, "second", "b"), Client(desk, "third", "a")
+    for client in clients[1:]:
+        client.beat()
+    desk.advance(1_000)
+    settle(*clients)
+    assert [len(client.active) for client in clients] == [2, 1, 1]
+
+
 def test_members_of_one_process_hold_one_copy_of_a_task(desk: Desk):
     desk.configure(streams_num_standby_replicas="1")
     clients = [Client(desk, f"m{n}", process=f"p{n % 2}") for n in range(4)]

@@ -178,11 +178,13 @@ class _Round:
 
 
 class _IdlestProcess:
-    """Processes by load; the one that is taken must be put back when it has its task."""
+    """Processes by load, of equal ones the one that was taken longest ago; who is taken must be put back."""
 
     def __init__(self, processes: Iterable[_Process]) -> None:
-        self._heap = [(process.load, process.process_id, process) for process in processes]
+        ordered = sorted(processes, key=lambda process: process.process_id)
+        self._heap = [(process.load, turn, process) for turn, process in enumerate(ordered)]
         heapq.heapify(self._heap)
+        self._turn = len(ordered)
         self._taken: list[_Process] = []
 
     def take(self, task: StreamsTask, *, is_free: bool) -> _Process | None:
@@ -197,7 +199,8 @@ class _IdlestProcess:
     def put_back(self) -> None:
         """Put back what was taken."""
         for process in self._taken:
-            heapq.heappush(self._heap, (process.load, process.process_id, process))
+            heapq.heappush(self._heap, (process.load, self._turn, process))
+            self._turn += 1
         self._taken.clear()
 
 
