@@ -6,6 +6,26 @@ from pathlib import Path
 
 from streams.cli.program import COMMANDS, parser
 
+#: One word for one thing, over all commands; tests/cli/test_options.py holds it.
+_RULES = [
+    "## One word for one thing",
+    "",
+    "| option | in every command |",
+    "|---|---|",
+    "| `-i`, `--input TOPIC=PATH` | what is read |",
+    "| `-o`, `--output TOPIC=FILE` | what is written |",
+    "| `-b`, `--bootstrap-servers HOST:PORT` | the cluster |",
+    "| `-p`, `--partitions N` | a number of partitions; `--partition N` is one of them |",
+    "| `--format FORM` | the form of what is printed; `--json` is short for `--format json` |",
+    "| `--limit N` | how much is shown |",
+    "| `--max N` | how much is read; with a noun it bounds something else, as `--max-dropped` does |",
+    "| `--explain` | say what would be done, and end |",
+    "| `--execute` | do it: a command that deletes or overwrites prints its plan without it |",
+    "| `--since TIME`, `--until TIME` | from a time on, and before a time |",
+    "| `--set NAME=VALUE` | a setting |",
+    "",
+    "A `TIME` is ISO text such as `2026-01-31T12:00` (UTC unless it has a zone), or epoch milliseconds.",
+]
 PAGE = Path(__file__).parent / "reference" / "commands.md"
 
 
@@ -36,7 +56,7 @@ def page() -> str:
         "| command | what it does |",
         "|---|---|",
     ]
-    return "\n".join([*head, *rows, ""])
+    return "\n".join([*head, *rows, "", *_RULES, ""])
 
 
 if __name__ == "__main__":

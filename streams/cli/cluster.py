@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streams.cli.mistakes import UsageError
-from streams.cli.options import add_config, add_settings, all_settings_of
+from streams.cli.options import add_config, add_settings, all_settings_of, names_of
 
 if TYPE_CHECKING:
     from streams.broker import EmbeddedBroker
@@ -22,7 +22,9 @@ def add_where(
 ) -> None:
     """Add the arguments that select the broker and configure the connection; ``--config`` has ``config_names``."""
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="a cluster; several servers with commas")
+    where.add_argument(
+        *names_of("--bootstrap-servers"), metavar="HOST:PORT", help="a cluster; several servers with commas"
+    )
     where.add_argument("--state-dir", metavar="DIR", help=f"the embedded broker of this folder, {state_dir}")
     add_settings(parser, "a setting of the connection, such as security_protocol=sasl_ssl (may be repeated)")
     add_config(parser, *config_names)
@@ -45,7 +47,7 @@ def _settle(options: argparse.Namespace) -> None:
     # With both, the folder is that of an application on the cluster.
     options.state_dir = None if servers else folder or None
     if not (servers or folder):
-        raise UsageError("one of the arguments --bootstrap-servers --state-dir is required")
+        raise UsageError("give the broker: --bootstrap-servers HOST:PORT, or --state-dir DIR of `streams run`")
 
 
 def cluster_at(servers: str, settings: dict[str, Any] | None = None) -> "TcpCluster":

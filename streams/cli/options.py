@@ -3,11 +3,12 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from streams.cli.mistakes import UsageError
+from streams.cli.parsing import SHORT
 
 if TYPE_CHECKING:
     from streams.core.topic import Topic
@@ -26,9 +27,14 @@ def add_debug(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--debug", action="store_true", help="show tracebacks and debug messages")
 
 
+def names_of(option: str) -> list[str]:
+    """Return the names of an option: its short one, if it has one, and the long one."""
+    return [*([SHORT[option]] if option in SHORT else []), option]
+
+
 def add_repeatable(parser: argparse.ArgumentParser, option: str, form: str, text: str, **arguments: Any) -> None:
     """Add an option that may be repeated; its value is a list, empty by default."""
-    parser.add_argument(option, metavar=form, action="append", default=[], help=text, **arguments)
+    parser.add_argument(*names_of(option), metavar=form, action="append", default=[], help=text, **arguments)
 
 
 def add_settings(parser: argparse.ArgumentParser, text: str) -> None:
@@ -70,7 +76,10 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 def add_run(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of commands that run a topology, live or over history."""
     parser.add_argument(
-        "--partitions", metavar="N", type=partition_count, help="partitions of every topic that fixes none itself"
+        *names_of("--partitions"),
+        metavar="N",
+        type=partition_count,
+        help="partitions of every topic that fixes none itself",
     )
     parser.add_argument("--final-flush", action="store_true", help="at the end, emit the windows that are still open")
     add_application_id(parser)
@@ -88,11 +97,24 @@ def add_format(parser: argparse.ArgumentParser, text: str = _FILE_FORM, *others:
     """Add the argument ``--format`` of commands that show records; ``text`` says what the default is."""
     from streams.files import FORMS
 
+    shown = f"aligned columns (table), whole records (json), or values alone, as JSON; default: {text}"
+    add_form(parser, shown, (*FORMS, *others))
+
+
+def add_form(
+    parser: argparse.ArgumentParser,
+    text: str = "form of what is printed (default text)",
+    forms: Sequence[str] = ("text", "json"),
+) -> None:
+    """Add the argument ``--format``, with the first of the forms as default, and ``--json``, which is short for it."""
+    parser.add_argument("--format", choices=forms, default=forms[0], help=text)
     parser.add_argument(
-        "--format",
-        choices=(*FORMS, *others),
-        default="auto",
-        help=f"aligned columns (table), whole records (json), or values alone, as JSON; default: {text}",
+        "--json",
+        dest="format",
+        action="store_const",
+        const="json",
+        default=argparse.SUPPRESS,
+        help="the same as --format json",
     )
 
 
@@ -114,9 +136,13 @@ def opened_outputs(
 
 def add_examples(parser: argparse.ArgumentParser, text: str) -> None:
     """Add the argument ``--limit`` of commands that show what differs."""
-    count = number_of("examples", 0)
+    add_limit(parser, f"{text} of each topic and store", 5, least=0)
+
+
+def add_limit(parser: argparse.ArgumentParser, text: str, default: int, least: int = 1) -> None:
+    """Add the argument ``--limit``: how much of something is shown."""
     parser.add_argument(
-        "--limit", metavar="N", type=count, default=5, help=f"{text} of each topic and store (default 5)"
+        "--limit", metavar="N", type=number_of("examples", least), default=default, help=f"{text} (default {default})"
     )
 
 
@@ -149,7 +175,7 @@ def add_history(parser: argparse.ArgumentParser, *, executor: str) -> None:
     parser.add_argument("--master", metavar="URL", help="Spark master, or sc://HOST:PORT (default local[*])")
     add_run(parser)
     parser.add_argument(
-        "--since", metavar="TIMESTAMP", help="rows of tables from this time on: ISO text or epoch milliseconds"
+        "--since", metavar="TIME", help="rows of tables from this time on: ISO text or epoch milliseconds"
     )
     add_times(parser)
     parser.add_argument(
@@ -161,7 +187,7 @@ def add_history(parser: argparse.ArgumentParser, *, executor: str) -> None:
 
 def add_times(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the time of history: its end, and the treatment of wall-clock time."""
-    parser.add_argument("--until", metavar="TIMESTAMP", help="end before this time: ISO text or epoch milliseconds")
+    parser.add_argument("--until", metavar="TIME", help="end before this time: ISO text or epoch milliseconds")
     parser.add_argument(
         "--order",
         choices=("event-time", "as-given"),

@@ -14,12 +14,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from streams.cli.interrupts import INTERRUPTED
-from streams.cli.mistakes import MISTAKE, report
+from streams.cli.mistakes import report
+from streams.cli.parsing import Parser
 from streams.core.clock import Clock, SystemClock
-from streams.core.nearest import meant, suggestion
+from streams.core.nearest import suggestion
 
 #: The commands by what they are for, in the order of the help.  Each has a module of its name in ``cli.commands``,
 #: which is loaded when the command is called.
@@ -67,34 +68,6 @@ COMPLETION_VARIABLE = "_ARGCOMPLETE"
 #: Maximum number of messages per minute that only differ in their arguments.
 MESSAGES_OF_A_KIND = 10
 _MINUTE_MS = 60_000
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser whose error messages refer to the help instead of printing the whole usage.
-
-    Options cannot be abbreviated, and the line breaks of an epilog are preserved.  The value of an option cannot be
-    empty, as that of a shell variable that is not set: the option would have no effect, or its default.
-    """
-
-    def __init__(self, **arguments: Any) -> None:
-        formatter = argparse.RawDescriptionHelpFormatter if arguments.get("epilog") else argparse.HelpFormatter
-        super().__init__(**{"allow_abbrev": False, "formatter_class": formatter, **arguments})
-
-    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
-        if action.option_strings and not arg_string:
-            raise argparse.ArgumentError(action, "its value is empty; give one, or leave the option out")
-        return super()._get_value(action, arg_string)
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if action.choices is not None and value not in action.choices:
-            raise argparse.ArgumentError(
-                action, f"there is no {value!r}; {meant(str(value), map(str, action.choices))}"
-            )
-        super()._check_value(action, value)
-
-    def error(self, message: str) -> NoReturn:
-        """Exit with the message and status 2."""
-        self.exit(MISTAKE, f"streams: {message} ({self.prog} --help)\n")
 
 
 def _overview() -> str:

@@ -368,7 +368,8 @@ class _Check:
 
     def _refused_fields(self, name: str) -> tuple[str, str] | None:
         """Return why the start of NEW refuses the values that OLD has on disk, and what to do; None if it does not."""
-        one, two = self.old.topology.stores[name], self.new.topology.stores[name]
+        one = self.old.topology.stores[name]
+        two = self.new.topology.stores[name]
         if not (is_on_disk(one, _engine(self.old)) and is_on_disk(two, _engine(self.new))):
             return None
         was, now = (StoreFormat.of(spec, is_logged=spec.has_changelog) for spec in (one, two))

@@ -55,5 +55,5 @@ def test_mistakes_are_refused(streams: Program, refused: Callable[..., str]) -> 
     assert "has no topic 'wrds'; it has counts" in refused(
         "archive", "--topic", "wrds", "--to", "history", "--state-dir", "state"
     )
-    assert "one of the arguments --bootstrap-servers --state-dir is required" in refused("archive", *to)
+    assert "give the broker: --bootstrap-servers HOST:PORT, or --state-dir DIR" in refused("archive", *to)
     assert not (streams.folder / "history").exists()

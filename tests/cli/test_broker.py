@@ -36,7 +36,7 @@ def test_a_repair_is_shown_and_performed_only_when_asked_for(streams: Program) -
     assert "nothing was changed" in shown.err
     assert path.read_bytes() == before
 
-    performed = streams("broker", "--data", "data", "--repair", "perform")
+    performed = streams("broker", "--data", "data", "--repair", "--execute")
 
     assert (performed.status, performed.out) == (0, shown.out)
     assert path.with_name(f"{path.name}.damaged-1").read_bytes() == before

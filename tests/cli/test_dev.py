@@ -92,7 +92,7 @@ def test_each_save_shows_what_it_changes(shop):
 
 @pytest.mark.slow
 def test_once_for_programs(shop):
-    ran = shop("dev", "shop.py", "--input", "orders=orders.records.jsonl", "--once", "--sample", "2", "--limit", "1")
+    ran = shop("dev", "shop.py", "--input", "orders=orders.records.jsonl", "--once", "--max", "2", "--limit", "1")
 
     assert ran.status == 0
     assert [line.partition(" at ")[0] for line in ran.out.splitlines()] == [

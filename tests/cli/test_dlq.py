@@ -72,7 +72,7 @@ def test_filters_choose_letters(letters):
         ("--offsets", "0:1"): 1,
         ("--offsets", "0:0-7"): 2,
         ("--until", "2001-01-01"): 0,
-        ("--from", "2001-01-01"): 2,
+        ("--since", "2001-01-01"): 2,
     }
 
     for chosen, count in counts.items():
@@ -127,7 +127,7 @@ def test_record_that_fails_again_and_again_is_left_in_the_end(streams, letters):
         (("show", "dead", "0:0-1"), "one letter at a time, not 0:0-1; give 0:0"),
         (("list", "daed"), "there is no topic 'daed'"),
         (("list", "dead", "--offsets", "x"), "expected PARTITION:OFFSET"),
-        (("list", "dead", "--from", "x"), "--from 'x'"),
+        (("list", "dead", "--since", "x"), "--since 'x'"),
     ],
     ids=str,
 )

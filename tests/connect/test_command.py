@@ -176,11 +176,11 @@ def test_what_is_wrong_in_a_file_is_named(folder, monkeypatch, capsys, wrong, ri
     monkeypatch.chdir(folder)
     (folder / "dsn").write_text(SECRET)
     (folder / "shop.toml").write_text(GOOD)
-    assert main(["connect", "shop.toml", "--check"]) == 0
+    assert main(["connect", "shop.toml", "--explain"]) == 0
     assert capsys.readouterr().out == "shop.toml: sinks.to-postgres: the settings are valid\n"
 
     (folder / "shop.toml").write_text(GOOD.replace(wrong, right, 1))
-    assert main(["connect", "shop.toml", "--check"]) == 2
+    assert main(["connect", "shop.toml", "--explain"]) == 2
     found = capsys.readouterr().err
     assert found.startswith("streams: shop.toml: ")
     assert message in found

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streams.cli.mistakes import FAILED, UsageError
-from streams.cli.options import Commands, add_settings, number_of, partition_count, texts_of
+from streams.cli.options import Commands, add_execute, add_settings, names_of, number_of, partition_count, texts_of
 from streams.cli.serving import announce
 from streams.core.folders import secret_text
 
@@ -56,12 +56,11 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument(
         "--repair",
-        choices=("show", "perform"),
-        nargs="?",
-        const="show",
-        help="do not serve: show which records of damaged logs in --data are lost; 'perform' rewrites these logs "
-        "without them, and keeps the damaged files as .damaged",
+        action="store_true",
+        help="do not serve: show which records of damaged logs in --data are lost; with --execute rewrite these logs "
+        "without them, and keep the damaged files as .damaged",
     )
+    add_execute(parser)
     parser.add_argument("--tls-cert", metavar="FILE", help="certificate chain (PEM); enables TLS")
     parser.add_argument("--tls-key", metavar="FILE", help="its key (PEM), unless it is in the same file")
     parser.add_argument("--tls-key-password-file", metavar="FILE", help="file of the password of an encrypted key")
@@ -75,7 +74,7 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument("--rack", metavar="NAME", help="rack or zone that clients are told (default: none)")
     parser.add_argument(
-        "--partitions",
+        *names_of("--partitions"),
         metavar="N",
         type=partition_count,
         help="partition count of topics created without one (default 1)",
@@ -101,6 +100,8 @@ def execute(options: argparse.Namespace) -> int:
     settings = _settings_of(options)
     if options.repair:
         return _repair(options)
+    if options.is_executed:
+        raise UsageError("--execute needs --repair")
     # Idle clients must not exhaust the file descriptors; only a program may change the limits of its process.
     descriptors.raise_limit()
     with EmbeddedBroker(options.data, serves_damaged=True, settings=settings) as broker:
@@ -170,7 +171,7 @@ def _repair(options: argparse.Namespace) -> int:
 
     if options.data is None:
         raise UsageError("--repair without --data: give the folder of the broker")
-    is_trial = options.repair == "show"
+    is_trial = not options.is_executed
     count = records = 0
     for loss in repair_data(Path(options.data), is_trial=is_trial):
         print(loss)
@@ -181,7 +182,7 @@ def _repair(options: argparse.Namespace) -> int:
         return 0
     if is_trial:
         print(
-            f"streams: {count} damages, {records} offsets would be lost; nothing was changed. --repair perform "
+            f"streams: {count} damages, {records} offsets would be lost; nothing was changed. --execute "
             "rewrites the logs without them and keeps the damaged files as .damaged",
             file=sys.stderr,
         )

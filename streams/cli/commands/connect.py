@@ -33,7 +33,7 @@ def add_parser(commands: Commands) -> None:
         "fails, all stop.",
     )
     parser.add_argument("file", metavar="FILE.toml", help="the cluster, and tables [sources.NAME] and [sinks.NAME]")
-    parser.add_argument("--check", action="store_true", help="check the file and its settings, and start nothing")
+    parser.add_argument("--explain", action="store_true", help="check the file and its settings, and start nothing")
     parser.add_argument(
         "--progress",
         metavar="SECONDS",
@@ -50,7 +50,7 @@ def execute(options: argparse.Namespace) -> int:
     from streams.cli.connectors import Connectors
 
     file = Connectors.read(options.file)
-    if options.check:
+    if options.explain:
         print(f"{options.file}: {', '.join(connector.place for connector in file.connectors)}: the settings are valid")
         return 0
     with _messages(file), orderly() as interrupt:

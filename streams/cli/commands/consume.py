@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from streams.cli.cluster import add_where, opened
 from streams.cli.mistakes import UsageError
-from streams.cli.options import Commands, add_format
+from streams.cli.options import Commands, add_format, number_of
 
 if TYPE_CHECKING:
     from streams.cli.typed import NamedTopic
@@ -31,7 +31,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--group", metavar="ID", help="join a consumer group, and commit printed records")
     parser.add_argument("--from-beginning", action="store_true", help="read from the first record (default: new ones)")
     parser.add_argument("--to-end", action="store_true", help="read to the current end, then exit")
-    parser.add_argument("--max", metavar="N", type=int, help="exit after this many records")
+    parser.add_argument("--max", metavar="N", type=number_of("records", 1), help="exit after this many records")
     parser.add_argument("--partition", metavar="N", type=int, help="read only this partition")
     parser.add_argument("--read-uncommitted", action="store_true", help="also records of open and aborted transactions")
     add_format(parser, "a table on a terminal, else values; key-value has a tab between both", "key-value")
@@ -54,8 +54,6 @@ def execute(options: argparse.Namespace) -> int:
     names = [topic.name for topic in named]
     if options.group and (options.to_end or options.partition is not None):
         raise UsageError("--group reads the partitions that the group assigns: omit --to-end and --partition")
-    if options.max is not None and options.max < 1:
-        raise UsageError("--max: expected 1 or more")
     level: Literal["read_uncommitted", "read_committed"]
     level = "read_uncommitted" if options.read_uncommitted else "read_committed"
     begin: Literal["earliest", "latest"] = "earliest" if options.from_beginning or options.to_end else "latest"

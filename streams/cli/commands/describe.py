@@ -2,7 +2,7 @@
 
 import argparse
 
-from streams.cli.options import Commands, add_common, settings_of
+from streams.cli.options import Commands, add_common, add_form, settings_of
 
 FORMATS = ("text", "mermaid", "json", "svg", "program", "columns")
 
@@ -14,12 +14,11 @@ def add_parser(commands: Commands) -> None:
         description="Show the sub-topologies, internal topics and stores of a topology.",
     )
     add_common(parser)
-    parser.add_argument(
-        "--format",
-        choices=FORMATS,
-        default="text",
-        help="form of the description (default: text); program: the generated Python code; columns: which functions "
-        "can be traced, to be computed in columns (none is yet), and why others cannot",
+    add_form(
+        parser,
+        "form of the description (default text); program: the generated Python code; columns: which functions can be "
+        "traced, to be computed in columns (none is yet), and why others cannot",
+        FORMATS,
     )
     parser.set_defaults(execute=execute)
 

@@ -58,7 +58,7 @@ def add_parser(commands: Commands) -> None:
     add_common(parser)
     add_files(parser)
     parser.add_argument(
-        "--sample",
+        "--max",
         metavar="N",
         type=number_of("records", 1),
         default=_SAMPLE,
@@ -254,7 +254,7 @@ class _Development(Closeable):
             declared = declared_source(topology, name)
             path = folder / f"{name}.records.jsonl"
             count = declared.partitions or self.options.partitions or 1
-            open_output(declared, path).write(_first(files, count, self.options.sample))
+            open_output(declared, path).write(_first(files, count, self.options.max))
             samples[name] = path
         return samples
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, evolve, field
 
 from streams.cli.mistakes import UsageError
-from streams.cli.options import Commands, add_examples, add_history, add_settings, pairs, plan_of, settings_of
+from streams.cli.options import Commands, add_examples, add_form, add_history, add_settings, pairs, plan_of, settings_of
 
 if TYPE_CHECKING:
     from streams.cli.scripts import Script
@@ -41,7 +41,7 @@ def add_parser(commands: Commands) -> None:
     add_history(parser, executor="local")
     parser.add_argument("--only-state", action="store_true", help="do not replay: only check whether NEW can take over")
     add_examples(parser, "examples")
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="form of the report (default: text)")
+    add_form(parser)
     add_settings(parser, "a setting of both versions, by Kafka Streams' name (may be repeated)")
     parser.set_defaults(execute=execute)
 

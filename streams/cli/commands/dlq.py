@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from streams.cli.cluster import add_where, opened
 from streams.cli.mistakes import UsageError
-from streams.cli.options import Commands, add_application_id, add_execute, add_repeatable, number_of
+from streams.cli.options import Commands, add_application_id, add_execute, add_form, add_repeatable, number_of
 
 if TYPE_CHECKING:
     from streams.clients import DeadLetters
@@ -33,7 +33,7 @@ def add_parser(commands: Commands) -> None:
     )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     listing = verbs.add_parser("list", help="letters by reason, node and line of your code")
-    listing.add_argument("--json", action="store_true", help="print one JSON object per group")
+    add_form(listing, "json: an object for each group, on a line of its own (default text)")
     show = verbs.add_parser("show", help="a letter with key, value, headers and stack trace")
     redrive = verbs.add_parser(
         "redrive",
@@ -78,7 +78,7 @@ def _add_filters(verb: argparse.ArgumentParser) -> None:
     add_repeatable(verb, "--line", "TEXT", "only errors raised at a line of code with this text, such as shop.py:12")
     add_repeatable(verb, "--source", "TOPIC", "only letters from this topic")
     add_repeatable(verb, "--key", "TEXT", "only records with this key, as text")
-    verb.add_argument("--from", metavar="TIME", dest="since", help="only records from this event time on: ISO text "
+    verb.add_argument("--since", metavar="TIME", help="only records from this event time on: ISO text "
                       "(UTC by default) or epoch milliseconds")  # fmt: skip
     verb.add_argument("--until", metavar="TIME", help="only records before this event time")
     add_repeatable(
@@ -110,7 +110,7 @@ def _list(letters: "DeadLetters", options: argparse.Namespace) -> int:
     matching = [letter for letter in letters.letters() if matches(letter)]
     groups = [(group, of) for group, of in grouped(matching).items()]
     counts = [sum(letter.offset in redriven[letter.partition] for letter in of) for _, of in groups]
-    if options.json:
+    if options.format == "json":
         for (group, of), done in zip(groups, counts, strict=True):
             print(json.dumps(_summary(group, of, done), ensure_ascii=False))
         return 0
@@ -308,7 +308,7 @@ def _filter(options: argparse.Namespace) -> Filter:
     """Return a function that selects the dead letters that match all given filters."""
     from streams.core.dead_letters import LetterFilter
 
-    since = None if options.since is None else _time(options.since, "--from")
+    since = None if options.since is None else _time(options.since, "--since")
     until = None if options.until is None else _time(options.until, "--until")
     criteria = options.reason, options.node, options.line, options.source, options.key
     return LetterFilter(*criteria, since, until, options.offsets)

@@ -101,7 +101,6 @@ def add_parser(commands: Commands) -> None:
         action="store_true",
         help="print what would be read, run and written, and what would not fit, and end; nothing is replayed",
     )
-    parser.add_argument("--json", action="store_true", help="with --explain: print it as JSON")
     parser.set_defaults(execute=execute)
 
 
@@ -134,7 +133,7 @@ def execute(options: argparse.Namespace) -> int:
     plan = _plan(options, config.application_id, limit)
     if options.explain:
         explanation = explain(definition, inputs, plan, **settings)
-        print(json.dumps(explanation.to_json(), indent=2) if options.json else explanation)
+        print(json.dumps(explanation.to_json(), indent=2) if options.format == "json" else explanation)
         return 0
     files = {name: path for name, path in outputs.items() if name not in tables}
     writers = opened_outputs(files, lambda name: declared_output(topology, name, config), options.format)
@@ -176,8 +175,8 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError("a replay needs --input TOPIC=PATH: the history of at least one topic")
     if options.repair and options.explain:
         raise UsageError("--explain makes no plan of a repair; leave --repair out")
-    if options.json and not options.explain:
-        raise UsageError("--json needs --explain")
+    if options.explain and options.format not in ("auto", "json"):
+        raise UsageError(f"--explain --format {options.format}: an explanation is text, or JSON with --json")
     # The plan refuses them too, but ``archives`` is an option only, and a message names what was typed.
     for option in ("master", "conf", "archives"):
         if getattr(options, option) and options.executor != "spark":

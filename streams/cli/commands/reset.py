@@ -170,7 +170,7 @@ def _snapshot(options: argparse.Namespace) -> "Snapshot | None":
     if snapshot.application_id != options.application:
         raise UsageError(
             f"--from-snapshot {options.from_snapshot}: is of application {snapshot.application_id!r}, not "
-            f"{options.application!r}; replay with --application-id {options.application}"
+            f"{options.application!r}; make it with `streams replay --application-id {options.application}`"
         )
     return snapshot
 

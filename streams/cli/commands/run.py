@@ -24,6 +24,7 @@ from streams.cli.options import (
     add_run,
     address,
     all_settings_of,
+    names_of,
     number_of,
     opened_outputs,
     pairs,
@@ -41,10 +42,10 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """\
 examples:
-  streams run word_count.py --input lines=book.txt --output counts=-
+  streams run word_count.py -i lines=book.txt -o counts=-
   streams run sessions.py --input access=access.log.gz --output sessions=sessions.records.jsonl --partitions 4
   streams run word_count.py --listen 127.0.0.1:9092
-  streams run sessions.py --bootstrap-servers localhost:9092 --state-dir state --workers 3
+  streams run sessions.py -b localhost:9092 --state-dir state --workers 3
 """
 
 
@@ -83,7 +84,9 @@ def add_parser(commands: Commands) -> None:
         help="continue from a snapshot of `streams replay`, as if it had been live",
     )
     parser.add_argument(
-        "--bootstrap-servers", metavar="HOST:PORT", help="run live on this Kafka cluster; several servers with commas"
+        *names_of("--bootstrap-servers"),
+        metavar="HOST:PORT",
+        help="run live on this Kafka cluster; several servers with commas",
     )
     parser.add_argument(
         "--workers",

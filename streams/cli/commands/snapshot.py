@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from streams.cli.options import Commands, add_debug
+from streams.cli.options import Commands, add_debug, add_limit
 
 
 def add_parser(commands: Commands) -> None:
@@ -19,7 +19,7 @@ def add_parser(commands: Commands) -> None:
     verify.add_argument("folders", metavar="DIR", nargs="+")
     diff = verbs.add_parser("diff", help="positions and store contents that differ between two")
     diff.add_argument("folders", metavar="DIR", nargs=2)
-    diff.add_argument("--limit", type=int, default=10, metavar="N", help="differing keys shown per store (default 10)")
+    add_limit(diff, "differing keys shown per store", 10)
     for verb in (show, verify, diff):
         add_debug(verb)
         verb.set_defaults(execute=execute)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from streams.cli.cluster import add_where, opened
 from streams.cli.mistakes import UsageError
-from streams.cli.options import Commands, add_application_id, add_execute, add_script, number_of
+from streams.cli.options import Commands, add_application_id, add_execute, add_form, add_script, number_of
 
 if TYPE_CHECKING:
     from streams.takeover import Candidate, Examination, Report
@@ -61,7 +61,7 @@ def add_parser(commands: Commands) -> None:
         help="most records that a shadow has in memory (default 1000000)",
     )
     parser.add_argument("--give-back", action="store_true", help="check the other direction: Java goes on with ours")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    add_form(parser)
     add_execute(parser)
     add_where(parser)
     parser.set_defaults(execute=execute)
@@ -87,9 +87,9 @@ def execute(options: argparse.Namespace) -> int:
     )
     with opened(options) as cluster, Admin(cluster) as admin, ClusterReader(cluster, admin) as reader:
         report = _report(Examination.of(candidate, reader), options)
-    print(as_json(report) if options.json else as_text(report), flush=True)
+    print(as_json(report) if options.format == "json" else as_text(report), flush=True)
     if not options.is_executed:
-        if not (options.json or options.give_back):
+        if options.format == "text" and not options.give_back:
             print("\nnothing was changed; --execute starts the application here")
         return 0 if report.fits else DIFFERENT
     return _start(report, candidate)

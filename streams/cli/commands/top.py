@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from streams.cli.http import token_of
 from streams.cli.mistakes import UsageError
-from streams.cli.options import Commands, add_debug
+from streams.cli.options import Commands, add_debug, add_form
 from streams.core.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--http", metavar="URL", required=True, help="address of an instance, such as 127.0.0.1:8080")
     parser.add_argument("--http-token-file", metavar="FILE", help="file with the token of the server, if it needs one")
     parser.add_argument("--group", action="store_true", help="all instances of the group, not only this one")
-    parser.add_argument("--json", action="store_true", help="print the status once, as JSON")
+    add_form(parser, "json: the status once, for scripts (default text)")
     parser.add_argument("--no-color", action="store_true", help="no colors; also with NO_COLOR in the environment")
     add_debug(parser)
     parser.set_defaults(execute=execute)
@@ -49,7 +49,7 @@ def add_parser(commands: Commands) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Show the status once, or on a terminal until q is pressed."""
     token = token_of(options.http_token_file)
-    if options.json:
+    if options.format == "json":
         json.dump(_status(options, token), sys.stdout, indent=2, ensure_ascii=False)
         print()
         return 0

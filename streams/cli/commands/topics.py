@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from streams.cli.cluster import add_where, opened
 from streams.cli.mistakes import UsageError
-from streams.cli.options import Commands, add_repeatable, pairs, partition_count
+from streams.cli.options import Commands, add_repeatable, names_of, pairs, partition_count
 
 if TYPE_CHECKING:
     from streams.protocol.messages import TopicMetadata
@@ -40,7 +40,9 @@ def add_parser(commands: Commands) -> None:
     )
     create = verbs.add_parser("create", help="create topics")
     create.add_argument("topic", nargs="+")
-    create.add_argument("--partitions", metavar="N", type=partition_count, default=-1, help="default: the broker's")
+    create.add_argument(
+        *names_of("--partitions"), metavar="N", type=partition_count, default=-1, help="default: the broker's"
+    )
     create.add_argument("--replicas", metavar="N", type=partition_count, default=-1, help="default: the broker's")
     add_repeatable(create, "--config", "NAME=VALUE", "a topic setting of Kafka (may be repeated)")
     create.add_argument("--if-missing", action="store_true", help="do nothing if the topic exists")
@@ -51,7 +53,7 @@ def add_parser(commands: Commands) -> None:
     )
     grow = verbs.add_parser("grow", help="add partitions to topics")
     grow.add_argument("topic", nargs="+")
-    grow.add_argument("--partitions", metavar="N", type=partition_count, required=True)
+    grow.add_argument(*names_of("--partitions"), metavar="N", type=partition_count, required=True)
     delete = verbs.add_parser("delete", help="delete topics with their records")
     delete.add_argument("topic", nargs="+")
     for verb in (listing, describe, create, alter, grow, delete):

@@ -10,10 +10,11 @@ from streams.cli.mistakes import UsageError
 from streams.cli.options import (
     Commands,
     add_common,
+    add_form,
+    add_limit,
     add_repeatable,
     add_run,
     add_times,
-    number_of,
     pairs,
     plan_of,
     settings_of,
@@ -50,10 +51,8 @@ def add_parser(commands: Commands) -> None:
         "that begin so, 2026-01-31T12 a whole hour",
     )
     add_times(parser)
-    parser.add_argument(
-        "--limit", metavar="N", type=number_of("records", 1), default=3, help="records listed in one place (default: 3)"
-    )
-    parser.add_argument("--json", action="store_true", help="print the story as JSON")
+    add_limit(parser, "records listed in one place", 3)
+    add_form(parser)
     parser.set_defaults(execute=execute)
 
 
@@ -88,6 +87,6 @@ def execute(options: argparse.Namespace) -> int:
         plan=plan_of(options),
         **settings,
     )
-    text = json.dumps(story.as_json(), indent=2) if options.json else story.text
+    text = json.dumps(story.as_json(), indent=2) if options.format == "json" else story.text
     print(text.replace(f"{Path.cwd()}{os.sep}", ""))
     return 0 if story.outputs else MISSING
