@@ -47,7 +47,11 @@ L = TypeVar("L")
 
 @define(eq=False, repr=False)
 class KStream(Generic[K, V]):
-    """A stream of records with keys of type ``K`` and values of type ``V``."""
+    """A stream of records with keys of type ``K`` and values of type ``V``.
+
+    In every operator, ``name`` is the name of its node, and of what belongs to the node; ``key`` and ``value`` are
+    types or serdes of what its functions return, which otherwise are those of their annotations or of the first record.
+    """
 
     _ref: StreamRef
 
@@ -72,55 +76,101 @@ class KStream(Generic[K, V]):
         """
         return KStream(stream_operators.filter_records(self._ref, predicate, name, negate=True))
 
-    def map(self, mapper: Callable[[K, V], tuple[K2, V2]], name: str | None = None) -> "KStream[K2, V2]":
+    def map(
+        self,
+        mapper: Callable[[K, V], tuple[K2, V2]],
+        name: str | None = None,
+        *,
+        key: TypeForm[K2] | Serde[K2] = NOT_GIVEN,
+        value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+    ) -> "KStream[K2, V2]":
         """Replace key and value with the pair that ``mapper(key, value)`` returns.
 
         >>> play(orders.map(lambda customer, amount: (amount, customer)), ("ann", 1))
         [(1, 'ann')]
         """
-        return KStream(stream_operators.map_records(self._ref, mapper, name))
+        return KStream(stream_operators.map_records(self._ref, mapper, name, key, value))
 
     @overload
-    def map_values(self, mapper: Callable[[V], V2], name: str | None = None) -> "KStream[K, V2]": ...
+    def map_values(
+        self, mapper: Callable[[V], V2], name: str | None = None, *, value: TypeForm[V2] | Serde[V2] = NOT_GIVEN
+    ) -> "KStream[K, V2]": ...
     @overload
-    def map_values(self, mapper: Callable[[K, V], V2], name: str | None = None) -> "KStream[K, V2]": ...
-    def map_values(self, mapper: Callable[..., Any], name: str | None = None) -> "KStream[Any, Any]":
+    def map_values(
+        self, mapper: Callable[[K, V], V2], name: str | None = None, *, value: TypeForm[V2] | Serde[V2] = NOT_GIVEN
+    ) -> "KStream[K, V2]": ...
+    def map_values(
+        self, mapper: Callable[..., Any], name: str | None = None, *, value: Any = NOT_GIVEN
+    ) -> "KStream[Any, Any]":
         """Replace the value with the result of ``mapper(value)`` or ``mapper(key, value)``.
 
         >>> play(lines.map_values(str.upper), (None, "hi"))
         [(None, 'HI')]
         """
-        return KStream(stream_operators.map_values(self._ref, mapper, name))
+        return KStream(stream_operators.map_values(self._ref, mapper, name, value))
 
-    def flat_map(self, mapper: Callable[[K, V], Iterable[tuple[K2, V2]]], name: str | None = None) -> "KStream[K2, V2]":
+    def flat_map(
+        self,
+        mapper: Callable[[K, V], Iterable[tuple[K2, V2]]],
+        name: str | None = None,
+        *,
+        key: TypeForm[K2] | Serde[K2] = NOT_GIVEN,
+        value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+    ) -> "KStream[K2, V2]":
         """Replace each record with the pairs that ``mapper(key, value)`` returns.
 
         >>> play(lines.flat_map(lambda _, line: [(word, len(word)) for word in line.split()]), (None, "to be"))
         [('to', 2), ('be', 2)]
         """
-        return KStream(stream_operators.flat_map(self._ref, mapper, name))
+        return KStream(stream_operators.flat_map(self._ref, mapper, name, key, value))
 
     @overload
-    def flat_map_values(self, mapper: Callable[[V], Iterable[V2]], name: str | None = None) -> "KStream[K, V2]": ...
+    def flat_map_values(
+        self,
+        mapper: Callable[[V], Iterable[V2]],
+        name: str | None = None,
+        *,
+        value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+    ) -> "KStream[K, V2]": ...
     @overload
-    def flat_map_values(self, mapper: Callable[[K, V], Iterable[V2]], name: str | None = None) -> "KStream[K, V2]": ...
-    def flat_map_values(self, mapper: Callable[..., Any], name: str | None = None) -> "KStream[Any, Any]":
+    def flat_map_values(
+        self,
+        mapper: Callable[[K, V], Iterable[V2]],
+        name: str | None = None,
+        *,
+        value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+    ) -> "KStream[K, V2]": ...
+    def flat_map_values(
+        self, mapper: Callable[..., Any], name: str | None = None, *, value: Any = NOT_GIVEN
+    ) -> "KStream[Any, Any]":
         """Replace each record with one record per value returned by ``mapper(value)`` or ``mapper(key, value)``.
 
         >>> play(lines.flat_map_values(lambda line: line.split()), (None, "to be"))
         [(None, 'to'), (None, 'be')]
         """
-        return KStream(stream_operators.flat_map_values(self._ref, mapper, name))
+        return KStream(stream_operators.flat_map_values(self._ref, mapper, name, value))
 
     @overload
     def map_values_async(
-        self, mapper: Callable[[V], Awaitable[V2]], name: str | None = None, **options: Unpack[CallPolicy]
+        self,
+        mapper: Callable[[V], Awaitable[V2]],
+        name: str | None = None,
+        *,
+        value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        **options: Unpack[CallPolicy],
     ) -> "KStream[K, V2]": ...
     @overload
     def map_values_async(
-        self, mapper: Callable[[K, V], Awaitable[V2]], name: str | None = None, **options: Unpack[CallPolicy]
+        self,
+        mapper: Callable[[K, V], Awaitable[V2]],
+        name: str | None = None,
+        *,
+        value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        **options: Unpack[CallPolicy],
     ) -> "KStream[K, V2]": ...
-    def map_values_async(self, mapper: Any, name: str | None = None, **options: Unpack[CallPolicy]) -> Any:
+    def map_values_async(
+        self, mapper: Any, name: str | None = None, *, value: Any = NOT_GIVEN, **options: Unpack[CallPolicy]
+    ) -> Any:
         """Replace the value with the result of the async function ``mapper(value)`` or ``mapper(key, value)``.
 
         The stream thread does not wait for calls: they run on an event loop in a thread of its own, and commits store
@@ -146,10 +196,16 @@ class KStream(Generic[K, V]):
         >>> play(orders.map_values_async(greeting, concurrency=500), ("ann", 1), ("bob", 2))
         [('ann', 'ann owes 1'), ('bob', 'bob owes 2')]
         """
-        return KStream(async_operators.map_values_async(self._ref, mapper, name, options))
+        return KStream(async_operators.map_values_async(self._ref, mapper, name, value, options))
 
     def map_async(
-        self, mapper: Callable[[K, V], Awaitable[tuple[K2, V2]]], name: str | None = None, **options: Unpack[CallPolicy]
+        self,
+        mapper: Callable[[K, V], Awaitable[tuple[K2, V2]]],
+        name: str | None = None,
+        *,
+        key: TypeForm[K2] | Serde[K2] = NOT_GIVEN,
+        value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        **options: Unpack[CallPolicy],
     ) -> "KStream[K2, V2]":
         """Replace key and value with the pair that the async function ``mapper(key, value)`` returns.
 
@@ -164,10 +220,16 @@ class KStream(Generic[K, V]):
         >>> play(orders.map_async(owner), ("ann", 1))
         [('ANN', 1)]
         """
-        return KStream(async_operators.map_async(self._ref, mapper, name, options))
+        return KStream(async_operators.map_async(self._ref, mapper, name, (key, value), options))
 
     def flat_map_async(
-        self, mapper: Callable[[K, V], Awaitable[Pairs[K2, V2]]], name: str | None = None, **options: Unpack[CallPolicy]
+        self,
+        mapper: Callable[[K, V], Awaitable[Pairs[K2, V2]]],
+        name: str | None = None,
+        *,
+        key: TypeForm[K2] | Serde[K2] = NOT_GIVEN,
+        value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        **options: Unpack[CallPolicy],
     ) -> "KStream[K2, V2]":
         """Replace each record with the pairs of key and value that the async function ``mapper(key, value)`` returns.
 
@@ -183,34 +245,42 @@ class KStream(Generic[K, V]):
         >>> play(orders.flat_map_async(parts), ("ann", 5))
         [('ann', 4), ('fees', 1)]
         """
-        return KStream(async_operators.flat_map_async(self._ref, mapper, name, options))
+        return KStream(async_operators.flat_map_async(self._ref, mapper, name, (key, value), options))
 
     @overload
     def look_up(
-        self, function: Callable[[K], Awaitable[A | None]], **options: Unpack[LookUpOptions]
+        self,
+        function: Callable[[K], Awaitable[A | None]],
+        by: None = None,
+        name: str | None = None,
+        **options: Unpack[LookUpOptions],
     ) -> "LookedUpKStream[K, V, A]": ...
     @overload
     def look_up(
-        self, function: Callable[[K], A | None], **options: Unpack[LookUpOptions]
+        self,
+        function: Callable[[K], A | None],
+        by: None = None,
+        name: str | None = None,
+        **options: Unpack[LookUpOptions],
     ) -> "LookedUpKStream[K, V, A]": ...
     @overload
     def look_up(
         self,
         function: Callable[[L], Awaitable[A | None]],
-        *,
         by: Callable[[K, V], L | None],
+        name: str | None = None,
         **options: Unpack[LookUpOptions],
     ) -> "LookedUpKStream[K, V, A]": ...
     @overload
     def look_up(
         self,
         function: Callable[[L], A | None],
-        *,
         by: Callable[[K, V], L | None],
+        name: str | None = None,
         **options: Unpack[LookUpOptions],
     ) -> "LookedUpKStream[K, V, A]": ...
     def look_up(
-        self, function: Any, *, by: Any = None, **options: Unpack[LookUpOptions]
+        self, function: Any, by: Any = None, name: str | None = None, **options: Unpack[LookUpOptions]
     ) -> "LookedUpKStream[K, V, Any]":
         """Replace the value with the pair (value, result of ``function(key)``); the result None means not found.
 
@@ -238,7 +308,7 @@ class KStream(Generic[K, V]):
         >>> play(orders.look_up(city_of, ttl=timedelta(minutes=5)), ("ann", 1), ("bob", 2))
         [('ann', (1, 'Oslo')), ('bob', (2, None))]
         """
-        return LookedUpKStream(look_up(self._ref, function, by, options))
+        return LookedUpKStream(look_up(self._ref, function, by, name, options))
 
     @overload
     def map_values_batches(
@@ -294,6 +364,8 @@ class KStream(Generic[K, V]):
         *,
         max_records: int = 1000,
         max_wait: timedelta | None = None,
+        key: TypeForm[K2] | Serde[K2] = NOT_GIVEN,
+        value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
     ) -> "KStream[K2, V2]":
         """Replace the records of a batch with any number of key-value pairs that ``mapper(records)`` returns.
 
@@ -304,9 +376,11 @@ class KStream(Generic[K, V]):
         >>> play(orders.flat_map_batches(last), ("ann", 1))
         [('ann', 1)]
         """
-        return KStream(batch_operators.flat_map_batches(self._ref, mapper, name, max_records, max_wait))
+        return KStream(batch_operators.flat_map_batches(self._ref, mapper, name, max_records, max_wait, (key, value)))
 
-    def select_key(self, mapper: Callable[[K, V], K2], name: str | None = None) -> "KStream[K2, V]":
+    def select_key(
+        self, mapper: Callable[[K, V], K2], name: str | None = None, *, key: TypeForm[K2] | Serde[K2] = NOT_GIVEN
+    ) -> "KStream[K2, V]":
         """Replace the key with the result of ``mapper(key, value)``.
 
         If the result is grouped or joined, its records are sent through a repartition topic.
@@ -314,7 +388,7 @@ class KStream(Generic[K, V]):
         >>> play(orders.select_key(lambda customer, amount: customer[0]), ("ann", 1))
         [('a', 1)]
         """
-        return KStream(stream_operators.select_key(self._ref, mapper, name))
+        return KStream(stream_operators.select_key(self._ref, mapper, name, key))
 
     def peek(self, action: Callable[[K, V], object], name: str | None = None) -> "KStream[K, V]":
         """Call ``action(key, value)`` for each record and forward the record unchanged.
@@ -780,6 +854,7 @@ class KStream(Generic[K, V]):
         self,
         other: "KStream[K, V2]",
         joiner: Callable[[V, V2], R],
+        name: str | None = None,
         **options: Unpack[AsOfOptions[K, V, V2]],
     ) -> "JoinedKStream[K, R, V | V2]": ...
     @overload
@@ -787,9 +862,12 @@ class KStream(Generic[K, V]):
         self,
         other: "KStream[K, V2]",
         joiner: Callable[[K, V, V2], R],
+        name: str | None = None,
         **options: Unpack[AsOfOptions[K, V, V2]],
     ) -> "JoinedKStream[K, R, V | V2]": ...
-    def join_latest(self, other: Any, joiner: Any, **options: Any) -> "JoinedKStream[K, Any, Any]":
+    def join_latest(
+        self, other: Any, joiner: Any, name: str | None = None, **options: Any
+    ) -> "JoinedKStream[K, Any, Any]":
         """Join each record with the latest record of another stream at or before its time, like pandas' ``merge_asof``.
 
         The matching record has the same key and is at most ``tolerance`` older.  With ``direction="forward"``, it is
@@ -801,13 +879,14 @@ class KStream(Generic[K, V]):
         >>> play(before, ("ann", 1, 500), ("totals", "ann", 8, 100), ("totals", "ann", 9, 400), ("totals", "x", 0, 501))
         [('ann', (1, 9))]
         """
-        return JoinedKStream(join_latest(self._ref, _ref(other), joiner, JoinKind.INNER, options))
+        return JoinedKStream(join_latest(self._ref, _ref(other), joiner, JoinKind.INNER, name, options))
 
     @overload
     def left_join_latest(
         self,
         other: "KStream[K, V2]",
         joiner: Callable[[V, V2 | None], R],
+        name: str | None = None,
         **options: Unpack[AsOfOptions[K, V, V2]],
     ) -> "JoinedKStream[K, R, V | V2]": ...
     @overload
@@ -815,11 +894,14 @@ class KStream(Generic[K, V]):
         self,
         other: "KStream[K, V2]",
         joiner: Callable[[K, V, V2 | None], R],
+        name: str | None = None,
         **options: Unpack[AsOfOptions[K, V, V2]],
     ) -> "JoinedKStream[K, R, V | V2]": ...
-    def left_join_latest(self, other: Any, joiner: Any, **options: Any) -> "JoinedKStream[K, Any, Any]":
+    def left_join_latest(
+        self, other: Any, joiner: Any, name: str | None = None, **options: Any
+    ) -> "JoinedKStream[K, Any, Any]":
         """Join like ``join_latest``, but with None for the right side if there is no match."""
-        return JoinedKStream(join_latest(self._ref, _ref(other), joiner, JoinKind.LEFT, options))
+        return JoinedKStream(join_latest(self._ref, _ref(other), joiner, JoinKind.LEFT, name, options))
 
 
 @define(eq=False, repr=False)
@@ -876,7 +958,9 @@ def _ref(other: Any) -> Any:
 class LookedUpKStream(KStream[K, tuple[V, A | None]], Generic[K, V, A]):
     """The result of ``look_up``: a stream of pairs (value, look-up result)."""
 
-    def map_pairs(self, mapper: Callable[[V, A | None], R], name: str | None = None) -> KStream[K, R]:
+    def map_pairs(
+        self, mapper: Callable[[V, A | None], R], name: str | None = None, *, value: TypeForm[R] | Serde[R] = NOT_GIVEN
+    ) -> KStream[K, R]:
         """Replace the pair (value, look-up result) with the result of ``mapper(value, result)``.
 
         >>> cities = {"ann": "Oslo"}
@@ -884,4 +968,4 @@ class LookedUpKStream(KStream[K, tuple[V, A | None]], Generic[K, V, A]):
         >>> play(found.map_pairs(lambda amount, city: f"{amount} to {city}"), ("ann", 1), ("bob", 2))
         [('ann', '1 to Oslo'), ('bob', '2 to None')]
         """
-        return KStream(map_pairs(self._ref, mapper, name))
+        return KStream(map_pairs(self._ref, mapper, name, value))

@@ -152,16 +152,31 @@ class KTable(Generic[K, V]):
     def to_stream(self, *, name: str | None = None, tombstones: Literal[True] = True) -> "KStream[K, V | None]": ...
     @overload
     def to_stream(
-        self, mapper: Callable[[K, V | None], K2], name: str | None = None, *, tombstones: Literal[True] = True
+        self,
+        mapper: Callable[[K, V | None], K2],
+        name: str | None = None,
+        *,
+        tombstones: Literal[True] = True,
+        key: TypeForm[K2] | Serde[K2] = NOT_GIVEN,
     ) -> "KStream[K2, V | None]": ...
     @overload
     def to_stream(self, *, name: str | None = None, tombstones: Literal[False]) -> "KStream[K, V]": ...
     @overload
     def to_stream(
-        self, mapper: Callable[[K, V], K2], name: str | None = None, *, tombstones: Literal[False]
+        self,
+        mapper: Callable[[K, V], K2],
+        name: str | None = None,
+        *,
+        tombstones: Literal[False],
+        key: TypeForm[K2] | Serde[K2] = NOT_GIVEN,
     ) -> "KStream[K2, V]": ...
     def to_stream(
-        self, mapper: Callable[..., Any] | None = None, name: str | None = None, *, tombstones: bool = True
+        self,
+        mapper: Callable[..., Any] | None = None,
+        name: str | None = None,
+        *,
+        tombstones: bool = True,
+        key: Any = NOT_GIVEN,
     ) -> "KStream[Any, Any]":
         """Return the changes of the table as a stream; ``mapper(key, value)`` returns a new key for each change.
 
@@ -176,7 +191,7 @@ class KTable(Generic[K, V]):
         """
         from streams.dsl.stream import KStream
 
-        return KStream(table_operators.to_stream(self._ref, mapper, name, tombstones=tombstones))
+        return KStream(table_operators.to_stream(self._ref, mapper, name, key, tombstones=tombstones))
 
     def dropped(self, name: str | None = None) -> "KStream[K | None, Any]":
         """Return a stream of the records and rows that a table's source or join drops.

@@ -231,6 +231,21 @@ def test_group_is_not_ready_while_a_source_topic_is_missing(desk: Desk):
     assert (one.active, one.statuses()) == (ALL, [])
 
 
+def test_members_that_are_told_of_missing_sources_keep_their_interval_while_the_assignment_waits(desk: Desk):
+    """Kafka Streams ends two intervals later, so that one of the milliseconds that are left would end it at once."""
+    desk.configure(streams_initial_rebalance_delay_ms="3000")
+    del desk.topics.by_name["t"]
+    one, two = Client(desk, "one"), Client(desk, "two")
+    one.beat()
+    desk.advance(2_999)
+    two.beat()
+    assert [client.last.heartbeat_interval_ms for client in (one, two)] == [5_000, 5_000]
+    assert StreamsStatus.MISSING_SOURCE_TOPICS in two.statuses()
+    desk.topics.put("t", 2)
+    two.beat()
+    assert (two.last.heartbeat_interval_ms, two.statuses()[0]) == (1, StreamsStatus.ASSIGNMENT_DELAYED)
+
+
 def test_internal_topic_that_cannot_be_created_is_named_with_the_reason(desk: Desk):
     desk.failure = "no room"
     one = Client(desk, "one")

@@ -36,15 +36,14 @@ _JOINER_FORMS = ("(left, right)", "(key, left, right)")
 class AsOfOptions(TypedDict, Generic[K, V, V2], total=False):
     """Options for an as-of join; all except ``tolerance`` are optional.
 
-    ``tolerance`` is the maximum difference in event time between a left record and its match.  ``name`` is the prefix
-    of the node names.  With ``direction`` "backward" (default), the match is the last right record at or before the
-    left record; with "forward", the first right record at or after it.  ``grace`` (default: 0) is the stream time by
-    which records may be out of order.  ``store`` is the prefix of the store names; ``logging`` (changelog topics) is on
-    by default.  ``key``, ``value`` and ``other_value`` are types or serdes that override those of the streams.
+    ``tolerance`` is the maximum difference in event time between a left record and its match.  With ``direction``
+    "backward" (default), the match is the last right record at or before the left record; with "forward", the first
+    right record at or after it.  ``grace`` (default: 0) is the stream time by which records may be out of order.
+    ``store`` is the prefix of the store names; ``logging`` (changelog topics) is on by default.  ``key``, ``value`` and
+    ``other_value`` are types or serdes that override those of the streams.
     """
 
     tolerance: Required[timedelta]
-    name: str | None
     direction: Literal["backward", "forward"]
     grace: timedelta
     store: str | None
@@ -59,6 +58,7 @@ def join_latest(
     other: StreamRef | Any,
     joiner: Callable[..., Any],
     kind: JoinKind,
+    name: str | None,
     options: Mapping[str, Any],
 ) -> StreamRef:
     """Add the nodes of ``join_latest`` or ``left_join_latest`` to the logical graph."""
@@ -68,7 +68,6 @@ def join_latest(
     check_builder(stream, other, verb)
     with_key = matching_form(joiner, verb, _JOINER_FORMS) == 1
     arguments = JoinArguments(verb, dict(options))
-    name = arguments.take("name")
     tolerance = arguments.take("tolerance")
     direction = arguments.take("direction", "backward")
     store = arguments.take("store")

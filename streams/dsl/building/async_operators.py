@@ -24,7 +24,7 @@ from streams.dsl.functions import (
 from streams.dsl.nodes import LogicalOperator
 from streams.dsl.processing import AsyncMap, in_flight_spec
 from streams.dsl.ref import StreamRef
-from streams.dsl.serde_variables import annotated
+from streams.dsl.serde_variables import declared_or_annotated
 
 K2 = TypeVar("K2")
 V2 = TypeVar("V2")
@@ -59,32 +59,38 @@ class CallPolicy(TypedDict, total=False):
     retry_on: type[Exception] | tuple[type[Exception], ...]
 
 
-def map_values_async(stream: StreamRef, mapper: Callable[..., Any], name: str | None, options: CallPolicy) -> StreamRef:
+def map_values_async(
+    stream: StreamRef, mapper: Callable[..., Any], name: str | None, value: Any, options: CallPolicy
+) -> StreamRef:
     """Add the node of ``map_values_async`` to the logical graph."""
     operator = "map_values_async"
     with_key = matching_form(mapper, operator, ("(value)", "(key, value)"), sync="map_values") == 1
     full_name = stream.graph.names.node(name, "KSTREAM-MAPVALUESASYNC-")
     content = _content(stream, full_name, call_plan(operator, options, mapper, with_key=with_key))
     node = stream.add(full_name, content, is_value_changing=True)
-    return stream.at(node, value=annotated(result_type(mapper), full_name))
+    return stream.at(node, value=declared_or_annotated(value, result_type(mapper), full_name))
 
 
-def map_async(stream: StreamRef, mapper: Callable[..., Any], name: str | None, options: CallPolicy) -> StreamRef:
+def map_async(
+    stream: StreamRef, mapper: Callable[..., Any], name: str | None, forms: tuple[Any, Any], options: CallPolicy
+) -> StreamRef:
     """Add the node of ``map_async`` to the logical graph."""
     matching_form(mapper, "map_async", ("(key, value)",), sync="map")
     full_name = stream.graph.names.node(name, "KSTREAM-MAPASYNC-")
     what = f"{located(mapper)} of map_async"
     plan = call_plan("map_async", options, mapper, check=lambda result: (pair_of(result, what),))
-    return _with_pairs(stream, full_name, plan, pair_types(result_type(mapper)))
+    return _with_pairs(stream, full_name, plan, forms, pair_types(result_type(mapper)))
 
 
-def flat_map_async(stream: StreamRef, mapper: Callable[..., Any], name: str | None, options: CallPolicy) -> StreamRef:
+def flat_map_async(
+    stream: StreamRef, mapper: Callable[..., Any], name: str | None, forms: tuple[Any, Any], options: CallPolicy
+) -> StreamRef:
     """Add the node of ``flat_map_async`` to the logical graph."""
     matching_form(mapper, "flat_map_async", ("(key, value)",), sync="flat_map")
     full_name = stream.graph.names.node(name, "KSTREAM-FLATMAPASYNC-")
     what = f"{located(mapper)} of flat_map_async"
     plan = call_plan("flat_map_async", options, mapper, check=lambda result: pairs_of(result, what))
-    return _with_pairs(stream, full_name, plan, pair_types(element_type(result_type(mapper))))
+    return _with_pairs(stream, full_name, plan, forms, pair_types(element_type(result_type(mapper))))
 
 
 def call_plan(
@@ -140,6 +146,9 @@ def _content(stream: StreamRef, name: str, plan: CallPlan) -> LogicalOperator:
     )
 
 
-def _with_pairs(stream: StreamRef, name: str, plan: CallPlan, types: tuple[Any, Any]) -> StreamRef:
+def _with_pairs(
+    stream: StreamRef, name: str, plan: CallPlan, forms: tuple[Any, Any], types: tuple[Any, Any]
+) -> StreamRef:
     node = stream.add(name, _content(stream, name, plan), is_key_changing=True)
-    return stream.at(node, annotated(types[0], name), annotated(types[1], name), needs_repartition=True)
+    key, value = (declared_or_annotated(form, annotation, name) for form, annotation in zip(forms, types, strict=True))
+    return stream.at(node, key, value, needs_repartition=True)

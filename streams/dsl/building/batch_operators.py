@@ -28,7 +28,7 @@ from streams.dsl.materialized import to_ms
 from streams.dsl.nodes import LogicalOperator
 from streams.dsl.processing import BatchError, BatchMap, BatchPlan
 from streams.dsl.ref import StreamRef
-from streams.dsl.serde_variables import annotated, declared_or_annotated
+from streams.dsl.serde_variables import declared_or_annotated
 
 #: Modules of the frames that a batch may be given as, and the extra that installs each.
 _FRAMES = {"pyarrow": "table", "polars": "polars"}
@@ -81,11 +81,13 @@ def flat_map_batches(
     name: str | None,
     max_records: int,
     max_wait: timedelta | None,
+    forms: tuple[Any, Any],
 ) -> StreamRef:
     """Add the node of ``flat_map_batches`` to the logical graph."""
     check_function(mapper, "flat_map_batches", "(records)", may_yield=True)
     full_name = stream.graph.names.node(name, "KSTREAM-FLATMAPBATCHES-")
-    key, value = pair_types(element_type(result_type(mapper)))
+    types = pair_types(element_type(result_type(mapper)))
+    key, value = (declared_or_annotated(*each, full_name) for each in zip(forms, types, strict=True))
     what = f"{located(mapper)} of flat_map_batches"
     plan = BatchPlan(
         lambda rows: pairs_of(mapper(rows), what),
@@ -94,7 +96,7 @@ def flat_map_batches(
         is_flat=True,
     )
     node = stream.add(full_name, LogicalOperator(lambda: BatchMap(plan)), is_key_changing=True)
-    return stream.at(node, annotated(key, full_name), annotated(value, full_name), needs_repartition=True)
+    return stream.at(node, key, value, needs_repartition=True)
 
 
 def _limits(operator: str, max_records: Any, max_wait: Any) -> tuple[int, int | None]:

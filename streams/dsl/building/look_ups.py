@@ -55,7 +55,6 @@ class LookUpOptions(TypedDict, total=False):
     defaults are the annotations of the functions, or else the types of the first objects.
     """
 
-    name: str | None
     cache: int
     ttl: timedelta | None
     stale: timedelta
@@ -75,6 +74,7 @@ def look_up(
     stream: StreamRef,
     function: Callable[[Any], Any],
     by: By | None,
+    name: str | None,
     options: LookUpOptions,
 ) -> StreamRef:
     """Add the node of ``look_up`` to the logical graph."""
@@ -86,8 +86,8 @@ def look_up(
     elif stream.key.serde is NULL:
         raise TopologyError(f"look_up of {stream!r}, which has no keys: give by=, a function of (key, value)")
     if getattr(function, "answers_from_memory", False):
-        return _from_memory(stream, function, by, options)
-    name = stream.graph.names.node(options.get("name"), _PREFIX)
+        return _from_memory(stream, function, by, name, options)
+    name = stream.graph.names.node(name, _PREFIX)
     calls, plan = _plans(function, by, options, in_threads=not has_await)
     if by is None and "asked" in options:
         raise TopologyError(f"look_up of {stream!r}: asked= is the type of by=, which is not given")
@@ -99,11 +99,11 @@ def look_up(
     return stream.at(stream.add(name, content, is_value_changing=True), value=annotated(UNKNOWN, name))
 
 
-def map_pairs(stream: StreamRef, mapper: Callable[[Any, Any], Any], name: str | None) -> StreamRef:
+def map_pairs(stream: StreamRef, mapper: Callable[[Any, Any], Any], name: str | None, value: Any) -> StreamRef:
     """Add the node of ``map_pairs`` to the logical graph."""
     check_function(mapper, "map_pairs", "(value, answer)")
     result = map_values(stream, lambda pair: mapper(*pair), name)
-    return stream.at(result.node, value=annotated(result_type(mapper), result.name))
+    return stream.at(result.node, value=declared_or_annotated(value, result_type(mapper), result.name))
 
 
 def _plans(
@@ -162,10 +162,11 @@ def _from_memory(
     stream: StreamRef,
     function: Callable[[Any], Any],
     by: By | None,
+    name: str | None,
     options: LookUpOptions,
 ) -> StreamRef:
     """Add the node of a look-up in memory, which needs neither calls nor a cache."""
-    if useless := options.keys() - {"name"}:
+    if useless := options.keys():
         raise TopologyError(
             f"look_up of {stream!r}: {function!r} has all its answers in memory, so that {min(useless)}= has no "
             "effect; leave it out"
@@ -175,4 +176,4 @@ def _from_memory(
         asked = key if by is None else by(key, value)
         return value, None if asked is None else function(asked)
 
-    return map_values(stream, paired, options.get("name"))
+    return map_values(stream, paired, name)

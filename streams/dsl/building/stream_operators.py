@@ -30,7 +30,7 @@ from streams.dsl.names import check_name
 from streams.dsl.nodes import LogicalOperator, LogicalProcessor, LogicalSink
 from streams.dsl.processing import ToTable
 from streams.dsl.ref import GroupRef, StreamRef, TableRef, check_builder
-from streams.dsl.serde_variables import annotated, declared_or_annotated, joint, overridden
+from streams.dsl.serde_variables import declared_or_annotated, joint, overridden
 from streams.dsl.table_state import SourceState
 from streams.topology import (
     Filter,
@@ -62,42 +62,42 @@ def filter_records(stream: StreamRef, predicate: Callable[..., object], name: st
     return stream.at(stream.add(full_name, _inline(Filter(predicate, negate))))
 
 
-def map_records(stream: StreamRef, mapper: Callable[..., Any], name: str | None) -> StreamRef:
+def map_records(stream: StreamRef, mapper: Callable[..., Any], name: str | None, key: Any, value: Any) -> StreamRef:
     """Add the node of ``map`` to the logical graph."""
     check_function(mapper, "map", _KEY_VALUE)
     full_name = stream.graph.names.node(name, "KSTREAM-MAP-")
-    return _with_pair(stream, full_name, Map(mapper), pair_types(result_type(mapper)))
+    return _with_pair(stream, full_name, Map(mapper), key, value, pair_types(result_type(mapper)))
 
 
-def map_values(stream: StreamRef, mapper: Callable[..., Any], name: str | None) -> StreamRef:
+def map_values(stream: StreamRef, mapper: Callable[..., Any], name: str | None, value: Any = NOT_GIVEN) -> StreamRef:
     """Add the node of ``map_values`` to the logical graph."""
     with_key = matching_form(mapper, "map_values", _VALUE_FORMS) == 1
     full_name = stream.graph.names.node(name, "KSTREAM-MAPVALUES-")
-    return _with_value(stream, full_name, MapValues(mapper, with_key), result_type(mapper))
+    return _with_value(stream, full_name, MapValues(mapper, with_key), value, result_type(mapper))
 
 
-def flat_map(stream: StreamRef, mapper: Callable[..., Any], name: str | None) -> StreamRef:
+def flat_map(stream: StreamRef, mapper: Callable[..., Any], name: str | None, key: Any, value: Any) -> StreamRef:
     """Add the node of ``flat_map`` to the logical graph."""
     check_function(mapper, "flat_map", _KEY_VALUE, may_yield=True)
     full_name = stream.graph.names.node(name, "KSTREAM-FLATMAP-")
-    return _with_pair(stream, full_name, FlatMap(mapper), pair_types(element_type(result_type(mapper))))
+    return _with_pair(stream, full_name, FlatMap(mapper), key, value, pair_types(element_type(result_type(mapper))))
 
 
-def flat_map_values(stream: StreamRef, mapper: Callable[..., Any], name: str | None) -> StreamRef:
+def flat_map_values(stream: StreamRef, mapper: Callable[..., Any], name: str | None, value: Any) -> StreamRef:
     """Add the node of ``flat_map_values`` to the logical graph."""
     with_key = matching_form(mapper, "flat_map_values", _VALUE_FORMS, may_yield=True) == 1
     full_name = stream.graph.names.node(name, "KSTREAM-FLATMAPVALUES-")
-    return _with_value(stream, full_name, FlatMapValues(mapper, with_key), element_type(result_type(mapper)))
+    return _with_value(stream, full_name, FlatMapValues(mapper, with_key), value, element_type(result_type(mapper)))
 
 
 def select_key(
-    stream: StreamRef, mapper: Callable[..., Any], name: str | None, operator: str = "select_key"
+    stream: StreamRef, mapper: Callable[..., Any], name: str | None, key: Any = NOT_GIVEN, operator: str = "select_key"
 ) -> StreamRef:
     """Add the node of ``select_key`` to the logical graph; ``operator`` is the method name in messages."""
     check_function(mapper, operator, _KEY_VALUE)
     full_name = stream.graph.names.node(name, "KSTREAM-KEY-SELECT-")
     node = stream.add(full_name, _inline(SelectKey(mapper)), is_key_changing=True)
-    return stream.at(node, annotated(result_type(mapper), full_name), needs_repartition=True)
+    return stream.at(node, declared_or_annotated(key, result_type(mapper), full_name), needs_repartition=True)
 
 
 def peek(stream: StreamRef, action: Callable[..., object], name: str | None) -> StreamRef:
@@ -136,17 +136,19 @@ def _inline(operator: Operator) -> LogicalOperator:
     return LogicalOperator(lambda: operator)
 
 
-def _with_pair(stream: StreamRef, name: str, operator: Operator, types: tuple[Any, Any]) -> StreamRef:
-    """Add an operator that creates new keys and values, whose serdes follow from the annotated ``types``."""
-    key, value = types
+def _with_pair(
+    stream: StreamRef, name: str, operator: Operator, key: Any, value: Any, types: tuple[Any, Any]
+) -> StreamRef:
+    """Add an operator that creates new keys and values, of the declared or else the annotated ``types``."""
     node = stream.add(name, _inline(operator), is_key_changing=True)
-    return stream.at(node, annotated(key, name), annotated(value, name), needs_repartition=True)
+    variables = declared_or_annotated(key, types[0], name), declared_or_annotated(value, types[1], name)
+    return stream.at(node, *variables, needs_repartition=True)
 
 
-def _with_value(stream: StreamRef, name: str, operator: Operator, type_: Any) -> StreamRef:
-    """Add an operator that keeps the key and creates new values, whose serde follows from the annotated type."""
+def _with_value(stream: StreamRef, name: str, operator: Operator, value: Any, type_: Any) -> StreamRef:
+    """Add an operator that keeps the key and creates new values, of the declared or else the annotated type."""
     node = stream.add(name, _inline(operator), is_value_changing=True)
-    return stream.at(node, value=annotated(type_, name))
+    return stream.at(node, value=declared_or_annotated(value, type_, name))
 
 
 # User processors.
@@ -299,4 +301,4 @@ def group_by_key(stream: StreamRef, name: str | None, key: Any, value: Any) -> G
 
 def group_by(stream: StreamRef, mapper: Callable[..., Any], name: str | None, key: Any, value: Any) -> GroupRef:
     """Add the node of ``group_by``, which changes the key, to the logical graph."""
-    return group_by_key(select_key(stream, mapper, name, "group_by"), name, key, value)
+    return group_by_key(select_key(stream, mapper, name, operator="group_by"), name, key, value)

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from attrs import frozen
 
+from streams.core.arguments import NOT_GIVEN
 from streams.core.blocks.records import Headers
 from streams.core.errors import TopologyError
 from streams.core.user_code import refuse_unawaited_methods
@@ -212,13 +213,19 @@ def transform_values(
 # Streams, buffers and groups.
 
 
-def to_stream(table: TableRef, mapper: Callable[..., Any] | None, name: str | None, *, tombstones: bool) -> StreamRef:
+def to_stream(
+    table: TableRef, mapper: Callable[..., Any] | None, name: str | None, key: Any, *, tombstones: bool
+) -> StreamRef:
     """Add the node of ``to_stream``, and that of ``select_key`` if there is a mapper, to the logical graph."""
     graph = table.graph
     full_name = graph.names.node(name, "KTABLE-TOSTREAM-")
     node = graph.add(table.node, LogicalNode(full_name, LogicalOperator(lambda: TableToStream(tombstones))))
     stream = StreamRef(graph, node, table.key, table.value)
-    return stream if mapper is None else stream_operators.select_key(stream, mapper, None, "to_stream")
+    if mapper is not None:
+        return stream_operators.select_key(stream, mapper, None, key, "to_stream")
+    if key is not NOT_GIVEN:
+        raise TopologyError(f"to_stream of {table!r}: key= is the type of what a mapper returns, and there is none")
+    return stream
 
 
 def dropped(table: TableRef, name: str | None) -> StreamRef:
