@@ -4,6 +4,9 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
+from streams.core.errors import TopologyError
 from streams.core.event_time.windows import JoinWindows, TimeWindows
 from streams.core.serdes.serdes import DOUBLE, LONG, STRING, PinnedSerde, WindowedSerde, time_windowed
 from streams.core.topic import Topic
@@ -143,3 +146,39 @@ def test_sinks_that_contradict_each_other_tell_nothing() -> None:
         keyed.to_table("t")
 
     assert isinstance(built(declare).stores["t"].value_serde, PinnedSerde)
+
+
+async def awaited(*arguments: Any) -> Any:
+    return arguments
+
+
+#: Operators whose functions may change the type, with what they change.
+DECLARED: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "map": ("kv", lambda it: it.map(lambda key, value: (1, 2.0), key=int, value=float)),
+    "map_values": ("v", lambda it: it.map_values(lambda value: 2.0, value=float)),
+    "flat_map": ("kv", lambda it: it.flat_map(lambda key, value: [(1, 2.0)], key=int, value=float)),
+    "flat_map_values": ("v", lambda it: it.flat_map_values(lambda value: [2.0], value=float)),
+    "map_values_async": ("v", lambda it: it.map_values_async(awaited, value=float)),
+    "map_async": ("kv", lambda it: it.map_async(awaited, key=int, value=float)),
+    "flat_map_async": ("kv", lambda it: it.flat_map_async(awaited, key=int, value=float)),
+    "flat_map_batches": ("kv", lambda it: it.flat_map_batches(lambda rows: [], key=int, value=float)),
+    "select_key": ("k", lambda it: it.select_key(lambda key, value: 1, key=int)),
+    "map_pairs": ("v", lambda it: it.look_up({}.get).map_pairs(lambda value, _: 2.0, value=float)),
+    "to_stream": ("k", lambda it: it.to_table().to_stream(lambda key, value: 1, key=int)),
+}
+
+
+@pytest.mark.parametrize("operator", DECLARED)
+def test_a_type_is_declared_where_a_function_may_change_it(operator: str) -> None:
+    """Without it the type would be that of the first record, and no other program could know it before."""
+    changed, apply = DECLARED[operator]
+    builder = StreamsBuilder()
+    apply(builder.stream("in", key=str, value=str)).to("out")
+    (sink,) = (node for node in builder.build().nodes.values() if isinstance(node, SinkNode))
+    assert sink.key_serde.name == ("long" if "k" in changed else "string")
+    assert sink.value_serde.name == ("double" if "v" in changed else "string")
+
+
+def test_the_type_of_a_mapper_that_is_not_there_is_refused() -> None:
+    with pytest.raises(TopologyError, match="key= is the type of what a mapper returns, and there is none"):
+        StreamsBuilder().table("rows", key=str, value=str).to_stream(key=int)  # type: ignore[call-overload]

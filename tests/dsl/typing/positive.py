@@ -355,6 +355,11 @@ def counted(customer: str) -> int:
 
 
 def looked_up(stream: KStream[str, Order]) -> None:
+    assert_type(
+        stream.map(lambda key, order: (order.amount, [order]), key=int, value=list[Order]), KStream[int, list[Order]]
+    )
+    assert_type(stream.map_values(lambda order: [order.amount], value=list[int]), KStream[str, list[int]])
+    assert_type(stream.select_key(lambda _, order: order.amount, key=int), KStream[int, Order])
     assert_type(stream.look_up(found, ttl=timedelta(minutes=1)), LookedUpKStream[str, Order, Order])
     assert_type(stream.look_up(counted).filter(lambda _, pair: pair[1] == 2), KStream[str, tuple[Order, int | None]])
     assert_type(stream.look_up(counted).map_pairs(lambda order, count: order.amount + (count or 0)), KStream[str, int])
