@@ -105,12 +105,15 @@ class StreamsKind:
         is_told = request.member_epoch == JOIN_EPOCH or member.assigned != before.assigned
         is_told = is_told or (owned is not None and owned != member.assigned)
         is_informed = group.endpoint_epoch == request.endpoint_information_epoch
+        # Members in Java end two intervals after they have heard that source topics are missing: no short ones then.
+        problem = None if group.configured is None else group.configured.problem
+        lacks_sources = problem is not None and problem.code == StreamsStatus.MISSING_SOURCE_TOPICS
         return StreamsGroupHeartbeatResponse(
             ErrorCode.NONE,
             "",
             member.member_id,
             member.epoch,
-            self.configs.heartbeat_interval_ms(self.name, group_id, delay_ms),
+            self.configs.heartbeat_interval_ms(self.name, group_id, 0 if lacks_sources else delay_ms),
             config.streams_task_offset_interval_ms,
             config.streams_acceptable_recovery_lag,
             tuple(_statuses(group, member, is_delayed=delay_ms > 0 and member.member_id not in group.target)),
