@@ -16,15 +16,16 @@ _DOCTESTS = re.compile(r"(?:\A|(?<=\n\n))>>> .*?(?=\n\n(?!>>> )|\Z)", re.DOTALL)
 class Examples(Extension):
     """Puts the doctests of each docstring into a section."""
 
-    def on_object(self, *, obj: Object, **_: Any) -> None:  # noqa: D102
+    def on_object(self, *, obj: Object, **_: Any) -> None:
+        """Called for each object that is read."""
         if obj.docstring is not None:
             obj.docstring.value = in_sections(obj.docstring.value)
 
 
 def in_sections(docstring: str) -> str:
-    """Return a docstring whose doctests are in sections.
+    r"""Return a docstring whose doctests are in sections.
 
-    >>> print(in_sections("Add.\\n\\n>>> 1 + 1\\n2"))
+    >>> print(in_sections("Add.\n\n>>> 1 + 1\n2"))
     Add.
     <BLANKLINE>
     Examples:

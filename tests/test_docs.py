@@ -94,6 +94,36 @@ def test_every_page_is_in_the_navigation():
     assert [page for page in pages if not re.search(rf"^ +- {re.escape(page)}$", listed, re.MULTILINE)] == []
 
 
+#: Words of a page that is read; those that one looks things up in may have more.
+WORDS = 2_500
+LOOKED_UP = re.compile(r"reference/|decisions/|guide/rules-|performance\.md|conformance\.md")
+
+
+def test_a_page_that_is_read_is_short():
+    pages = [it for it in DOCS.rglob("*.md") if not LOOKED_UP.match(it.relative_to(DOCS).as_posix())]
+
+    assert [it.name for it in pages if len(it.read_text(encoding="utf-8").split()) > WORDS] == []
+
+
+def test_nothing_on_a_page_comes_from_another_host():
+    """Where it is not reached, as in a company's network, the search of the site would not start."""
+    pages = [*DOCS.rglob("*.md"), DOCS.parent / "mkdocs.yml"]
+
+    assert [
+        it.name for it in pages if re.search(r"^```mermaid|!\[.*\]\(http|unpkg", it.read_text("utf-8"), re.MULTILINE)
+    ] == []
+
+
+def test_doctests_of_the_reference_are_code():
+    pytest.importorskip("griffe")
+    in_sections = _script("griffe_examples").in_sections
+
+    assert in_sections("Add.\n\n>>> 1\n1\n\n>>> 2\n2\n\nRaises:\n    A: b.") == (
+        "Add.\n\nExamples:\n    >>> 1\n    1\n\n    >>> 2\n    2\n\nRaises:\n    A: b."
+    )
+    assert in_sections("Add.\n\nExamples:\n    >>> 1\n    1") == "Add.\n\nExamples:\n    >>> 1\n    1"
+
+
 FIGURES = _script("figures")
 MEASURED = json.loads(FIGURES.FIGURES.read_text(encoding="utf-8"))
 
@@ -222,7 +252,8 @@ def test_the_architecture_has_the_packages_in_the_order_of_their_imports():
 
 def test_the_folders_that_the_architecture_names_are_there():
     root = Path(streams.__file__).parent
-    paths = set(re.findall(r"`([a-z_]+(?:/[a-z_]+)+(?:\.py)?)`", ARCHITECTURE))
+    drawn = (DOCS / "images" / "architecture.svg").read_text(encoding="utf-8")
+    paths = {*re.findall(r"`([a-z_]+(?:/[a-z_]+)+(?:\.py)?)`", ARCHITECTURE), *re.findall(r">([a-z_/]+\.py)<", drawn)}
 
     assert [path for path in sorted(paths) if not (root / path).exists()] == []
 

@@ -3,7 +3,7 @@
 A block with a title is a file of that name.  A ``python`` block is executed, with ``>>>`` as a doctest; the blocks
 of a page share their names.  A ``console`` block is run by a shell: after each command comes what it
 prints, and ``[2]`` for an exit status other than 0; ``...`` stands for anything.  Of an ``sh`` block, the commands
-``streams`` and ``python`` are run.
+``streams`` and ``python`` are run.  A page that goes on from another one has its files and names.
 """
 
 import doctest
@@ -27,6 +27,8 @@ PAGES = [
     *sorted((DOCS / "coming-from").glob("*.md")),
 ]
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+#: A page whose files and names this one has.
+GOES_ON = re.compile(r"^The examples go on from \[.*?\]\((\S+?)\)", re.MULTILINE)
 
 
 def run_python(source: str, page: types.ModuleType, place: str) -> None:
@@ -65,20 +67,20 @@ def commands(tmp_path_factory):
 
 SHELLS = ("sh", "console")
 
+#: Pages whose commands say their partitions, on which those after them depend.
+REPLAY = {"replay", "replay-daily", "replay-live", "replay-tables", "rules-replay"}
 #: Pages with commands that run on, or with many of them.
 LONG = {
-    *("README", "kafka", "live-page", "connectors", "replay", "simulation", "why", "tutorial"),
+    *("README", "kafka", "live-page", "connectors", "simulation", "rules-simulation", "why", "tutorial"),
+    *REPLAY,
     *("joins-that-find-nothing", "projects", "testing"),
 }
 #: Pages whose commands the sample tries with four partitions.
 FOUR = {"getting-started"}
 
-#: Pages whose commands say their partitions, on which those after them depend.
-WITH_PARTITIONS = {"replay"}
-
 
 def has_commands(path: Path) -> bool:
-    return path.stem not in WITH_PARTITIONS and any(
+    return path.stem not in REPLAY and any(
         language in SHELLS and OURS.search(source) for language, _, source in BLOCK.findall(path.read_text())
     )
 
@@ -88,9 +90,15 @@ def stem(path: Path) -> str:
 
 
 def run_page(path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = path.read_text()
     page = types.ModuleType(f"guide_{path.stem.replace('-', '_')}")
     monkeypatch.setitem(sys.modules, page.__name__, page)
+    run_blocks(path, shell, page)
+
+
+def run_blocks(path: Path, shell: Shell, page: types.ModuleType) -> None:
+    text = path.read_text()
+    if before := GOES_ON.search(text):
+        run_blocks(path.parent / before[1], shell, page)
     blocks = list(BLOCK.finditer(text))
     assert blocks, "a page without an example"
     for block in blocks:

@@ -15,7 +15,7 @@ from tests.testing.simulation import mutations
 from tests.testing.simulation.worlds import storm
 
 _ROOT = Path(__file__).parents[3]
-GUIDE = _ROOT / "docs" / "guide" / "simulation.md"
+GUIDE = _ROOT / "docs" / "guide" / "rules-simulation.md"
 #: Worlds in which a bug must be found.
 _ENOUGH = 200
 _DEFAULT = ("word count", "exactly_once_v2")

@@ -531,7 +531,7 @@ ALL: dict[str, Callable[[], Any]] = {
 }
 
 #: World, guarantee and seed with which each is found; worlds without faults do not show it.  Those of ``ALL`` that are
-#: missing here are listed as not found in docs/guide/simulation.md.
+#: missing here are listed as not found in docs/guide/rules-simulation.md.
 FOUND: dict[str, tuple[str, str, int]] = {
     "commits_of_anybody": ("word count", "exactly_once_v2", 4),
     "offsets_before_outputs": ("windowed join", "at_least_once", 0),
