@@ -273,6 +273,42 @@ def test_each_row_of_the_coverage_names_tests_that_are_there():
     assert [name for name in sorted(files) if not list(CASES.glob(f"{name}.jsonl.gz"))] == []
 
 
+def test_the_coverage_has_a_row_for_each_folder_of_tests_of_features():
+    """What shows how the project itself is tested is no feature."""
+    own = {
+        "bench",
+        "conformance",
+        "core",
+        "examples",
+        "files",
+        "outside",
+        "protocol",
+        "scenarios",
+        "topology",
+        "values",
+        "wire",
+    }
+    folders = {
+        it.name
+        for it in (DOCS.parent / "tests").iterdir()
+        if (it / "__init__.py").exists() or list(it.glob("test_*.py"))
+    }
+
+    assert sorted(folders - set(re.findall(r"`tests/(\w+)", COVERAGE)) - own) == []
+
+
+def test_the_operators_beside_those_of_java_are_there():
+    page = (DOCS / "coming-from" / "kafka-streams.md").read_text(encoding="utf-8")
+    rows = page.split("## Operators side by side")[1].split("\n## ")[0]
+    cells = re.sub(r'"[^"]*"', "", " ".join(re.findall(r"\| ([^|]*) \|$", rows, re.MULTILINE)))
+    named = {it for code in re.findall(r"`([^`]+)`", cells) for it in re.findall(r"\b(?:[a-z_]+(?=\()|[A-Z]\w+)", code)}
+    kinds = {name: getattr(package, name) for package in PACKAGES for name in public_names(package)}
+    there = {*kinds, *(name for kind in kinds.values() for name in dir(kind)), "SCRIPT", "ON_WINDOW_CLOSE", "timedelta"}
+
+    assert sorted(named - there - {"HEADERS", "DEFAULT", "TTL"}) == []
+    assert [name for name in public_names(streams) if name.endswith("Windows") and name not in named] == []
+
+
 def test_the_coverage_has_the_number_of_the_cases():
     number = sum(len(read_cases(path)) for path in CASES.glob("*.jsonl.gz"))
 
