@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import shlex
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,6 +17,7 @@ import streams.group
 import streams.lookup
 import streams.replay
 import streams.testing
+from streams.cli.program import parser
 from streams.connect.kinds import KINDS
 from streams.why.story import REASONS
 from tests.conformance.cases import read_cases
@@ -305,7 +307,7 @@ def test_the_operators_beside_those_of_java_are_there():
     kinds = {name: getattr(package, name) for package in PACKAGES for name in public_names(package)}
     there = {*kinds, *(name for kind in kinds.values() for name in dir(kind)), "SCRIPT", "ON_WINDOW_CLOSE", "timedelta"}
 
-    assert sorted(named - there - {"HEADERS", "DEFAULT", "TTL"}) == []
+    assert sorted(named - there - {"HEADERS", "DEFAULT", "TTL", "True"}) == []
     assert [name for name in public_names(streams) if name.endswith("Windows") and name not in named] == []
 
 
@@ -323,6 +325,16 @@ def test_the_guide_names_each_command_and_no_other():
 
     assert {name for name, _ in named} == first
     assert {f"{name} {more}" for name, more in named if more and name in with_more} <= calls
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_each_command_of_the_first_page_has_the_arguments_that_are_shown(page: str):
+    text = (DOCS.parent / page).read_text(encoding="utf-8")
+    shown = re.findall(r"\| `streams (.*)` \|$", text, re.MULTILINE)
+
+    assert len(shown) == 6
+    for command in shown:
+        parser().parse_args(shlex.split(command))
 
 
 def _first_cells(page: str, head: str) -> list[str]:
