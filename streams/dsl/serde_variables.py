@@ -133,12 +133,8 @@ class SerdeVariable:
 
 def _is_read_back(one: SerdeVariable, two: SerdeVariable) -> bool:
     """Return whether one side has windows of a calendar, and the other side is a topic that may have the same ones."""
-    sides = (one, two), (two, one)
-    return any(topic.declared and topic.windows == {None} and _is_of_calendar(other.windows) for topic, other in sides)
-
-
-def _is_of_calendar(windows: WindowSizes) -> bool:
-    return len(windows) == 1 and isinstance(min(windows, key=str), Calendar)
+    topics = [side.windows == {None} and side.declared is not None for side in (one, two)]
+    return any(topics) and any(isinstance(size, Calendar) for size in one.windows | two.windows)
 
 
 def _unify_roots(one: SerdeVariable, two: SerdeVariable) -> None:

@@ -90,7 +90,7 @@ class Content:
                 size if isinstance(size, str) else f"{size} ms"
                 for size in (self.window_size_ms, expected.window_size_ms)
             )
-            differences.append(f"holds windows of {was}, but those of the topology are of {now}")
+            differences.append(f"holds windows of {was}, but those of the topology have {now}")
         return differences
 
     def to_json(self) -> list[Any]:

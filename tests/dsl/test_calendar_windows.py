@@ -1,7 +1,9 @@
 """Windows of a calendar in a topology: results, late records, keys, stores, joins, and what is refused."""
 
 from collections.abc import Callable
-from datetime import datetime, time, timedelta
+from contextlib import nullcontext
+from datetime import datetime, time, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from streams import (
     CalendarWindows,
     DropNote,
     EmitStrategy,
+    StoreError,
     StreamsBuilder,
     Suppressed,
     TimeWindows,
@@ -20,7 +23,9 @@ from streams import (
     session_windowed,
     time_windowed,
 )
-from streams.core.event_time.calendar import time_zone
+from streams.core.event_time import calendar
+from streams.core.event_time.calendar import noted_windows, time_zone, windows_of
+from streams.state import open_store
 from streams.testing import TopologyTestDriver
 
 BERLIN = time_zone("Europe/Berlin")
@@ -187,3 +192,43 @@ def test_windows_with_an_offset() -> None:
 
         assert [(key.window.start_ms // 3_600_000, count) for key, count in out] == [(1, 3), (4, 3), (7, 1)]
         assert driver.read(Topic("dropped", key=str, value=int)) == [("a", 1)]
+
+
+def _older(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time zones of an earlier tzdata, in which Berlin has no summer time in 2026."""
+    utc_plus_1 = timezone(timedelta(hours=1))
+    windows_of.cache_clear()
+    noted_windows.cache_clear()
+    monkeypatch.setattr(calendar, "time_zone", lambda name: utc_plus_1)
+    monkeypatch.setattr(calendar, "tzdata_version", lambda: "2025b")
+
+
+@pytest.mark.parametrize("how", ["opened again", "restored from a snapshot"])
+@pytest.mark.parametrize("when", ["2026-03-29", "2026-03-27"])
+def test_state_with_windows_of_another_tzdata_is_refused_only_if_they_differ(
+    when: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = StreamsBuilder()
+    builder.stream(sales).group_by_key().windowed_by(DAYS).count("n").to_stream().to(per_day)
+    spec = builder.build().stores["n"]
+    folder = tmp_path / "n" if how == "opened again" else None
+
+    with monkeypatch.context() as earlier:
+        _older(earlier)
+        store = open_store(spec, folder, default_engine="rocksdb")
+        store.put_pair("a", 1, 0, DAYS.windows_for(at(when))[0])
+        store.commit({})
+        carried = store.carried()
+        store.close()
+    windows_of.cache_clear()
+    noted_windows.cache_clear()
+
+    message = (
+        r"store 'n' has a window from 2026-03-28T23:00:00Z to 2026-03-29T23:00:00Z, made with tzdata 2025b, which the "
+        r"days of Europe/Berlin have not, with tzdata .*: install tzdata==2025.2"
+    )
+    with pytest.raises(StoreError, match=message) if when == "2026-03-29" else nullcontext():
+        again = open_store(spec, folder, default_engine="rocksdb")
+        if folder is None:
+            again.restore_carried(carried)
+        again.close()

@@ -56,6 +56,20 @@ def test_timer_reports_each_silence_once(run_script):
     ]
 
 
+def test_calendar_has_days_of_23_and_25_hours_and_repeated_hours(run_script):
+    assert run_script("16_calendar.py").splitlines() == [
+        "Berlin     2026-03-29 00:00 +0100 to 30 00:00 +0200  46",
+        "Berlin     2026-10-25 00:00 +0200 to 26 00:00 +0100  50",
+        "Copenhagen 2026-03-29 03:00 +0200 to 30 02:00 +0200  46",
+        "Sydney     2026-04-05 00:00 +1100 to 06 00:00 +1000  50",
+        "Sydney     2026-10-04 00:00 +1000 to 05 00:00 +1100  46",
+        "Kolkata    2026-03-29 00:00 +0530 to 30 00:00 +0530  48",
+        "New York   2026-03-08 01:00 -0500 to 08 03:00 -0400   2",
+        "New York   2026-11-01 01:00 -0400 to 01 01:00 -0500   2",
+        "New York   2026-11-01 01:00 -0500 to 01 02:00 -0500   2",
+    ]
+
+
 def test_top_n_ranks_a_closed_hour(run_script):
     assert run_script("07_top_n.py").splitlines()[1:] == [
         "  1. /            ### 3",

@@ -167,6 +167,13 @@ def _replay(module: ModuleType, folder: Path) -> dict[str, Path]:
     return {"orders": folder / "orders.jsonl"}
 
 
+def _calendar(module: ModuleType, folder: Path) -> dict[str, Path]:
+    day = datetime(2026, 3, 29, tzinfo=UTC)
+    rows = [{"place": tick.place, "time": tick.time.isoformat()} for place in module.CALENDARS
+            for tick in module.ticks_around(place, day)]  # fmt: skip
+    return {"ticks": _lines(folder / "ticks.jsonl", sorted(rows, key=lambda row: row["time"]))}
+
+
 _WRITERS: dict[str, Callable[[ModuleType, Path], dict[str, Path]]] = {
     "01_word_count": _word_count,
     "02_sessions": _access_log,
@@ -178,6 +185,7 @@ _WRITERS: dict[str, Callable[[ModuleType, Path], dict[str, Path]]] = {
     "08_git_activity": _git_activity,
     "09_nexmark": _nexmark,
     "14_replay": _replay,
+    "16_calendar": _calendar,
 }
 
 

@@ -6,9 +6,10 @@ day has 23, 24 or 25 hours.  Only hours start whenever the clock shows their sta
 No window starts before 1970, as in Kafka Streams: the window of 1970-01-01T00:00Z starts then.
 
 Zones are those of the package ``tzdata``, not those of the system, so that all workers have the same.  The module
-imports no other module but ``core.nearest`` and ``core.blocks``.
+imports only other modules of ``core``.
 """
 
+import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
@@ -21,6 +22,7 @@ from zoneinfo import ZoneInfo
 from attrs import asdict, frozen
 
 from streams.core.blocks.records import Window
+from streams.core.event_time.time_texts import time_text
 from streams.core.nearest import suggestion
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC).replace(tzinfo=None)
 _FIRST_MS, _LAST_MS = (-62_000_000_000_000, 253_300_000_000_000)
 #: Windows are looked up by chunk of time: 2 ** 31 ms (25 days).
 _CHUNK_BITS: Final = 31
+#: Number of windows that are noted with a store.
+_MOST_NOTED = 50
 #: Maximum number of chunks of a calendar; they are cleared when there are more.
 _MOST_CHUNKS = 4096
 
@@ -113,6 +117,20 @@ class Calendar:
         if (self.first_month, self.first_day) != (1, int(self.unit in _MONTHS)):
             parts.append(f"from {self.first_month}-{self.first_day}")
         return " ".join(parts) + (f" at {self.start}" if self.start != time(0) else "")
+
+    def difference(self, noted: bytes, from_ms: int) -> str | None:
+        """Return which window that was noted does not exist now, or None; windows before ``from_ms`` are ignored."""
+        version, windows = json.loads(noted)
+        for start_ms, end_ms in windows:
+            if start_ms >= max(from_ms, 0) and self.window_of(start_ms) != (start_ms, end_ms):
+                release = f"{version[:4]}.{ord(version[4]) - 96}"
+                window = f"window from {time_text(start_ms)} to {time_text(end_ms)}"
+                return (
+                    f"has a {window}, made with tzdata {version}, which the {self} have not, with tzdata "
+                    f"{tzdata_version()}: install tzdata=={release}, give a missing opening again, or give the store "
+                    "another name"
+                )
+        return None
 
     def described(self) -> dict[str, Any]:
         """Return the calendar as JSON, without its openings."""
@@ -215,3 +233,12 @@ class CalendarTable(dict[int, tuple[list[int], list[int]]]):
 def windows_of(calendar: Calendar) -> CalendarTable:
     """Return the table in which the windows of a calendar are looked up."""
     return CalendarTable(calendar)
+
+
+@lru_cache(maxsize=256)
+def noted_windows(calendar: Calendar, time_ms: int) -> bytes:
+    """Return the last windows that start up to a time, with the version of tzdata, for ``Calendar.difference``."""
+    table = windows_of(calendar)
+    chunk = time_ms >> _CHUNK_BITS
+    windows = sorted({*zip(*table[chunk - 1], strict=True), *zip(*table[chunk], strict=True)})
+    return json.dumps([tzdata_version(), [row for row in windows if row[0] <= time_ms][-_MOST_NOTED:]]).encode()

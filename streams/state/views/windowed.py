@@ -14,6 +14,8 @@ from attrs import define, field
 
 from streams.core.blocks.loops import split_by_number
 from streams.core.blocks.records import Block
+from streams.core.errors import StoreError
+from streams.core.event_time.calendar import noted_windows
 from streams.state.engine.staging import StagedEngine
 from streams.state.forms import KeyForm
 from streams.state.hot import ABSENT, HotState
@@ -43,6 +45,8 @@ def windowed_topic_config(spec: StoreSpec) -> dict[str, str]:
     return {"cleanup.policy": "compact,delete", "retention.ms": topic_retention_ms(spec.retention_ms)}
 
 
+#: Metadata entry for the last windows of a calendar.
+CALENDAR = "calendar"
 #: Metadata entry for the last sequence number of a store that retains duplicates.
 SEQUENCE = "sequence"
 
@@ -80,6 +84,7 @@ class WindowedLayout(Layout):
             self.spec.is_persistent is False,
             NO_TIME if observed is None else time_of(observed),
         )
+        self._check_windows(metadata)
         self.chains = ChainCache(0, lambda: self.suffix.chain_start(self.bounds.visible_from_ms))
         self.sequence = int.from_bytes(metadata.get(SEQUENCE, b""), "big")
 
@@ -94,15 +99,25 @@ class WindowedLayout(Layout):
     def metadata(self) -> dict[str, bytes]:
         """Return the observed stream time, and the last sequence number if duplicates are retained."""
         own = {STREAM_TIME: time_bytes(self.bounds.observed_ms)}
+        if self.spec.calendar is not None:
+            own[CALENDAR] = noted_windows(self.spec.calendar, self.bounds.observed_ms)
         if self.spec.retain_duplicates:
             own[SEQUENCE] = self.sequence.to_bytes(4, "big")
         return own
+
+    def _check_windows(self, noted: Mapping[str, bytes]) -> None:
+        """Check that the calendar still has the windows that were noted: another tzdata may have other ones."""
+        if self.spec.calendar is not None and CALENDAR in noted:
+            difference = self.spec.calendar.difference(noted[CALENDAR], self.bounds.visible_from_ms)
+            if difference is not None:
+                raise StoreError(f"store {self.spec.name!r} {difference}")
 
     def restore_metadata(self, carried: Mapping[str, bytes]) -> None:
         observed = carried.get(STREAM_TIME)
         if observed is not None:
             self.observe(time_of(observed))
             self.forget()
+        self._check_windows(carried)
         if SEQUENCE in carried:
             # This is not the maximum over the entries, because sequence numbers wrap to 0.
             self.sequence = int.from_bytes(carried[SEQUENCE], "big")
