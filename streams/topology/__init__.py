@@ -18,6 +18,7 @@ from streams.topology.graph import RepartitionTopic as RepartitionTopic
 from streams.topology.graph import SinkNode as SinkNode
 from streams.topology.graph import SourceNode as SourceNode
 from streams.topology.graph import reader_of as reader_of
+from streams.topology.layout import Graph as Graph
 from streams.topology.node_context import EMITTED as EMITTED
 from streams.topology.node_context import NodeCalls as NodeCalls
 from streams.topology.node_context import NodeClock as NodeClock
@@ -87,4 +88,5 @@ from streams.topology.subtopologies import sub_topologies as sub_topologies
 from streams.topology.subtopologies import through_topics as through_topics
 from streams.topology.subtopologies import unmatched_patterns as unmatched_patterns
 from streams.topology.subtopologies import validate as validate
+from streams.topology.svg import to_svg as to_svg
 from streams.topology.topology import Topology as Topology

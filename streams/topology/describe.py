@@ -12,6 +12,7 @@ from attrs import frozen
 
 from streams.topology.descriptions import GlobalStoreDescription, NodeDescription, SubTopologyDescription
 from streams.topology.graph import Node, NodeGraph, SinkNode, SourceNode
+from streams.topology.layout import Graph
 from streams.topology.reach import behind_caches
 from streams.topology.subtopologies import SubTopology, sub_topologies
 from streams.topology.svg import to_svg
@@ -88,9 +89,13 @@ class TopologyDescription:
         lines += [f"Not in step: {topic}: {reason}" for topic, reason in self.out_of_step]
         return "\n".join(lines).rstrip() + "\n"
 
-    def to_svg(self) -> str:
-        """Return a drawing of the topology as an SVG document."""
-        return to_svg(self.sub_topologies, self.global_stores)
+    def graph(self, *, is_simple: bool = True) -> Graph:
+        """Return the boxes and edges of a drawing: of what the user has written, or of each node."""
+        return Graph.of(self.sub_topologies, self.global_stores, self.internal_topics if is_simple else None)
+
+    def to_svg(self, *, is_simple: bool = True) -> str:
+        """Return a drawing of the topology as an SVG document, of what the user has written, or of each node."""
+        return to_svg(self.graph(is_simple=is_simple))
 
     def _repr_svg_(self) -> str:
         return self.to_svg()

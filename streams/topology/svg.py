@@ -1,187 +1,219 @@
-"""Drawing of a topology as SVG: one column per processing step, one area per sub-topology.
+"""Drawings of a topology as SVG: for files, notebooks, and the live page, which adds numbers to the same drawing.
 
-Topics are drawn as rounded boxes and stores as cylinders; edges run from left to right.  This module is
-pure; of the other packages, it imports only ``topology``.
+This module is pure; it imports only other modules of its package.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
-from attrs import define, field, frozen
+from attrs import define, field
 
-from streams.topology.descriptions import GlobalStoreDescription, SubTopologyDescription
+from streams.topology.layout import Box, Graph
 
-_HEIGHT = 30
-_GAP_X = 60
-_GAP_Y = 18
-_CHAR = 7.2
-_MARGIN = 24
+_HEIGHT = 44
+_GAP_X = 38
+_GAP_Y = 20
+_MARGIN = 14
+#: Head of a block, with its title.
+_HEAD = 26
+_CHAR = 6.9
+_NARROWEST, _WIDEST = 156, 224
+_INDENT = 18
+#: How much the ends of a drum, which is a box with a store, are bent.
+_BOW = 5
+_WIDTH_OF_LIST = 340
 
 _STYLE = """\
-text { font: 12px ui-monospace, monospace; fill: #1b1f24; text-anchor: middle; dominant-baseline: central }
-.title { text-anchor: start; fill: #57606a }
-.sub { fill: #f6f8fa; stroke: #d0d7de }
-.node { fill: #ffffff; stroke: #57606a }
-.topic { fill: #ddf4ff; stroke: #0969da }
-.store { fill: #fff8c5; stroke: #9a6700 }
-.edge { fill: none; stroke: #57606a; marker-end: url(#arrow) }
-.uses { fill: none; stroke: #9a6700; stroke-dasharray: 3 3 }
+text { font: 12.5px system-ui, -apple-system, "Segoe UI", sans-serif; fill: #1a2029 }
+.rate, .block-title { font-size: 12px; fill: #586274 }
+.block { fill: none; stroke: #dde1e7; stroke-dasharray: 2 3 }
+.box rect, .box path { fill: #ffffff; stroke: #8a94a3 }
+.box.topic rect { fill: #eceff3 } .box.repartition rect { fill: none; stroke-dasharray: 4 3 }
+.box.store path { fill: #f3eefb; stroke: #8165b4 }
+.box.new :is(rect, path) { fill: #e0f3e8; stroke: #1a7046 } .box.gone :is(rect, path) { fill: #fce8e6; stroke: #b3261e }
+.box.changed :is(rect, path) { fill: #fdf0d3; stroke: #8a5a00 }
+.edge { fill: none; stroke: #8a94a3; stroke-width: 1.3 } .arrow { fill: #8a94a3 }
+.use { fill: none; stroke: #8165b4; stroke-dasharray: 3 3 }
+@media (prefers-color-scheme: dark) {
+  text { fill: #e7ebf1 } .rate, .block-title { fill: #9aa6b6 } .block { stroke: #2c3542 }
+  .box rect, .box path { fill: #191f28; stroke: #6d7a8c } .box.topic rect { fill: #262e3a }
+  .box.store path { fill: #2a2438; stroke: #a68ddb } .edge { stroke: #6d7a8c }
+  .box.new :is(rect, path) { fill: #16362a } .box.gone :is(rect, path) { fill: #452220 }
+  .box.changed :is(rect, path) { fill: #3b2f14 }
+}
 """
 
 
 @define(eq=False)
-class _Box:
-    """A box of the drawing: its kind, its column (counted from the left) and, once set, its position."""
+class _Drawing:
+    """The boxes of a graph with their positions in pixels."""
 
-    kind: str
-    label: str
-    column: int = 0
-    x: float = 0
-    y: float = 0
+    graph: Graph
+    is_list: bool
+    x: dict[int, float] = field(factory=dict)
+    y: dict[int, float] = field(factory=dict)
+    widths: dict[int, float] = field(factory=dict)
+    _lefts: dict[int, float] = field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        if self.is_list:
+            self._place_list()
+        else:
+            self._place()
+
+    def _place(self) -> None:
+        """Put each rank in a column that is as wide as its widest name."""
+        columns: dict[int, float] = {}
+        for box in self.graph.boxes:
+            columns[box.rank] = max(columns.get(box.rank, _NARROWEST), min(_WIDEST, len(box.label) * _CHAR + 30))
+        left = float(_MARGIN * 2)
+        for rank in sorted(columns):
+            self._lefts[rank] = left
+            left += columns[rank] + _GAP_X
+        for box in self.graph.boxes:
+            self.x[box.number] = self._lefts[box.rank]
+            self.y[box.number] = _top(box)
+            self.widths[box.number] = columns[box.rank]
+
+    def _place_list(self) -> None:
+        """Put the boxes below each other, each below the box that its records come from."""
+        after: dict[int, list[int]] = {}
+        ends = {end for _, end in self.graph.edges}
+        for start, end in self.graph.edges:
+            after.setdefault(start, []).append(end)
+        top = float(_MARGIN)
+        for block in sorted({box.block for box in self.graph.boxes}):
+            top += _HEAD
+            members = [box.number for box in self.graph.boxes if box.block == block]
+            # The last one is taken first: those that nothing leads to, in their order.
+            waiting = [(number, 0) for number in sorted(members, key=lambda each: (each not in ends, -each))]
+            while waiting:
+                number, depth = waiting.pop()
+                if number not in self.y:
+                    self.x[number] = _MARGIN * 2 + min(depth, 5) * _INDENT
+                    self.y[number] = top
+                    self.widths[number] = _WIDTH_OF_LIST - self.x[number]
+                    top += _HEIGHT + _GAP_Y / 2
+                    waiting += [(end, depth + 1) for end in reversed(after.get(number, []))]
+            top += _GAP_Y
 
     @property
-    def width(self) -> float:
-        return len(self.label) * _CHAR + 20
+    def size(self) -> tuple[float, float]:
+        """Width and height of the drawing."""
+        numbers = self.x
+        width = max((self.x[number] + self.widths[number] for number in numbers), default=0)
+        height = max((self.y[number] + _HEIGHT for number in numbers), default=0)
+        return width + _MARGIN * 2, height + _MARGIN * 2
+
+    def curve(self, start: int, end: int) -> str:
+        """Return the path of an edge, around boxes where it can be."""
+        x1, y1 = self.x[start] + self.widths[start], self.y[start] + _HEIGHT / 2
+        x2, y2 = self.x[end], self.y[end] + _HEIGHT / 2
+        if self.is_list:
+            x1, y1 = self.x[start] + 9, self.y[start] + (_HEIGHT if y2 > y1 else 0)
+            x2 = max(x2, x1 + 6)
+            return f"M{x1:.0f} {y1:.0f} V{y2:.0f} H{x2:.0f}"
+        if x2 == self.x[start]:
+            # Below each other, as a store and its first user.
+            x2, (y1, y2) = x2 + self.widths[end] / 2, sorted((self.y[start], self.y[end]))
+            return f"M{x2:.0f} {y1 + _HEIGHT:.0f} V{y2:.0f}"
+        path = f"M{x1:.0f} {y1:.0f}"
+        # Between the boxes of the ranks that it passes; a column is at least as wide as the narrowest box.
+        ways = self.graph.ways.get((start, end)) or self.graph.ways.get((end, start), [])
+        for left, y in [*((self._lefts[way.rank], _top(way) + _HEIGHT / 2) for way in ways), (x2, y2)]:
+            bend = (left - x1) / 2
+            path += f" C{x1 + bend:.0f} {y1:.0f} {left - bend:.0f} {y:.0f} {left:.0f} {y:.0f}"
+            x1, y1 = left + _NARROWEST, y
+            path += f" H{x1:.0f}" if left != x2 else ""
+        return path
 
 
-@frozen
-class _Drawing:
-    """The boxes, by number of their sub-topology (-1: topics between sub-topologies), and the edges."""
-
-    boxes: dict[tuple[str, str], _Box] = field(factory=dict)
-    members: dict[int, list[_Box]] = field(factory=dict)
-    edges: list[tuple[_Box, _Box]] = field(factory=list)
-    uses: list[tuple[_Box, _Box]] = field(factory=list)
-
-    def box(self, sub: int, kind: str, name: str) -> _Box:
-        box = self.boxes.get((kind, name))
-        if box is None:
-            box = self.boxes[kind, name] = _Box(kind, name)
-            self.members.setdefault(sub, []).append(box)
-        return box
+def _top(box: Box) -> float:
+    return _MARGIN + _HEAD + box.lane * (_HEIGHT + _GAP_Y)
 
 
 def to_svg(
-    sub_topologies: Sequence[SubTopologyDescription], global_stores: Sequence[GlobalStoreDescription] = ()
+    graph: Graph,
+    *,
+    is_list: bool = False,
+    has_style: bool = True,
+    marks: Mapping[str, str] | None = None,
+    notes: Sequence[str] = (),
 ) -> str:
-    """Return a drawing of the topology as an SVG document."""
-    drawing = _collect(sub_topologies, global_stores)
-    _set_columns(drawing)
-    areas = _place(drawing)
-    width = max((box.x + box.width for box in drawing.boxes.values()), default=0) + _MARGIN * 2
-    height = max((bottom for _, _, bottom in areas), default=0) + _MARGIN
+    """Return a drawing of a graph as an SVG document.
+
+    ``is_list`` puts the boxes below each other, for narrow screens. Without ``has_style`` it has classes only.
+    ``marks`` are further classes by the name of a box, such as ``new``, and ``notes`` the second lines of the boxes.
+    """
+    drawing = _Drawing(graph, is_list)
+    width, height = drawing.size
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}">',
-        f"<style>{_STYLE}</style>",
-        '<defs><marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
-        '<path d="M0 0 L8 4 L0 8 z" fill="#57606a"/></marker></defs>',
-        *(_area(sub, top, bottom, width) for sub, top, bottom in areas if sub >= 0),
-        *(_curve("edge", start, end) for start, end in drawing.edges),
-        *(_line(start, end) for start, end in drawing.uses),
-        *(_shape(box) for box in drawing.boxes.values()),
+        *([f"<style>{_STYLE}</style>"] if has_style else []),
+        '<defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
+        'markerUnits="userSpaceOnUse" orient="auto"><path class="arrow" d="M0 0 L8 4 L0 8 z"/></marker></defs>',
+        *(_area(drawing, block, width) for block in sorted({box.block for box in graph.boxes})),
+        *(f'<path class="use" d="{drawing.curve(*_forward(drawing, *pair))}"/>' for pair in graph.uses),
+        *(
+            f'<path class="edge" data-edge="{number}" d="{drawing.curve(*pair)}" marker-end="url(#arrow)"/>'
+            for number, pair in enumerate(graph.edges)
+        ),
+        *(_shape(drawing, box, marks or {}, notes[box.number] if notes else _note(box)) for box in graph.boxes),
         "</svg>",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _collect(
-    sub_topologies: Sequence[SubTopologyDescription], global_stores: Sequence[GlobalStoreDescription]
-) -> _Drawing:
-    drawing = _Drawing()
-    for sub in sub_topologies:
-        for node in sub.nodes:
-            drawing.box(sub.id, "node", node.name)
-    for sub in sub_topologies:
-        for node in sub.nodes:
-            me = drawing.boxes["node", node.name]
-            for name in [node.pattern] if node.pattern is not None else node.topics:
-                drawing.edges.append((drawing.box(-1, "topic", name), me))
-            if node.type == "sink":
-                drawing.edges.append((me, drawing.box(-1, "topic", node.topic or "chosen per record")))
-            drawing.edges.extend((me, drawing.boxes["node", name]) for name in node.successors)
-            drawing.uses.extend((me, drawing.box(sub.id, "store", name)) for name in node.stores)
-    for table in global_stores:
-        store = drawing.box(table.id, "store", table.stores[0])
-        drawing.edges.extend((drawing.box(-1, "topic", name), store) for name in table.topics)
-    return drawing
+def _forward(drawing: _Drawing, node: int, store: int) -> tuple[int, int]:
+    return (store, node) if drawing.x[store] <= drawing.x[node] else (node, store)
 
 
-def _set_columns(drawing: _Drawing) -> None:
-    """Put each box to the right of its predecessors; the number of rounds is limited, since a cycle never converges."""
-    for _ in drawing.boxes:
-        late = [(start, end) for start, end in drawing.edges if end.column <= start.column]
-        for start, end in late:
-            end.column = start.column + 1
-        if not late:
-            break
-    columns = sorted({box.column for box in drawing.boxes.values()})
-    for user, store in drawing.uses:
-        store.column = max(store.column, user.column)
-    for box in drawing.boxes.values():
-        box.column = columns.index(box.column) if box.column in columns else box.column
-
-
-def _place(drawing: _Drawing) -> list[tuple[int, float, float]]:
-    """Set the position of each box, and return the area of each sub-topology as (sub-topology, top, bottom)."""
-    boxes = drawing.boxes.values()
-    widths = {column: max(box.width for box in boxes if box.column == column) for column in {b.column for b in boxes}}
-    left: dict[int, float] = {}
-    x = float(_MARGIN * 2)
-    for column in sorted(widths):
-        left[column] = x
-        x += widths[column] + _GAP_X
-    areas = []
-    top = float(_MARGIN)
-    for sub, members in sorted(drawing.members.items()):
-        head = 0 if sub < 0 else 26
-        bottom = top + head + _stack(members, left, widths, top + head)
-        areas.append((sub, top, bottom))
-        top = bottom + _MARGIN
-    return areas
-
-
-def _stack(members: Iterable[_Box], left: dict[int, float], widths: dict[int, float], top: float) -> float:
-    """Stack the boxes of each column from ``top`` on, and return the height of the highest stack."""
-    used: dict[int, int] = {}
-    for box in members:
-        row = used.get(box.column, 0)
-        used[box.column] = row + 1
-        box.x = left[box.column] + (widths[box.column] - box.width) / 2
-        box.y = top + row * (_HEIGHT + _GAP_Y)
-    return max(used.values(), default=0) * (_HEIGHT + _GAP_Y)
-
-
-def _area(sub: int, top: float, bottom: float, width: float) -> str:
+def _area(drawing: _Drawing, block: int, width: float) -> str:
+    tops = [drawing.y[box.number] for box in drawing.graph.boxes if box.block == block]
+    top = min(tops) - _HEAD + 4
+    height = max(tops) + _HEIGHT + 9 - top
+    size = f'width="{width - 2 * _MARGIN:.0f}" height="{height:.0f}"'
     return (
-        f'<rect class="sub" x="{_MARGIN}" y="{top:.0f}" width="{width - 2 * _MARGIN:.0f}" '
-        f'height="{bottom - top:.0f}" rx="6"/>'
-        f'<text class="title" x="{_MARGIN + 10}" y="{top + 13:.0f}">sub-topology {sub}</text>'
+        f'<rect class="block" x="{_MARGIN}" y="{top:.0f}" {size} rx="8"/><text class="block-title" '
+        f'data-block="{block}" x="{_MARGIN + 10}" y="{top + 15:.0f}">sub-topology {block}</text>'
     )
 
 
-def _curve(kind: str, start: _Box, end: _Box) -> str:
-    x1 = start.x + start.width
-    y1 = start.y + _HEIGHT / 2
-    x2 = end.x
-    y2 = end.y + _HEIGHT / 2
-    bend = max(_GAP_X / 2, (x2 - x1) / 2)
-    return (
-        f'<path class="{kind}" d="M{x1:.0f} {y1:.0f} C{x1 + bend:.0f} {y1:.0f} '
-        f'{x2 - bend:.0f} {y2:.0f} {x2:.0f} {y2:.0f}"/>'
+def _note(box: Box) -> str:
+    kind = "repartition topic" if box.is_repartition else box.kind
+    if box.stores:
+        return "store" if len(box.stores) == 1 else f"{len(box.stores)} stores"
+    return kind
+
+
+def _fit(text: str, width: float) -> str:
+    """Return a text that is cut in the middle if it is wider than a box."""
+    length = int((width - 24) / _CHAR)
+    if len(text) <= length:
+        return text
+    end = length // 2 - 1
+    return f"{text[: length - end - 1]}…{text[-end:]}"
+
+
+def _shape(drawing: _Drawing, box: Box, marks: Mapping[str, str], note: str) -> str:
+    number = box.number
+    width = drawing.widths[number]
+    has_store = box.kind == "store" or bool(box.stores)
+    kinds = ["box", "store" if has_store else box.kind, "repartition" if box.is_repartition else ""]
+    classes = " ".join(filter(None, [*kinds, marks.get(box.name, "")]))
+    radius = _HEIGHT / 2 if box.kind == "topic" else 6
+    body = (
+        f'<path d="M0 {_BOW} Q{width / 2:.0f} {-_BOW} {width:.0f} {_BOW} V{_HEIGHT - _BOW} '
+        f'Q{width / 2:.0f} {_HEIGHT + _BOW} 0 {_HEIGHT - _BOW} Z"/>'
+        if has_store
+        else f'<rect width="{width:.0f}" height="{_HEIGHT}" rx="{radius:.0f}"/>'
     )
-
-
-def _line(user: _Box, store: _Box) -> str:
-    x1 = user.x + user.width / 2
-    x2 = store.x + store.width / 2
-    return f'<path class="uses" d="M{x1:.0f} {user.y + _HEIGHT:.0f} L{x2:.0f} {store.y:.0f}"/>'
-
-
-def _shape(box: _Box) -> str:
-    radius = {"topic": _HEIGHT / 2, "store": 10}.get(box.kind, 3)
+    left = 16 if box.kind == "topic" else 12
+    place = f"translate({drawing.x[number]:.0f} {drawing.y[number]:.0f})"
     return (
-        f'<rect class="{box.kind}" x="{box.x:.0f}" y="{box.y:.0f}" width="{box.width:.0f}" height="{_HEIGHT}" '
-        f'rx="{radius:.0f}"/><text x="{box.x + box.width / 2:.0f}" y="{box.y + _HEIGHT / 2:.0f}">'
-        f"{escape(box.label)}</text>"
+        f'<g class="{classes}" data-box="{number}" data-name="{escape(box.name)}" transform="{place}">'
+        f"<title>{escape(box.name)}</title>{body}"
+        f'<text x="{left}" y="19">{escape(_fit(box.label, width))}</text>'
+        f'<text class="rate" x="{left}" y="35">{escape(_fit(note, width))}</text></g>'
     )

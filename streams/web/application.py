@@ -29,7 +29,7 @@ from streams.web.questions import WHY_PATH, WhyEndpoint
 from streams.web.status import STATUS_PATH, Status
 from streams.web.stores import StoresEndpoint
 
-_PATHS = "there are /, /live, /ready, /progress, /status, /stores, /metrics, /why and /dead-letters"
+_PATHS = "there are /, /live, /ready, /progress, /status, /topology.svg, /stores, /metrics, /why and /dead-letters"
 
 
 class Served(Protocol):
@@ -58,6 +58,7 @@ def app(
     takes the samples of ``status``; without a server, they are taken when the status is requested.
     """
     desk = desk or Desk(streams.instance, Peers(token))
+    status = status or Status(streams.instance, desk.peers)
     stores = StoresEndpoint(streams.instance, desk)
     health = Health(streams.instance)
     letters = LettersEndpoint(streams.instance)
@@ -65,7 +66,8 @@ def app(
         Route("/live", _checked(health.live, "limit_ms")),
         Route("/ready", _checked(health.ready)),
         Route("/progress", _checked(health.progress, "limit_ms")),
-        Route(STATUS_PATH, _status(status or Status(streams.instance, desk.peers))),
+        Route(STATUS_PATH, _status(status)),
+        Route("/topology.svg", _drawing(status)),
         *page_routes(),
         Route("/metrics", _metrics(streams.instance.metrics)),
         Route(WHY_PATH, WhyEndpoint(streams.instance, desk.peers).respond, methods=["POST", "DELETE"]),
@@ -128,6 +130,20 @@ def _status(status: Status) -> Callable[[Request], Response]:
             200,
             await status.of_group(since_ms, graph_id) if scope == "group" else status.of_instance(since_ms, graph_id),
         )
+
+    return handle  # type: ignore[return-value]
+
+
+def _drawing(status: Status) -> Callable[[Request], Response]:
+    """Return the handler that answers with the drawing of the topology, to which the page adds numbers."""
+
+    async def handle(request: Request) -> Response:
+        arguments = Arguments.of(request.scope)
+        arguments.check("nodes", "layout")
+        nodes, layout = (arguments.text_by_name.get(name, "") for name in ("nodes", "layout"))
+        if nodes not in ("", "all") or layout not in ("", "list"):
+            raise Refused(400, "BAD_REQUEST", "nodes is all or left out, layout is list or left out")
+        return Response(status.drawing(not nodes, bool(layout)), media_type="image/svg+xml")
 
     return handle  # type: ignore[return-value]
 

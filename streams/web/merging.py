@@ -42,6 +42,7 @@ def merged(documents: Sequence[Document], since_ms: int) -> Document:
         "threads": first["threads"] | {"rows": threads},
         "restoring": [row for document in documents for row in document["restoring"]],
         "totals": {name: _added(document["totals"][name] for document in documents) for name in first["totals"]},
+        "events": sorted(event for document in documents for event in document["events"]),
         "failures": failures[:_FAILURES],
         "drop_examples": [[*place, text] for place, text in examples.items()],
         "history": first["history"] | {"rows": _history(histories, since_ms)},

@@ -17,6 +17,7 @@ from streams.runtime import Instance, State, StreamThread, Task, time_lag
 #: Interval between two samples in milliseconds, and the number of samples that are kept (one hour).
 SAMPLE_MS = 5_000
 KEPT_SAMPLES = 720
+_KEPT_EVENTS = 100
 #: Columns of the history -> how the values of several instances are combined.
 HISTORY: Mapping[str, str] = {
     "at_ms": "max",
@@ -147,13 +148,36 @@ class Samples:
     _instance: Instance
     #: The last two totals; rates cover five to ten seconds.
     _marks: deque[Totals] = field(factory=lambda: deque(maxlen=2))
+    #: What has changed: wall-clock times in epoch milliseconds, and texts.
+    events: deque[tuple[int, str]] = field(factory=lambda: deque(maxlen=_KEPT_EVENTS))
+    _before: tuple[str, frozenset[TaskId], bool] = ("", frozenset(), False)
     _history: deque[Sample] = field(factory=lambda: deque(maxlen=KEPT_SAMPLES))
 
     def take_if_due(self) -> None:
         """Take a sample if the last one is at least five seconds old."""
+        self.note_events()
         now_ms = self._instance.environment.clock.monotonic_ms()
         if not self._marks or now_ms - self._marks[-1].at_ms >= SAMPLE_MS:
             self._take(Totals.of(self._instance))
+
+    def note_events(self) -> None:
+        """Note changes of the state and of the tasks since the last call."""
+        instance = self._instance
+        tasks = [task for _, _, task in tasks_of(instance.stream_threads)]
+        is_restoring = any(not task.is_initialized for task in tasks)
+        now = instance.state.name, frozenset(task.task_id for task in tasks), is_restoring
+        state, before, was_restoring = self._before
+        if now == self._before:
+            return
+        self._before = now
+        texts = [
+            f"{len(now[1] - before)} tasks assigned" if now[1] - before else "",
+            f"{len(before - now[1])} tasks given away" if before - now[1] else "",
+            "" if is_restoring == was_restoring else "stores are restored" if was_restoring else "restores stores",
+            now[0] if now[0] != state else "",
+        ]
+        now_ms = instance.environment.clock.now_ms()
+        self.events.extend((now_ms, text) for text in texts if text)
 
     def rates(self) -> Rates:
         """Return the current rates, which cover the time since the sample before the last one."""

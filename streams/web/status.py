@@ -16,9 +16,8 @@ from streams.core.metrics import INTENDED_REASONS, DropReason, Failure, table
 from streams.core.settings.config import SETTINGS
 from streams.core.user_code import located
 from streams.runtime import Instance, StreamThread, Task, Wait, directive_of, out_of_step, passed_over, steps, wait_of
-from streams.topology import describe
+from streams.topology import Graph, TopologyDescription, describe, to_svg
 from streams.web.flows import Flows, shown
-from streams.web.graph import Graph
 from streams.web.merging import after_interval, merged
 from streams.web.peers import PeerError, Peers
 from streams.web.samples import HISTORY, SAMPLE_MS, Rates, Samples, tasks_of, time_lag_of
@@ -40,6 +39,7 @@ class Status:
     _instance: Instance
     _peers: Peers
     samples: Samples = field(init=False)
+    _description: TopologyDescription = field(init=False)
     _graph: Graph = field(init=False)
     _graph_id: str = field(init=False)
     #: The topics that are not read in step, each with the reason.
@@ -50,7 +50,8 @@ class Status:
         description = describe(topology)
         self._out_of_step = out_of_step(steps(topology, config))
         self.samples = Samples(self._instance)
-        self._graph = Graph.of(description)
+        self._description = description
+        self._graph = description.graph(is_simple=False)
         self._graph_id = f"{crc32(description.to_text().encode()):08x}"
 
     async def of_group(self, since_ms: int, graph_id: str) -> dict[str, Any]:
@@ -99,7 +100,7 @@ class Status:
             "is_paused": instance.is_paused,
             "now_ms": now_ms,
             "graph_id": self._graph_id,
-            "graph": None if graph_id == self._graph_id else self._graph.shown(),
+            "graph": None if graph_id == self._graph_id else self._graphs(),
             **self._flows(rates),
             "subs": _subs(rates, threads),
             "tasks": {"columns": TASK_COLUMNS, "rows": tasks},
@@ -118,9 +119,14 @@ class Status:
             },
             "failures": [_failure(failure) for failure in metrics.failures.all()],
             "drop_examples": [[node, reason, text] for (node, reason), text in metrics.examples().items()],
+            "events": [[at_ms, instance.client_name, text] for at_ms, text in self.samples.events],
             "settings": list(_settings(instance)),
             "history": {"interval_ms": SAMPLE_MS, "columns": list(HISTORY), "rows": self.samples.since(since_ms)},
         }
+
+    def drawing(self, is_simple: bool, is_list: bool) -> str:
+        """Return the drawing of the topology, as an SVG document without colours: those are in the page's style."""
+        return to_svg(self._description.graph(is_simple=is_simple), is_list=is_list, has_style=False)
 
     # --- parts ----------------------------------------------------------------------------
 
@@ -206,6 +212,9 @@ class Status:
             "meanings": {reason: reason.meaning for reason in DropReason},
             "edges": [self._along(per_second, rates, *edge) for edge in self._graph.edges],
         }
+
+    def _graphs(self) -> dict[str, Any]:
+        return {"all": self._graph.shown(), "simple": self._description.graph().shown()}
 
     def _along(self, flows: Flows, rates: Rates, start: int, end: int) -> float | None:
         one = self._graph.boxes[start]

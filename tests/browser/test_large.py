@@ -34,24 +34,25 @@ def many_nodes(builder: StreamsBuilder) -> None:
         stream.filter(bool).map_values(str).filter(bool).to("b")
 
 
-def large_status() -> dict[str, Any]:
+def large_status() -> tuple[dict[str, Any], str]:
     """The status of a real application, with as many tasks as a large one."""
     with EmbeddedBroker() as broker:
         broker.create_topic("a")
         broker.create_topic("b")
         with Streams(many_nodes, application_id="large", broker=broker) as streams:
             waiting.until(lambda: streams.state is State.RUNNING)
-            status = json.loads(json.dumps(Status(streams.instance, Peers()).of_instance()))
+            source = Status(streams.instance, Peers())
+            status, drawing = json.loads(json.dumps(source.of_instance())), source.drawing(False, False)
     (row,) = status["tasks"]["rows"]
     place = status["tasks"]["columns"].index("task")
     status["tasks"]["rows"] = [[*row[:place], f"0_{number}", *row[place + 1 :]] for number in range(TASKS)]
-    return dict(status)
+    return dict(status), drawing
 
 
 @contextmanager
 def large() -> Iterator[str]:
     """Serve the page with a status of which ten tasks and one node change with each answer."""
-    status, page, answers = large_status(), files("streams.web").joinpath("page"), iter(range(1, 1 << 30))
+    (status, drawing), page, answers = large_status(), files("streams.web").joinpath("page"), iter(range(1, 1 << 30))
     lag = status["tasks"]["columns"].index("lag")
 
     class Answers(BaseHTTPRequestHandler):
@@ -63,6 +64,8 @@ def large() -> Iterator[str]:
                     row[lag] = number
                 known = parse_qs(place.query).get("graph") == [str(status["graph_id"])]
                 body, kind = json.dumps(status | ({"graph": None} if known else {})).encode(), "application/json"
+            elif place.path == "/topology.svg":
+                body, kind = drawing.encode(), "image/svg+xml"
             elif place.path == "/" or place.path.startswith("/page/"):
                 name = place.path.removeprefix("/page/").strip("/") or "index.html"
                 body = page.joinpath(name).read_bytes()
@@ -105,8 +108,9 @@ def test_a_status_changes_what_is_different_and_no_more(page: Page, dark: bool, 
     rows = "return document.querySelectorAll('#task-table tbody tr').length"
     with large() as url:
         page.open(url, dark=dark)
+        page.run("document.querySelector('#all-nodes').click()")
+        page.until(lambda: page.run("return document.querySelectorAll('#graph .box').length") > NODES)
         page.run(COUNT)
-        assert page.run("return document.querySelectorAll('#graph .box').length") > NODES
         assert page.run(rows) < TASKS
         few = changes_per_round(page)
         page.run("document.querySelector('#all-tasks').click()")
@@ -127,6 +131,8 @@ def test_a_status_changes_what_is_different_and_no_more(page: Page, dark: bool, 
 def test_a_large_graph_is_one_stop_of_the_tab_key(page: Page) -> None:
     with large() as url:
         page.open(url)
+        page.run("document.querySelector('#all-nodes').click()")
+        page.until(lambda: page.run("return document.querySelectorAll('#graph .box').length") > NODES)
         page.run("document.querySelector('#graph [tabindex=\"0\"]').focus()")
         start = page.focus
         page.keys(RIGHT)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -65,6 +66,45 @@ def test_a_store_is_browsed_by_key_and_window_and_shows_hostile_keys_as_text(
         assert [text for text in page.complaints() if "404" not in text] == []
 
 
+def test_the_graph_fits_and_shows_what_was_written_or_each_node(broker: EmbeddedBroker, page: Page) -> None:
+    boxes = "return document.querySelectorAll('#graph .box').length"
+    with served(broker) as (_, server):
+        page.open(server.url)
+        page.until(lambda: page.run(boxes) == 11)
+        assert page.run("const it = document.querySelector('#graph'); return it.scrollWidth <= it.clientWidth")
+        page.run("document.querySelector('#all-nodes').click()")
+        page.until(lambda: page.run(boxes) == 21)
+        page.run("document.querySelector('#graph [data-name=per-minute]').dispatchEvent(new MouseEvent('click'))")
+        page.until(lambda: "per-minute" in page.text("#details"))
+        assert "Browse per-minute" in page.text("#details")
+        page.until(lambda: "up to date" in page.text("#health"))
+        assert "1 instance, 8 tasks" in page.text("#health")
+        assert "8 tasks assigned" in page.text("#event-list")
+        page.resize(400, 800)
+        page.until(lambda: page.number("#graph svg") and page.run(
+            "return document.querySelector('#graph svg').getBoundingClientRect().width") <= 400)  # fmt: skip
+        assert page.complaints() == []
+
+
+def test_a_restore_is_said_first_with_how_far_it_is(broker: EmbeddedBroker, page: Page) -> None:
+    with served(broker) as (streams, _), orders_coming(broker):
+        waiting.until(lambda: streams.metrics.get("process-total") > 200)
+    may_go_on = Event()
+    again = Streams(shop, broker=broker, on_restore=lambda *_: may_go_on.wait(), **SETTINGS)
+    with again.serve() as server:
+        again.start()
+        page.open(server.url)
+        page.until(lambda: page.text("#state") == "RESTORING")
+        assert page.text("#restore-title").startswith("Restoring ")
+        assert "records left" in page.text("#restore-left")
+        assert "how far behind is unknown" in page.text("#health")
+        assert page.run("return document.querySelector('#restore').getBoundingClientRect().bottom") < 300
+        may_go_on.set()
+        page.until(lambda: page.text("#state") == "RUNNING")
+        assert page.run("return document.querySelector('#restore').hidden")
+        again.close()
+
+
 def test_a_rebalance_is_seen_and_the_group_is_shown_as_one(
     broker: EmbeddedBroker, page: Page, picture: PICTURES
 ) -> None:
@@ -96,7 +136,17 @@ def test_everything_is_reached_with_the_keyboard(broker: EmbeddedBroker, page: P
             if seen[-1] == "BODY" or (len(seen) > 1 and seen[-1] == seen[0]):
                 break
         wanted = [
-            *("scope", "pause", "turn", "task-filter", "store-key", "store-format", "store-get", "store-scan"),
+            *(
+                "scope",
+                "pause",
+                "simple",
+                "all-nodes",
+                "task-filter",
+                "store-key",
+                "store-format",
+                "store-get",
+                "store-scan",
+            ),
             *("why-key", "why-format", "why-topic", "why-seconds", "why-limit", "why-ask", "letters-read"),
         ]
         assert [focus for focus in seen if focus in wanted] == wanted

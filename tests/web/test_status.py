@@ -122,7 +122,7 @@ def test_the_graph_is_sent_once_and_is_the_same_each_time(broker, client):
 
     assert first["graph"] == again["graph"]
     assert known["graph"] is None
-    assert len(known["edges"]) == len(first["graph"]["edges"])
+    assert len(known["edges"]) == len(first["graph"]["all"]["edges"])
 
 
 def test_secrets_are_shown_as_set(broker, client):

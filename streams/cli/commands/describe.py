@@ -20,6 +20,7 @@ def add_parser(commands: Commands) -> None:
         "traced, to be computed in columns (none is yet), and why others cannot",
         FORMATS,
     )
+    parser.add_argument("--all-nodes", action="store_true", help="svg: a box for each node, topic and store")
     parser.set_defaults(execute=execute)
 
 
@@ -50,7 +51,7 @@ def execute(options: argparse.Namespace) -> int:
     elif options.format == "mermaid":
         print(description.to_mermaid(), end="")
     elif options.format == "svg":
-        print(description.to_svg(), end="")
+        print(description.to_svg(is_simple=not options.all_nodes), end="")
     else:
         print(description.to_text(), end="")
     return 0

@@ -43,7 +43,8 @@ export function duration(ms) {
   return `${whole.format(Math.round(seconds / 86400))} days`;
 }
 
-export const nanoseconds = (ns) => (ns === null || ns === undefined ? "–" : ns < 1e5 ? `${whole.format(ns)} ns` : ns < 1e8 ? `${whole.format(Math.round(ns / 1e3))} µs` : `${whole.format(Math.round(ns / 1e6))} ms`);
+const digits = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
+export const nanoseconds = (ns) => (ns === null || ns === undefined ? "–" : `${digits.format(ns / 1e3)} µs`);
 
 export function moment(ms) {
   if (ms === null || ms === undefined) return "–";

@@ -19,7 +19,7 @@ let round = 0;
 
 // With a body it is a POST, which may need the token where reading does not.
 const refused = new Set();
-async function get(path, { body: sent, method = sent ? "POST" : "GET", signal, timeoutMs = TIMEOUT_MS } = {}) {
+async function get(path, { body: sent, isText = false, method = sent ? "POST" : "GET", signal, timeoutMs = TIMEOUT_MS } = {}) {
   const headers = token ? { authorization: `Bearer ${token}` } : {};
   const signals = [AbortSignal.timeout(timeoutMs), ...(signal ? [signal] : [])];
   const answer = await fetch(path, { method, body: sent && JSON.stringify(sent), headers, cache: "no-store", signal: AbortSignal.any(signals) });
@@ -27,7 +27,7 @@ async function get(path, { body: sent, method = sent ? "POST" : "GET", signal, t
   else refused.delete(method);
   by("token-form").hidden = !refused.size;
   let body = null;
-  try { body = await answer.json(); } catch { /* No JSON: the status says what there is to say. */ }
+  try { body = await (isText ? answer.text() : answer.json()); } catch { /* No JSON: the status says what there is to say. */ }
   return { ok: answer.ok, status: answer.status, body };
 }
 
@@ -42,7 +42,7 @@ const share = (of) => ({ of, show: (row) => percent(of(row)), draw: (row, text) 
 const stores = new Stores(by("browser"), get);
 const why = new Why(by("asking"), get);
 new Letters(by("letters"), get);
-const graph = new Graph(by("graph"), by("details"), (name) => stores.browse(name));
+const graph = new Graph(by("graph"), by("details"), get, (name) => stores.browse(name));
 const plots = new Plots(by("plots"));
 const tasks = new Table(by("task-table"), "Tasks", [
   { title: "Task", of: (row) => row.order, show: (row) => row.task, kind: "word" },
@@ -52,11 +52,11 @@ const tasks = new Table(by("task-table"), "Tasks", [
   { title: "Lag", of: (row) => row.lag, show: (row) => count(row.lag), kind: "number" },
   { title: "Event-time lag", of: (row) => row.time_lag_ms, show: (row) => duration(row.time_lag_ms), kind: "number wide" },
   { title: "Stream time", of: (row) => row.stream_time_ms, show: (row) => moment(row.stream_time_ms), kind: "word wide" },
-  { title: "Waits for", of: (row) => waitOf(row), kind: "long" },
-  { title: "A record", of: (row) => row.ns, show: (row) => nanoseconds(row.ns), kind: "number wide" },
+  { title: "Waits for", of: (row) => waitOf(row), kind: "wait" },
+  { title: "Time per record", of: (row) => row.ns, show: (row) => nanoseconds(row.ns), kind: "number wide" },
   { ...share((row) => row.busy), title: "Busy", kind: "number wide" },
   { title: "Lost", of: (row) => row.lost, show: (row) => count(row.lost), kind: "number wide" },
-], { sorted: 0, empty: "No task is assigned here." });
+], { sorted: 4, down: true, empty: "No task is assigned here." });
 tasks.limit = FEW_TASKS;
 const threads = new Table(by("thread-table"), "Threads", [
   { title: "Thread", of: (row) => row.name, kind: "long" },
@@ -84,7 +84,7 @@ const restoring = new Table(by("restoring"), "Tasks that are restored", [
   { title: "Ready in about", of: (row) => row.eta_ms, show: (row) => duration(row.eta_ms), kind: "number" },
 ]);
 const dropTable = (id, label, empty) => new Table(by(id), label, [
-  { title: "Node", of: (row) => row.node, kind: "long" },
+  { title: "Node", of: (row) => shortName(row.node), kind: "long" },
   { title: "Why", of: (row) => row.reason, kind: "long" },
   { title: "Records", of: (row) => row.count, show: (row) => count(row.count), kind: "number" },
   { title: "The first", of: (row) => row.example, kind: "long wide" },
@@ -108,6 +108,55 @@ function showTasks() {
   setText(button, tasks.limit === FEW_TASKS ? `Show all ${count(found.length)} tasks` : `Show the first ${FEW_TASKS}`);
 }
 
+let restoreTotal = 0;
+/** How far all restores are, with those that have ended since the first was seen. */
+function showRestore({ restoring: rows, tasks: { rows: owned } }) {
+  by("restore").hidden = !rows.length;
+  const left = rows.reduce((sum, row) => sum + row.remaining, 0);
+  restoreTotal = rows.length ? Math.max(restoreTotal, left + rows.reduce((sum, row) => sum + row.done, 0)) : 0;
+  if (!rows.length) return;
+  const part = restoreTotal ? 1 - left / restoreTotal : 0;
+  const times = rows.map((row) => row.eta_ms).filter((eta) => eta !== null);
+  setText(by("restore-title"), `Restoring ${count(rows.length)} of ${count(Math.max(owned.length, rows.length))} tasks`);
+  by("restore-bar").value = part;
+  setText(by("restore-left"), `${percent(part)}, ${count(left)} records left${times.length ? `, about ${duration(Math.max(...times))}` : ""}`);
+  restoring.show(rows);
+}
+
+/** Is it well, since when, is it behind, was something lost: in one sentence. */
+function showHealth(status) {
+  const { totals, instances: all, tasks: { rows, columns } } = status;
+  const since = status.events.findLast(([, , text]) => text === status.state);
+  const away = all.filter((row) => row.error).length;
+  const lag = status.state === "RUNNING" ? rows.reduce((sum, row) => sum + row[columns.indexOf("lag")], 0) : null;
+  const parts = [
+    since && ["", `for ${duration(status.now_ms - since[0])}`],
+    ["", `${count(all.length)} ${all.length === 1 ? "instance" : "instances"}, ${count(rows.length)} ${rows.length === 1 ? "task" : "tasks"}`],
+    away && ["bad", `${count(away)} of ${count(all.length)} instances do not answer: numbers are without them`, "#group"],
+    lag === null ? ["", "how far behind is unknown"] : ["", lag ? `${count(lag)} records behind` : "up to date"],
+    totals.lost > 0 && ["bad", `${count(totals.lost)} records lost`, "#problems"],
+    totals.dead_letters > 0 && ["warn", `${count(totals.dead_letters)} dead letters`, "#letters"],
+  ].filter(Boolean);
+  const text = JSON.stringify(parts.map(([kind, words]) => [kind, words]));
+  if (by("health").dataset.text === text) return;
+  by("health").dataset.text = text;
+  by("health").replaceChildren(...parts.flatMap(([kind, words, to], index) => [index ? " · " : "", to ? el("a", { class: kind, href: to }, words) : words]));
+  setText(by("nav-tasks"), count(rows.length));
+  setText(by("nav-stores"), count(new Set((graph.graphs?.all.boxes || []).filter((box) => box.kind === "store").map((box) => box.name)).size));
+  const problems = status.failures.length + Object.values(status.drops).flatMap((reasons) => Object.values(reasons)).filter(([number]) => number).length;
+  setText(by("nav-problems"), problems ? count(problems) : "");
+}
+
+let shownEvents = "";
+function showEvents(status) {
+  const failures = status.failures.map((failure) => [failure.at_ms, failure.task ? `task ${failure.task}` : "", `${failure.error}: ${failure.message}`, "bad"]);
+  const events = [...status.events, ...failures].sort((one, other) => other[0] - one[0]).slice(0, 50);
+  const text = JSON.stringify(events);
+  if (text === shownEvents) return;
+  shownEvents = text;
+  by("event-list").replaceChildren(...events.map(([at, who, what, kind]) => el("li", { class: kind || STATES[what] || "" }, el("time", { class: "muted" }, moment(at)), el("span", {}, what), el("span", { class: "muted" }, who))));
+}
+
 const objects = ({ columns, rows }) => rows.map((row) => Object.fromEntries(columns.map((name, index) => [name, row[index]])));
 
 let knownFailures = "";
@@ -117,7 +166,7 @@ function showFailures(status) {
   knownFailures = text;
   by("failure-list").replaceChildren(...(status.failures.length ? status.failures.map((found) => el("div", { class: "failure" },
     el("div", { class: "what" }, el("strong", {}, found.error), badge(found.is_fatal ? "a thread ended" : found.sent_to ? `sent to ${found.sent_to}` : "record lost", found.sent_to ? "info" : "bad"),
-      found.node ? el("span", {}, `at ${found.node}`) : null, found.task ? el("span", { class: "muted" }, `task ${found.task}`) : null,
+      found.node ? el("span", { title: found.node }, `at ${shortName(found.node)}`) : null, found.task ? el("span", { class: "muted" }, `task ${found.task}`) : null,
       el("span", { class: "muted" }, `${moment(found.at_ms)} UTC${found.count > 1 ? `, ${count(found.count)} times` : ""}`)),
     el("p", {}, found.message), found.place ? el("code", {}, found.place) : null)) : [el("p", { class: "empty" }, "No error since the start.")]));
 }
@@ -131,9 +180,12 @@ function showStop(status) {
 
 function show(status) {
   setText(by("application"), status.application_id);
-  document.title = `${status.application_id} · ${status.state.toLowerCase()}`;
   const state = by("state");
-  setText(state, status.is_paused ? `${status.state}, paused` : status.state);
+  // The group rebalances, but what one waits for is the restore.
+  const word = status.restoring.length && status.state === "REBALANCING" ? "RESTORING" : status.state;
+  const problems = status.totals.failures + status.totals.lost;
+  document.title = `${status.application_id} · ${word.toLowerCase()}${problems ? ` · ${count(problems)} problems` : ""}`;
+  setText(state, status.is_paused ? `${word}, paused` : word);
   state.className = `badge ${STATES[status.state] || ""}`;
   plots.add(status.history, status.now_ms);
   graph.show(status);
@@ -145,8 +197,9 @@ function show(status) {
     return { ...row, owner, order: sub * 1e6 + partition, text: `${row.task} ${row.state} ${owner} ${waitOf(row)}`.toLowerCase() };
   });
   showTasks();
-  by("restore").hidden = !status.restoring.length;
-  restoring.show(status.restoring);
+  showRestore(status);
+  showHealth(status);
+  showEvents(status);
   showFailures(status);
   showStop(status);
   const examples = new Map(status.drop_examples.map(([node, reason, text]) => [JSON.stringify([node, reason]), text]));
@@ -208,7 +261,8 @@ by("pause").addEventListener("click", (event) => {
   if (isPaused) { round += 1; clearTimeout(timer); } else refresh();
 });
 by("scope").addEventListener("change", () => { plots.forget(); refresh(); });
-by("turn").addEventListener("click", () => graph.turn());
+by("simple").addEventListener("click", () => graph.view(false));
+by("all-nodes").addEventListener("click", () => graph.view(true));
 by("task-filter").addEventListener("input", showTasks);
 by("all-tasks").addEventListener("click", () => { tasks.limit = tasks.limit === FEW_TASKS ? Infinity : FEW_TASKS; showTasks(); });
 by("token-form").addEventListener("submit", (event) => {

@@ -4,10 +4,10 @@ import { brief, duration, el, percent, rate, setText, svg } from "./dom.js";
 
 const WIDTH = 240, HEIGHT = 44, HOUR_MS = 3600000;
 const PLOTS = [
-  { name: "Records in", column: "in_rate", show: rate },
-  { name: "Records out", column: "out_rate", show: rate },
-  { name: "Lag", column: "lag", show: (lag) => `${brief(lag)} records` },
-  { name: "Lag in event time", column: "time_lag_ms", show: duration },
+  { name: "In", column: "in_rate", show: rate },
+  { name: "Out", column: "out_rate", show: rate },
+  { name: "Behind", column: "lag", show: (lag) => `${brief(lag)} records` },
+  { name: "Behind in event time", column: "time_lag_ms", show: duration },
   { name: "Busy", column: "busy", show: percent, least: 0.1 },
   { name: "Lost", column: "lost_rate", show: rate },
 ];
@@ -55,6 +55,7 @@ export class Plots {
     const shown = isNow ? plot.show(values[values.length - 1]) : "–";
     const highest = values.length ? plot.show(Math.max(...values)) : "–";
     setText(parts.value, shown);
+    parts.value.classList.toggle("lost", plot.column === "lost_rate" && isNow && values[values.length - 1] > 0);
     setText(parts.span, `last ${duration(Math.min(span, HOUR_MS))}`);
     setText(parts.top, `max ${highest}`);
     parts.drawing.setAttribute("aria-label", `${plot.name}: now ${shown}, at most ${highest} in the last ${duration(span)}`);

@@ -27,7 +27,8 @@ export class Why {
 
   // Topics that sinks write, from the graph of the topology.
   know(graph) {
-    const topics = graph.edges.filter(([start]) => graph.boxes[start].kind === "sink").map(([, end]) => graph.boxes[end].name);
+    const { boxes, edges } = graph.all;
+    const topics = edges.filter(([start]) => boxes[start].kind === "sink").map(([, end]) => boxes[end].name);
     const chosen = this.topic.value;
     this.topic.replaceChildren(el("option", { value: "" }, "all outputs"), ...[...new Set(topics)].sort().map((name) => el("option", { value: name }, name)));
     this.topic.value = topics.includes(chosen) ? chosen : "";
