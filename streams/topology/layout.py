@@ -161,10 +161,10 @@ class Graph:
         numbers: dict[int, int] = {}
         for box in self.boxes:
             if box.number not in into and box.number not in passed:
-                made = graph._box(box.kind, box.name, box.block)
-                numbers[box.number] = made.number
-                made.nodes = list(box.nodes)
-                made.is_repartition = box.kind == "topic" and box.name in internal_topics
+                simple = graph._box(box.kind, box.name, box.block)
+                numbers[box.number] = simple.number
+                simple.nodes = list(box.nodes)
+                simple.is_repartition = box.kind == "topic" and box.name in internal_topics
         for box in self.boxes:
             if box.number in into and (owner := numbers.get(into[box.number])) is not None:
                 numbers[box.number] = owner
@@ -190,9 +190,11 @@ class Graph:
         """Whether a node only passes records on: a source, a sink, or what is before the sink of a repartition."""
         if box.kind in ("source", "sink") or box.name.startswith("KTABLE-TOSTREAM-"):
             return bool(before[box.number] and after[box.number])
-        number, steps = box.number, 0
+        number = box.number
+        steps = 0
         while len(after[number]) == 1 and self.boxes[number].kind == "processor" and steps < 2:
-            number, steps = after[number][0], steps + 1
+            number = after[number][0]
+            steps += 1
         is_before = self.boxes[number].kind == "sink" and any(
             self.boxes[topic].name in internal_topics for topic in after[number]
         )

@@ -107,23 +107,26 @@ class _Drawing:
 
     def curve(self, start: int, end: int) -> str:
         """Return the path of an edge, around boxes where it can be."""
-        x1, y1 = self.x[start] + self.widths[start], self.y[start] + _HEIGHT / 2
-        x2, y2 = self.x[end], self.y[end] + _HEIGHT / 2
+        x1 = self.x[start] + self.widths[start]
+        y1 = self.y[start] + _HEIGHT / 2
+        x2 = self.x[end]
+        y2 = self.y[end] + _HEIGHT / 2
         if self.is_list:
-            x1, y1 = self.x[start] + 9, self.y[start] + (_HEIGHT if y2 > y1 else 0)
-            x2 = max(x2, x1 + 6)
-            return f"M{x1:.0f} {y1:.0f} V{y2:.0f} H{x2:.0f}"
+            x1 = self.x[start] + 9
+            y1 = self.y[start] + (_HEIGHT if y2 > y1 else 0)
+            return f"M{x1:.0f} {y1:.0f} V{y2:.0f} H{max(x2, x1 + 6):.0f}"
         if x2 == self.x[start]:
             # Below each other, as a store and its first user.
-            x2, (y1, y2) = x2 + self.widths[end] / 2, sorted((self.y[start], self.y[end]))
-            return f"M{x2:.0f} {y1 + _HEIGHT:.0f} V{y2:.0f}"
+            upper = min(y1, y2) + _HEIGHT / 2
+            return f"M{x2 + self.widths[end] / 2:.0f} {upper:.0f} V{max(y1, y2) - _HEIGHT / 2:.0f}"
         path = f"M{x1:.0f} {y1:.0f}"
         # Between the boxes of the ranks that it passes; a column is at least as wide as the narrowest box.
         ways = self.graph.ways.get((start, end)) or self.graph.ways.get((end, start), [])
         for left, y in [*((self._lefts[way.rank], _top(way) + _HEIGHT / 2) for way in ways), (x2, y2)]:
             bend = (left - x1) / 2
             path += f" C{x1 + bend:.0f} {y1:.0f} {left - bend:.0f} {y:.0f} {left:.0f} {y:.0f}"
-            x1, y1 = left + _NARROWEST, y
+            x1 = left + _NARROWEST
+            y1 = y
             path += f" H{x1:.0f}" if left != x2 else ""
         return path
 
