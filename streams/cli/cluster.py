@@ -17,17 +17,15 @@ if TYPE_CHECKING:
 BROKER = "broker"
 
 
-def add_where(
-    parser: argparse.ArgumentParser, state_dir: str = "which must not be running", *config_names: str
-) -> None:
-    """Add the arguments that select the broker and configure the connection; ``--config`` has ``config_names``."""
+def add_where(parser: argparse.ArgumentParser, state_dir: str = "which must not be running") -> None:
+    """Add the arguments that select the broker and configure the connection."""
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         *names_of("--bootstrap-servers"), metavar="HOST:PORT", help="a cluster; several servers with commas"
     )
     where.add_argument("--state-dir", metavar="DIR", help=f"the embedded broker of this folder, {state_dir}")
     add_settings(parser, "a setting of the connection, such as security_protocol=sasl_ssl (may be repeated)")
-    add_config(parser, *config_names)
+    add_config(parser)
     parser.set_defaults(settle=_settle)
 
 

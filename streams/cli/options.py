@@ -43,10 +43,10 @@ def add_settings(parser: argparse.ArgumentParser, text: str) -> None:
     add_debug(parser)
 
 
-def add_config(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Add the argument ``--config``; ``names`` replace the default names of the argument."""
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """Add the argument ``--config``."""
     parser.add_argument(
-        *(names or ("--config", "--config-file")),
+        "--config",
         dest="config_file",
         metavar="FILE",
         help="TOML file of settings; those of --set and of variables STREAMS_... are used before its own",

@@ -17,7 +17,7 @@ GROUPS = {
     "partitions workers http http-token-file",
     "State": "from-snapshot snapshot state-from directory resume repair keep-states",
     "Who may connect": "tls-cert tls-key tls-key-password-file tls-client-ca users",
-    "Settings": "application-id set config config-file log-level log-format no-color debug help",
+    "Settings": "application-id set config log-level log-format no-color debug help",
 }
 _GROUP_OF = {f"--{name}": group for group, names in GROUPS.items() for name in names.split()}
 _PLACES = {option: place for place, option in enumerate(_GROUP_OF)}

@@ -88,7 +88,7 @@ class Admin(Closeable):
 
     def __init__(
         self,
-        broker: Cluster | None = None,
+        broker: Cluster | str | None = None,
         *,
         bootstrap_servers: str | Iterable[str] = "",
         security: Security | None = None,

@@ -44,7 +44,7 @@ def test_broker_and_password_of_a_file_are_used_by_a_command(broker, streams, mo
         monkeypatch.setenv("STREAMS_SASL_USERNAME", "ann")
         done = streams("topics", "list", "--config", "app.toml")
         assert (done.status, done.out.split(), done.err) == (0, ["copies", "lines"], "")
-        made = streams("topics", "create", "more", "--config-file", "app.toml", "--config", "retention.ms=1")
+        made = streams("topics", "create", "more", "--config", "app.toml", "--topic-set", "retention.ms=1")
         assert made.status == 0, made.err
 
 

@@ -208,7 +208,7 @@ def where(request: pytest.FixtureRequest, streams: Program) -> Iterator[list[str
 
 @pytest.mark.case
 def test_topics_are_made_filled_shown_and_deleted(streams: Program, where: list[str]) -> None:
-    assert streams("topics", "create", "t", "--partitions", "2", "--config", "retention.ms=-1", *where).status == 0
+    assert streams("topics", "create", "t", "--partitions", "2", "--topic-set", "retention.ms=-1", *where).status == 0
     assert streams("topics", "list", *where).out == "t\n"
     streams.write("rows.txt", "alice\thello\nbob\tworld\n")
     produced = streams("produce", "t", "rows.txt", "--key-separator", "\\t", "--partition", "1", *where)

@@ -788,8 +788,12 @@ def test_what_needs_a_group_or_a_broker_says_so(make):
 
     with pytest.raises(ConfigError, match="broker"):
         Consumer()
-    with pytest.raises(ConfigError, match="'kafka-1:9092' is no broker; give addresses as bootstrap_servers="):
-        Consumer("kafka-1:9092")
+    with pytest.raises(ConfigError, match="9092 is no broker; give addresses as text"):
+        Consumer(9092)
+    with pytest.raises(ConfigError, match=r"both broker= and bootstrap_servers="):
+        Consumer("kafka-1:9092", bootstrap_servers="kafka-2:9092")
+    with pytest.raises(ConfigError, match=r"bootstrap_servers: .*kafka-1"):
+        Consumer("kafka-1:none")
     with pytest.raises(ConfigError, match="group_id"):
         alone.subscribe("t")
     grouped = make()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _EXAMPLES = """\
 examples:
   streams topics list --bootstrap-servers localhost:9092
-  streams topics create orders --partitions 4 --config cleanup.policy=compact --bootstrap-servers localhost:9092
+  streams topics create orders --partitions 4 --topic-set cleanup.policy=compact --bootstrap-servers localhost:9092
   streams topics describe orders --keys --bootstrap-servers localhost:9092
 """
 
@@ -44,7 +44,7 @@ def add_parser(commands: Commands) -> None:
         *names_of("--partitions"), metavar="N", type=partition_count, default=-1, help="default: the broker's"
     )
     create.add_argument("--replicas", metavar="N", type=partition_count, default=-1, help="default: the broker's")
-    add_repeatable(create, "--config", "NAME=VALUE", "a topic setting of Kafka (may be repeated)")
+    add_repeatable(create, "--topic-set", "NAME=VALUE", "a topic setting of Kafka (may be repeated)")
     create.add_argument("--if-missing", action="store_true", help="do nothing if the topic exists")
     alter = verbs.add_parser("alter", help="change settings of a topic")
     alter.add_argument("topic")
@@ -57,8 +57,7 @@ def add_parser(commands: Commands) -> None:
     delete = verbs.add_parser("delete", help="delete topics with their records")
     delete.add_argument("topic", nargs="+")
     for verb in (listing, describe, create, alter, grow, delete):
-        # The topic settings of `create` have taken the shorter name.
-        add_where(verb, "which must not be running", *(["--config-file"] if verb is create else []))
+        add_where(verb)
         verb.set_defaults(execute=execute)
 
 
@@ -75,7 +74,7 @@ def execute(options: argparse.Namespace) -> int:
         elif options.verb == "describe":
             _describe(cluster, admin, options.topic, with_keys=options.keys)
         elif options.verb == "create":
-            config = dict(pairs(options.config, "--config", "NAME=VALUE"))
+            config = dict(pairs(options.topic_set, "--topic-set", "NAME=VALUE"))
             specs = [TopicSpec(name, options.partitions, config, options.replicas) for name in options.topic]
             admin.create_topics(specs, exist_ok=options.if_missing)
         elif options.verb == "alter":

@@ -72,7 +72,7 @@ class Consumer(Closeable):
 
     def __init__(
         self,
-        broker: Cluster | None = None,
+        broker: Cluster | str | None = None,
         group_id: str | None = None,
         *,
         bootstrap_servers: str | Iterable[str] = "",

@@ -86,7 +86,7 @@ class Producer(Closeable):
 
     def __init__(
         self,
-        broker: Cluster | None = None,
+        broker: Cluster | str | None = None,
         *,
         bootstrap_servers: str | Iterable[str] = "",
         security: Security | None = None,

@@ -174,18 +174,20 @@ def addresses(servers: str | Iterable[str]) -> tuple[Address, ...]:
 
 
 def cluster_of(
-    broker: Cluster | None, bootstrap_servers: str | Iterable[str], security: Security | None, who: str
+    broker: Cluster | str | None, bootstrap_servers: str | Iterable[str], security: Security | None, who: str
 ) -> Cluster:
-    """Return the cluster for a client: ``broker``, or a new one for the bootstrap servers.
+    """Return the cluster for a client: ``broker``, or a new one for the bootstrap servers, which may be its text.
 
     Raises:
         ConfigError: neither or both of ``broker`` and ``bootstrap_servers`` are given, or ``broker`` is no broker.
     """
-    if broker is not None and not callable(getattr(broker, "connect", None)):
-        raise ConfigError(f"{who}: {broker!r} is no broker; give addresses as bootstrap_servers=")
     servers = bootstrap_servers if isinstance(bootstrap_servers, str) else ",".join(bootstrap_servers)
     if broker is not None and servers:
         raise ConfigError(f"{who}: both broker= and bootstrap_servers= are given; give one of them")
+    if isinstance(broker, str):
+        return cluster_of(None, broker, security, who)
+    if broker is not None and not callable(getattr(broker, "connect", None)):
+        raise ConfigError(f"{who}: {broker!r} is no broker; give addresses as text")
     if broker is not None:
         if security is not None:
             raise ConfigError(f"{who}: security= goes with bootstrap_servers=; broker= is connected to as it is")
