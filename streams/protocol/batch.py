@@ -96,7 +96,7 @@ class BatchHeader(NamedTuple):
     @property
     def is_gap(self) -> bool:
         """Whether this is a control batch that replaces removed records (see ``markers.gap``)."""
-        return self.producer_id < 0 and bool(self.attributes & CONTROL)
+        return is_gap(self.attributes, self.producer_id)
 
     @property
     def is_transactional(self) -> bool:
@@ -109,6 +109,11 @@ class BatchHeader(NamedTuple):
         return ProducerStamp(
             self.producer_id, self.producer_epoch, self.base_sequence, self.is_transactional, self.is_control
         )
+
+
+def is_gap(attributes: int, producer_id: int) -> bool:
+    """Whether a batch with this part of a header is a control batch that replaces removed records."""
+    return producer_id < 0 and bool(attributes & CONTROL)
 
 
 # --- encoding -----------------------------------------------------------------------------

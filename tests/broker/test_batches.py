@@ -189,20 +189,39 @@ def test_batches_are_found_in_segments_of_the_past(tmp_path):
     storage.close()
 
 
-def test_a_compacted_gap_is_passed_over(tmp_path):
-    """Offset 0 to 19 are gone: who asks for them gets what stands for them, and then what is next."""
-    storage = FileStorage(tmp_path, 200)
-    for number in range(30):
-        storage.append(sent(b"%d" % number))
-    storage.compact(storage.sealed_offset, lambda found: found if found.offsets[0] >= 20 else None)
+@pytest.mark.parametrize("segment_bytes", [200, 2_000, 100_000])
+@pytest.mark.parametrize("max_bytes", [1, 300, PLENTY])
+def test_nobody_is_given_what_stands_for_compacted_records(tmp_path, segment_bytes, max_bytes):
+    """kafka-go takes it for a record.  A batch with a producer's numbers does not cover its neighbours' offsets."""
+    storage = FileStorage(tmp_path, segment_bytes, cache_bytes=0)
+    for number in range(600):
+        storage.append(sent(b"%d" % number, producer=ProducerStamp(3, 1, number)))
+    storage.append(sent(bytes(segment_bytes)))
+    storage.seal(is_due=True)
+    kept = [number for number in range(600) if number >= 20 and number // 100 != 3 and number % 4]
+    storage.compact(600, lambda block: block if block.offsets[0] in kept else None)
 
     offset, seen = 3, []
-    while offset < 30:
-        run = read(storage, offset)
-        seen += [value for value in values_of(run) if value is not None]
+    while offset < 600:
+        run = read(storage, offset, max_bytes, 600)
+        assert run.next_offset > offset
+        assert run.size == len(b"".join(run.chunks))
+        seen += values_of(run)
         offset = run.next_offset
 
-    assert seen == [b"%d" % number for number in range(20, 30)]
+    assert seen == [b"%d" % number for number in kept]
+    storage.close()
+
+
+def test_what_stands_for_compacted_records_leads_to_the_end_of_what_may_be_read(tmp_path):
+    storage = FileStorage(tmp_path, 200)
+    for number in range(10):
+        storage.append(sent(b"%d" % number))
+    storage.seal(is_due=True)
+    storage.compact(10, lambda block: block if block.offsets[0] in (0, 9) else None)
+
+    end = storage.extents()[0].end_offset
+    assert read(storage, 1, upto=end).next_offset == end
     storage.close()
 
 

@@ -25,8 +25,8 @@ from streams.protocol.markers import is_commit_marker
 INDEX_INTERVAL = 16_384
 #: Number of bytes per read.
 WINDOW = 1 << 20
-# Base offset, length and last offset delta of a batch: enough to find the next batch.
-_SPAN = Struct(">qi11xi")
+# Base offset, length, attributes, last offset delta and producer of a batch: enough to find the next batch.
+_SPAN = Struct(">qi9xhi16xq")
 
 
 @frozen
@@ -133,39 +133,45 @@ class Segment:
         index = max(bisect_right(self._offsets, offset) - 1, 0)
         place = self._positions[index] if self._positions else 0
         window = self._bytes(place, min(INDEX_INTERVAL + max(0, min(max_bytes, WINDOW)), self.size - place))
-        start = -1
-        at = 0
+        chunks: list[bytes] = []
+        size = start = at = 0
         next_offset = offset
         while at + _SPAN.size <= len(window):
-            base, length, delta = _SPAN.unpack_from(window, at)
+            base, length, attributes, delta, producer_id = _SPAN.unpack_from(window, at)
             if length < batch.HEADER_SIZE - batch.LENGTH_PREFIX or base < self.base_offset:
                 raise CorruptBatchError(f"log segment {self.path}: no batch at byte {place + at}")
             end = at + batch.LENGTH_PREFIX + length
             if base >= upto:
                 break
-            if start < 0 and base + delta < offset:
-                at = end
+            # Some clients take each record of a batch for one of the application: they get no gaps, as from Kafka.
+            is_passed = batch.is_gap(attributes, producer_id) and base + delta + 1 < upto
+            if is_passed or base + delta < offset:
+                if start < at:
+                    chunks.append(window[start:at])
+                    size += at - start
+                start = at = end
+                next_offset = max(offset, base + delta + 1)
                 continue
-            is_alone = start < 0
-            start = at if is_alone else start
-            if end - start > max_bytes and not (is_alone and is_first):
+            is_alone = not chunks and start == at
+            if size + end - start > max_bytes and not (is_alone and is_first):
                 break
             if end > len(window):
                 if is_alone:
                     window = self._bytes(place + at, end - at)
-                    start = 0
-                    end = end - at
-                    at = end
+                    start, at = 0, end - at
                     next_offset = base + delta + 1
                 break
             at = end
             next_offset = base + delta + 1
-        if start < 0 or at == start:
-            return EncodedRun([], 0, offset)
-        data = window[start:at]
-        if len(data) < at - start:
+        else:
+            if not chunks and start == at and next_offset > offset and place + at < self.size:
+                return self.read_encoded(next_offset, max_bytes, upto, is_first=is_first)
+        if start < at:
+            chunks.append(window[start:at])
+            size += at - start
+        if sum(map(len, chunks)) < size:
             raise CorruptBatchError(f"log segment {self.path}: shorter than its {self.size} bytes; was it changed?")
-        return EncodedRun([data], len(data), next_offset)
+        return EncodedRun(chunks, size, next_offset if chunks else offset)
 
     def stamped(self) -> Iterator[Stamped]:
         """Yield the producer ID, epoch and sequence of each batch; only transaction markers are decoded."""

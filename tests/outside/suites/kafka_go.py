@@ -24,8 +24,9 @@ def run(room: Room) -> Iterator[Outcome]:
     """Run the tests on a broker at the address that is built into them."""
     folder = fetched_module(room, MODULE, VERSION)
     program = built_tests(room, folder)
-    # Compaction is looked for as often as by Kafka: a test waits for it.
-    with room.broker("--maintenance-interval", "15000", port=9092, advertised="localhost:9092"):
+    # Compaction is looked for as often as by Kafka: a test waits for it.  Tests have the broker's number built in.
+    options = ("--maintenance-interval", "15000", "--set", "node.id=1")
+    with room.broker(*options, port=9092, advertised="localhost:9092"):
         env = {"KAFKA_VERSION": "2.7.0", "KAFKA_SKIP_NETTEST": "1"}
         options = (f"-test.run={room.only or '.'}", f"-test.skip=^{GROUP}$/^({'|'.join(PANICS)})$|^{COMPACTED}$")
         yield from run_tests(room, program, folder, *options, env=env)

@@ -16,7 +16,8 @@ def run(room: Room) -> Iterator[Outcome]:
     folder = work_tree(room, repository(room, "KAFKA_PYTHON_GIT", REPOSITORY, COMMIT), COMMIT)
     codecs = ("crc32c", "lz4", "python-snappy", "zstandard", "xxhash")
     python = environment(room, "py", "pytest-mock", *codecs)
-    with room.broker("--partitions", "4") as broker:
+    # As in its own file of settings for Kafka.
+    with room.broker("--partitions", "4", "--set", "group.min.session.timeout.ms=1000") as broker:
         env = {"KAFKA_VERSION": "4.1.0", "KAFKA_URI": f"kafka://{broker.address}", "KAFKA_ROOT": str(folder)}
         only = ["-k", room.only] if room.only else []
         yield from run_pytest(room, python, folder, "test/integration", *only, env=env)

@@ -26,8 +26,10 @@ def run(room: Room) -> Iterator[Outcome]:
     for port in PROXIES:
         room.is_free(port)
     room.is_free(8474)
+    # As the brokers of its own file for Docker: the first one's number is in the name of its proxy.
+    options = ("--no-auto-create", "--set", "node.id=1")
     with (
-        room.broker(advertised=f"127.0.0.1:{PROXIES[0]}") as broker,
+        room.broker(*options, advertised=f"127.0.0.1:{PROXIES[0]}") as broker,
         # It has lines for each connection, and stands still with a pipe that nobody reads.
         Started([str(room.cache / "server"), "-port", "8474"], room.logs / "toxiproxy.log"),
     ):
