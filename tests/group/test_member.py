@@ -29,7 +29,7 @@ from streams.group import (
     StickyAssignor,
 )
 from streams.protocol.error_codes import ErrorCode
-from streams.protocol.group_messages import CreateGroup, Heartbeat, JoinGroup, LeaveGroup, SyncGroup
+from streams.protocol.group_messages import CreateGroup, Heartbeat, HeartbeatResponse, JoinGroup, LeaveGroup, SyncGroup
 from streams.protocol.messages import FindCoordinator, FindCoordinatorResponse
 
 
@@ -438,3 +438,21 @@ def test_group_may_shorten_the_session_of_its_members(world):
 
     assert member.heartbeat_interval_ms == 2_000
     assert member.alive_until_ms == world.now_ms + 6_000
+
+
+@pytest.mark.parametrize(("late_ms", "is_heard"), [(6_000, True), (12_000, False)])
+def test_each_response_to_a_heartbeat_is_heard_within_the_session(world, late_ms, is_heard):
+    """The next heartbeat is sent before the last one is answered, which may be slow."""
+    member = world.add("a")
+    world.settle()
+    begun_ms, sent = world.now_ms, []
+    world.history.clear()
+    for now_ms in range(begun_ms + 3_000, begun_ms + 3_000 + late_ms + 1, 3_000):
+        sent += member.poll(now_ms, by_application=False)
+
+    member.on_response(sent[0].request, HeartbeatResponse(ErrorCode.REBALANCE_IN_PROGRESS), now_ms)
+
+    assert len(sent) == 1 + late_ms // 3_000
+    world.now_ms = now_ms
+    world.settle()
+    assert ("a JoinGroup" in world.history) is is_heard

@@ -155,6 +155,14 @@ def test_a_record_that_cannot_be_read_is_dropped_in_its_lane_and_once() -> None:
     assert queues[PARTITION].position == 3
 
 
+def test_a_lane_does_not_fall_back_to_the_place_of_a_record_that_cannot_be_read() -> None:
+    queues = opened({1, 2})
+    queues.add(queues[PARTITION], batch_of([(1, 20, 0)], (Drop(1, lambda: None, lane=1, place_ms=12),)))
+    add(queues, [(2, 15, 2)])
+
+    assert take(queues, 9) == [2]
+
+
 def test_a_record_of_another_producer_that_cannot_be_read_is_dropped_as_it_comes() -> None:
     dropped: list[int] = []
     queues = opened({1})

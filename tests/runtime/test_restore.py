@@ -30,9 +30,9 @@ def broker():
         yield made
 
 
-def begin(restorer: Restorer, stores: dict[str, Store], changelogs: dict[str, TopicPartition]) -> None:
+def begin(restorer: Restorer, stores: dict[str, Store], changelogs: dict[str, TopicPartition], **limits: int) -> None:
     starts, ends = restorer.starts(changelogs.values()), restorer.ends(changelogs.values())
-    restorer.begin(TASK, stores, changelogs, {}, {}, {log: range(starts[log], ends[log]) for log in ends})
+    restorer.begin(TASK, stores, changelogs, limits, {}, {log: range(starts[log], ends[log]) for log in ends})
 
 
 class Restoring:
@@ -72,6 +72,25 @@ def write(broker: EmbeddedBroker, *batches: dict[str, int]) -> None:
 
 def numbered(first: int, count: int, value: int) -> dict[str, int]:
     return {f"k{number:03}": value for number in range(first, first + count)}
+
+
+@pytest.mark.parametrize(("limit", "left"), [(0, 0), (7, 7), (20, 20), (50, 20)])
+def test_a_source_topic_is_restored_up_to_its_commit_and_not_beyond_its_end(broker, limit, left):
+    """A commit beyond the end is of a topic that was created again: nobody would ever reach it."""
+    write(broker, numbered(0, 20, 1))
+    restorer = Restorer(Consumer(broker, client_id="restore", auto_offset_reset="earliest"), TURN)
+    begin(restorer, {"sums": open_store(KV, default_engine="in_memory")}, {"sums": CHANGELOG}, sums=limit)
+
+    assert sum(offsets for _, offsets, _ in restorer.progress()) == left
+    restorer.close()
+
+
+def test_all_live_keys_of_a_changelog_are_read_however_few_come_at_once(broker):
+    write(broker, numbered(0, 3, 1))
+    restorer = Restorer(Consumer(broker, client_id="restore", auto_offset_reset="earliest"), 1)
+
+    assert sorted(restorer.live_keys(CHANGELOG)) == [STRING.serialize(key) for key in numbered(0, 3, 1)]
+    restorer.close()
 
 
 def test_what_is_restored_is_written_when_it_takes_too_much_memory(broker, tmp_path):
