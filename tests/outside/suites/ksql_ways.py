@@ -8,7 +8,7 @@ from tests.outside.ksql.runs import run_queries, why_not
 from tests.outside.ksql.schemas import SkippedError
 from tests.outside.suite import Outcome, Room, Suite
 from tests.outside.suites.ksql import ORIGIN, VERSION, fetched_plans
-from tests.outside.ways import WAYS, Piped
+from tests.outside.ways import WAYS, NoOrderError, Piped
 
 
 def run(room: Room) -> Iterator[Outcome]:
@@ -28,6 +28,9 @@ def run(room: Room) -> Iterator[Outcome]:
                     continue
                 try:
                     note = next((note for query in queries if (note := compare(query)) is not None), None)
+                except NoOrderError as reason:
+                    yield Outcome(test, "left out", str(reason))
+                    continue
                 except Exception as error:
                     note = f"{type(error).__name__}: {error}"
                 yield Outcome(test, "failed" if note else "passed", re.sub(r"\s+", " ", note or ""))
@@ -38,7 +41,7 @@ SUITE = Suite(
     title="ksqlDB's recorded queries in other ways",
     version=VERSION,
     origin=f"{ORIGIN}; each query with three partitions as with one, in a replay of three slices as in a bounded run,"
-    " record for record, and on a broker with the record cache, by the last value of each key",
+    " record for record, and on a broker, by the last value of each key",
     needs=("git",),
     run=run,
 )
