@@ -84,8 +84,7 @@ SUITE = Suite(
     name="librdkafka",
     title="librdkafka (C, C++)",
     version=VERSION,
-    origin=f"the tests of librdkafka that need a broker, built from the sources in npm's `{PACKAGE}`"
-    f" {PACKAGE_VERSION}",
+    origin=f"the tests of librdkafka that need a broker, built from the sources in npm's `{PACKAGE}` {PACKAGE_VERSION}",
     needs=("npm", "make", "cc", "c++"),
     limit_s=3_600.0,
     run=run,
