@@ -139,7 +139,13 @@ $(HELM)/helm:
 	@command -v go >/dev/null || { echo "make: go is not on the PATH; the tests of the chart need Go or helm" >&2; exit 2; }
 	GOBIN='$(CURDIR)/$(HELM)' go install helm.sh/helm/v3/cmd/helm@v3.22.0
 
-deploy-test: $(VENV)/.test $(HELM)/helm
+# The rules of promtool, which cannot be installed as a module: as the collector, with a go.sum of its own.
+$(HELM)/rules: tests/deploy/rules/main.go tests/deploy/rules/go.mod
+	@command -v go >/dev/null || { echo "make: go is not on the PATH; the test of the alerts needs Go" >&2; exit 2; }
+	@mkdir -p $(HELM)/build && cp $^ $(HELM)/build && cd $(HELM)/build && go mod tidy >tidy.log 2>&1 && go build -o ../rules . \
+		|| { cat $(CURDIR)/$(HELM)/build/tidy.log >&2; exit 2; }
+
+deploy-test: $(VENV)/.test $(HELM)/helm $(HELM)/rules
 	PATH="$(CURDIR)/$(HELM):$$PATH" $(BIN)/python -m pytest -m deploy tests/deploy $(PYTEST_ARGS)
 
 pictures: $(VENV)/.test $(VENV)/.browser

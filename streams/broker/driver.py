@@ -230,6 +230,7 @@ class LocalConnection:
     """The in-process connection of one client to the embedded broker; see ``protocol.transport.Connection``."""
 
     traits = ONE_BROKER
+    outage = None
 
     def __init__(self, driver: "Driver", client_id: str) -> None:
         self.client_id = client_id

@@ -8,7 +8,7 @@ from attrs import frozen
 
 from streams.broker.catalogue import Catalogue
 from streams.broker.fetches import Answer
-from streams.broker.refusals import ErrorText, StorageFailures, error_of, refusal
+from streams.broker.refusals import ErrorText, error_of, refusal
 from streams.broker.topics import OFFSETS_TOPIC
 from streams.core.blocks.records import TopicPartition
 from streams.core.errors import BrokerError
@@ -38,7 +38,8 @@ class GroupDesk:
     coordinator: Coordinator
     catalogue: Catalogue
     append: Callable[[Sequence[Persist], int], None]
-    storage_failures: StorageFailures
+    #: Tells of a write that failed, at a monotonic time.
+    note_storage: Callable[[str, int], None]
 
     def handle(self, request: GroupRequest | TxnOffsetCommit, now_ms: int, answer: Answer) -> None:
         """Handle a request; ``answer`` is called once, now or later."""
@@ -74,7 +75,7 @@ class GroupDesk:
                 self.append(persists, now_ms)
             except (OSError, BrokerError) as error:
                 failure = error_of(error)
-                self.storage_failures.note(f"writing {OFFSETS_TOPIC} failed: {error}", now_ms)
+                self.note_storage(f"writing {OFFSETS_TOPIC} failed: {error}", now_ms)
                 undone(persists)
         for effect in effects:
             if isinstance(effect, CreateInternalTopics) and failure is None:
@@ -96,7 +97,7 @@ class GroupDesk:
                 failures[name] = text or code.name
                 message = f"group {group_id}: internal topic {name} was not created: {failures[name]}"
                 if code is ErrorCode.STORAGE_ERROR:
-                    self.storage_failures.note(message, now_ms)
+                    self.note_storage(message, now_ms)
                 else:
                     _LOGGER.error("%s", message)
             self.coordinator.note_creation(group_id, failures)

@@ -8,6 +8,7 @@ simulations, driven by ``handle`` and ``tick`` (one call at a time).  It has the
 connects the group coordinator to its log.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
@@ -24,7 +25,7 @@ from streams.broker.logs.config import INTERNAL_CONFIG, BrokerConfig
 from streams.broker.logs.log import PartitionLog, RefusedRecordsError
 from streams.broker.maintenance import PAUSE_MS, Maintenance
 from streams.broker.reads import listed_offsets
-from streams.broker.refusals import StorageFailures, error_of, refusal
+from streams.broker.refusals import error_of, refusal
 from streams.broker.topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topics
 from streams.broker.transaction_log import producer_ids_key, producer_ids_value, transaction_key
 from streams.broker.transactions import (
@@ -37,6 +38,7 @@ from streams.broker.transactions import (
 )
 from streams.core.blocks.records import Block, TopicPartition
 from streams.core.errors import BrokerError
+from streams.core.notices import Notices
 from streams.group import Coordinator, Persist
 from streams.protocol.admin_messages import ApiVersions, ApiVersionsResponse
 from streams.protocol.error_codes import ErrorCode
@@ -72,6 +74,7 @@ from streams.protocol.messages import (
 from streams.protocol.request import Request, Response
 from streams.protocol.wire import UnsupportedVersionError
 
+_LOGGER = logging.getLogger(__name__)
 _GROUP_REQUESTS: tuple[type, ...] = get_args(GroupRequest)
 _OFFSETS_PARTITION = TopicPartition(OFFSETS_TOPIC, 0)
 _TRANSACTIONS_PARTITION = TopicPartition(TRANSACTIONS_TOPIC, 0)
@@ -108,14 +111,15 @@ class Broker:
     _maintenance: Maintenance = field(init=False)
     _maintenance_due_ms: int | None = field(default=None, init=False)
     _handlers: dict[type, Callable[..., None]] = field(init=False)
-    _storage_failures: StorageFailures = field(init=False)
+    #: The broker of one process logs none, because its clients do.
+    notices: Notices = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._maintenance = Maintenance(self.topics)
-        self._storage_failures = StorageFailures(is_logged=not self.config.is_private)
+        self.notices = Notices(is_logged=not self.config.is_private)
         self._fetches = Fetches(self.topics, self.fetch_sessions, self.wall_ms)
         self.catalogue = Catalogue(self.topics, self.config, self.delete_topic)
-        self.groups = GroupDesk(self.coordinator, self.catalogue, self._append_groups, self._storage_failures)
+        self.groups = GroupDesk(self.coordinator, self.catalogue, self._append_groups, self._note_storage)
         self.transactions.ledgers = lambda: (log.producers for log in self.topics.logs.values())
         handlers: dict[type, Callable[..., None]] = {
             Produce: self._produce,
@@ -239,6 +243,7 @@ class Broker:
     def tick(self, now_ms: int) -> None:
         """Process everything that is due: fetches, session and transaction timeouts, and maintenance."""
         self._fetches.answer_due(now_ms)
+        self.notices.look(now_ms)
         group_deadline_ms = self.coordinator.next_deadline_ms()
         if group_deadline_ms is not None and group_deadline_ms <= now_ms:
             self.groups.perform(self.coordinator.tick(now_ms), now_ms)
@@ -306,6 +311,7 @@ class Broker:
                 log = self.topics.log(partition)
                 self._check_transaction(request, partition, blocks)
                 base = self._append(log, blocks, now_ms)
+                self.notices.end(_LOGGER, ErrorCode.STORAGE_ERROR, now_ms, "the storage is written again")
                 is_stamped = log.config.timestamp_type == "LogAppendTime"
                 append_ms = self.wall_ms(now_ms) if is_stamped else -1
                 results[partition] = Produced(ErrorCode.NONE, base, append_ms, log.start_offset)
@@ -314,7 +320,7 @@ class Broker:
                 refused = self.topics.logs.get(partition)
                 start_offset = -1 if refused is None else refused.start_offset
                 if code is ErrorCode.STORAGE_ERROR:
-                    self._storage_failures.note(message, now_ms)
+                    self._note_storage(message, now_ms)
                 reasons = error.reasons if isinstance(error, RefusedRecordsError) else {}
                 results[partition] = Produced(
                     code, log_start_offset=start_offset, record_errors=reasons, message=message
@@ -435,7 +441,7 @@ class Broker:
         except (OSError, BrokerError) as error:
             # The new state is not in the log, so revert it; no response has been sent yet.
             self.transactions.restore(request.transactional_id, before)
-            self._storage_failures.note(f"writing {_TRANSACTIONS_PARTITION.topic} failed: {error}", now_ms)
+            self._note_storage(f"writing {_TRANSACTIONS_PARTITION.topic} failed: {error}", now_ms)
             answer(refusal(request, error_of(error)[0]))
 
     def _perform_by_itself(self, effects: Sequence[TransactionEffect], now_ms: int) -> None:
@@ -444,7 +450,7 @@ class Broker:
             self._perform_transaction(effects, now_ms)
         except (OSError, BrokerError) as error:
             message = f"writing {_TRANSACTIONS_PARTITION.topic} failed and will be retried: {error}"
-            self._storage_failures.note(message, now_ms)
+            self._note_storage(message, now_ms)
 
     def _perform_transaction(self, effects: Sequence[TransactionEffect], now_ms: int) -> None:
         """Perform effects of the transaction coordinator, in order.
@@ -486,7 +492,7 @@ class Broker:
                 self._append(log, [block], now_ms)
             except (OSError, BrokerError) as error:
                 message = f"ending a transaction in {partition} failed and will be retried: {error}"
-                self._storage_failures.note(message, now_ms)
+                self._note_storage(message, now_ms)
                 is_complete = False
                 continue
             if partition == _OFFSETS_PARTITION:
@@ -500,7 +506,11 @@ class Broker:
         except (OSError, BrokerError) as error:
             # All markers are written; after a restart, the transaction is completed again without effect.
             message = f"noting the end of transaction {end.transactional_id!r} failed: {error}"
-            self._storage_failures.note(message, now_ms)
+            self._note_storage(message, now_ms)
+
+    def _note_storage(self, message: str, now_ms: int) -> None:
+        """Tell of a write that failed, because a disk is full for example."""
+        self.notices.last(_LOGGER, ErrorCode.STORAGE_ERROR, now_ms, message)
 
     def write_marker(
         self, partition: TopicPartition, producer_id: int, epoch: int, now_ms: int, *, is_commit: bool

@@ -1,9 +1,9 @@
 """The arguments ``--http`` and ``--http-token-file`` of a live run."""
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
+from streams.cli.lines import say
 from streams.cli.mistakes import UsageError
 from streams.cli.options import address
 from streams.core.folders import secret_text
@@ -37,7 +37,7 @@ def serve_if_asked(streams: "Streams", options: argparse.Namespace) -> None:
     """
     if options.http is not None:
         server = streams.serve(options.http, token=token_of(options.http_token_file))
-        print(f"streams: {server.url} serves the live page, health, metrics and queries", file=sys.stderr, flush=True)
+        say(f"{server.url} serves the live page, health, metrics and queries")
 
 
 def http_arguments(options: argparse.Namespace, number: int) -> list[str]:

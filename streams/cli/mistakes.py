@@ -4,10 +4,10 @@ The message for a user mistake states what is wrong, where, and what to do, with
 failed on a record, the message includes the failing line.
 """
 
-import sys
 import traceback
 from types import TracebackType
 
+from streams.cli.lines import fail
 from streams.core.errors import ProcessingError, StreamsError
 from streams.core.folders import full_disk
 from streams.core.user_code import place_in_user_code
@@ -36,13 +36,15 @@ def is_mistake(error: BaseException) -> bool:
     return isinstance(error, StreamsError) and error.is_mistake
 
 
+def traced(error: BaseException | None) -> str:
+    """Return the traceback of an error as lines, "" for None."""
+    return "" if error is None else "".join(traceback.format_exception(error))
+
+
 def report(error: BaseException, *, is_debug: bool = False) -> int:
     """Print an error to standard error; return the exit status."""
-    if is_debug:
-        traceback.print_exception(error)
-    status = MISTAKE if is_mistake(error) else FAILED
-    print(f"streams: {_message(error, is_debug=is_debug)}", file=sys.stderr)
-    return status
+    fail(_message(error, is_debug=is_debug), traced(error if is_debug else None))
+    return MISTAKE if is_mistake(error) else FAILED
 
 
 def _message(error: BaseException, *, is_debug: bool) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from streams.cli.lines import FORMS
 from streams.cli.mistakes import UsageError
 from streams.cli.parsing import SHORT
 
@@ -30,6 +31,19 @@ def add_debug(parser: argparse.ArgumentParser) -> None:
 def names_of(option: str) -> list[str]:
     """Return the names of an option: its short one, if it has one, and the long one."""
     return [*([SHORT[option]] if option in SHORT else []), option]
+
+
+def add_log(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the log of commands that run as a service."""
+    parser.add_argument(
+        "--log-level", choices=("info", "warning", "error"), default="warning", help="what is logged (default warning)"
+    )
+    parser.add_argument(
+        "--log-format",
+        choices=FORMS,
+        help="lines of the log with time, level and component, as text, or as JSON with what the command says too "
+        "(default text; a run over files writes neither)",
+    )
 
 
 def add_repeatable(parser: argparse.ArgumentParser, option: str, form: str, text: str, **arguments: Any) -> None:

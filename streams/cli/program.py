@@ -17,10 +17,12 @@ from types import FrameType
 from typing import NoReturn
 
 from streams.cli.interrupts import INTERRUPTED
-from streams.cli.mistakes import report
+from streams.cli.lines import formed, log_line, say
+from streams.cli.mistakes import report, traced
 from streams.cli.parsing import Parser
 from streams.core.clock import Clock, SystemClock
 from streams.core.nearest import suggestion
+from streams.core.notices import Minutes
 
 #: The commands by what they are for, in the order of the help.  Each has a module of its name in ``cli.commands``,
 #: which is loaded when the command is called.
@@ -67,7 +69,6 @@ PIPE_CLOSED = 141
 COMPLETION_VARIABLE = "_ARGCOMPLETE"
 #: Maximum number of messages per minute that only differ in their arguments.
 MESSAGES_OF_A_KIND = 10
-_MINUTE_MS = 60_000
 
 
 def _overview() -> str:
@@ -155,8 +156,7 @@ class MessageHandler(logging.Handler):
         super().__init__()
         self._limit = limit
         self._clock = clock
-        #: Kind of message -> start of the current minute, and number of messages since then.
-        self._seen: dict[tuple[str, str], tuple[int, int]] = {}
+        self._minutes = Minutes()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a message unless its kind has reached the limit."""
@@ -165,44 +165,40 @@ class MessageHandler(logging.Handler):
             return
         if self._limit is not None:
             now = self._clock.monotonic_ms()
-            self._end_minutes(now - _MINUTE_MS)
-            kind = record.name, str(record.msg).partition("\n")[0]
-            since_ms, count = self._seen.get(kind, (now, 0))
-            self._seen[kind] = since_ms, count + 1
-            if count >= self._limit:
+            self._end_minutes(now)
+            if self._minutes.add((record.name, str(record.msg).partition("\n")[0]), now) > self._limit:
                 return
-        print(f"streams: {self.format(record)}", file=sys.stderr)
+        error = record.exc_info[1] if record.exc_info and self._limit is None else None
+        log_line(record.levelname, record.name, record.getMessage(), traced(error))
 
     def close(self) -> None:
         """Write the number of omitted messages."""
         self._end_minutes(None)
         super().close()
 
-    def _end_minutes(self, until_ms: int | None) -> None:
-        """Remove counts that began at or before ``until_ms`` (None: all), and write how many messages were omitted."""
-        over = [kind for kind, (since_ms, _) in self._seen.items() if until_ms is None or since_ms <= until_ms]
-        counts = [self._seen.pop(kind)[1] for kind in over]
-        left_out = sum(max(0, count - self._limit) for count in counts) if self._limit is not None else 0
-        if left_out:
-            print(f"streams: {left_out:,} more messages of these kinds; --debug shows them all", file=sys.stderr)
+    def _end_minutes(self, now_ms: int | None) -> None:
+        """Write how many messages were omitted in the minutes that are over (None: in all)."""
+        limit = self._limit or 0
+        if left_out := sum(max(0, count - limit) for _, count in self._minutes.over(now_ms)):
+            log_line("WARNING", __name__, f"{left_out:,} more messages of these kinds; --debug shows them all")
 
 
 @contextmanager
-def _logging(*, is_debug: bool) -> Iterator[None]:
+def _logging(*, is_debug: bool, level: str = "warning") -> Iterator[None]:
     handler = MessageHandler(None if is_debug else MESSAGES_OF_A_KIND, SystemClock())
     # asyncio logs a debug message for every poll of the broker sockets.
     loggers = [logging.getLogger(name) for name in ("streams", "asyncio")]
     before = [(logger, logger.level, logger.propagate) for logger in loggers]
     for logger in loggers:
-        logger.setLevel(logging.INFO if is_debug else logging.WARNING)
+        logger.setLevel(logging.INFO if is_debug else level.upper())
         logger.addHandler(handler)
         logger.propagate = False
     try:
         yield
     finally:
-        for logger, level, propagates in before:
+        for logger, own_level, propagates in before:
             logger.removeHandler(handler)
-            logger.setLevel(level)
+            logger.setLevel(own_level)
             logger.propagate = propagates
         handler.close()
 
@@ -219,15 +215,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         answer(parser())
     options = _parsed(sys.argv[1:] if arguments is None else arguments)
     signal.signal(signal.SIGTERM, _terminate)
+    with formed(_form_of(options)):
+        return _status(options)
+
+
+def _form_of(options: argparse.Namespace) -> str | None:
+    """Return the form of the log: that of a service, unless a run over files goes on before the eyes of a person."""
+    is_of_files = getattr(options, "input", None) or getattr(options, "next", None)
+    usual = "text" if hasattr(options, "log_format") and not is_of_files else None
+    return getattr(options, "log_format", None) or usual
+
+
+def _status(options: argparse.Namespace) -> int:
+    """Run a command; return its exit status."""
+    status: int
     try:
-        with _logging(is_debug=options.debug):
+        with _logging(is_debug=options.debug, level=getattr(options, "log_level", "warning")):
             if settle := getattr(options, "settle", None):
                 settle(options)
-            status: int = options.execute(options)
+            status = options.execute(options)
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:
-        print("streams: interrupted", file=sys.stderr)
+        say("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of the output has closed the pipe; at exit, Python must not flush buffered output to it.

@@ -1,7 +1,8 @@
 """The messages of commands that serve the embedded broker."""
 
-import sys
 from typing import TYPE_CHECKING
+
+from streams.cli.lines import say
 
 if TYPE_CHECKING:
     from streams.broker.tcp import BrokerServer
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
 def announce(server: "BrokerServer", data: str | None = None, *, has_users: bool = False) -> None:
     """Print where a broker listens, where its ``data`` is, and who may use it."""
     where = f", {data}" if data else ""
-    print(f"streams: broker listens on {server.address}{where}", file=sys.stderr, flush=True)
+    say(f"broker listens on {server.address}{where}")
     if not (server.is_loopback or has_users):
         advice = "; --users restricts it" if data else "; `streams broker --users` restricts it"
-        print(f"streams: every client that reaches {server.address} may read and write{advice}", file=sys.stderr)
+        say(f"every client that reaches {server.address} may read and write{advice}")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streams.cli.http import http_arguments, serve_if_asked
+from streams.cli.lines import say
 from streams.cli.options import texts_of
 
 if TYPE_CHECKING:
@@ -141,6 +142,7 @@ def _commands(servers: str, config: "StreamsConfig", options: argparse.Namespace
         command += http_arguments(options, number)
         if options.debug:
             command.append("--debug")
+        command += ["--log-level", options.log_level, "--log-format", options.log_format or "text"]
         commands.append(command)
     return commands
 
@@ -171,4 +173,4 @@ def announcing(config: "StreamsConfig", how: str) -> "StateListener":
 
 def _announce(config: "StreamsConfig", how: str) -> None:
     name = shlex.quote(config.application_id)
-    print(f"streams: {name} runs {how}; Ctrl-C or SIGTERM ends it", file=sys.stderr, flush=True)
+    say(f"{name} runs {how}; Ctrl-C or SIGTERM ends it")

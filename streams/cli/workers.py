@@ -7,7 +7,6 @@ replaced; a failed worker (an uncaught exception without a handler) ends the run
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from types import FrameType
 from attrs import define, field
 
 from streams.cli.interrupts import INTERRUPTED
+from streams.cli.lines import say
 from streams.cli.worker_notices import WorkerNotices
 from streams.core.clock import Clock, SystemClock
 
@@ -75,7 +75,7 @@ class Workers:
             if status is None or self._is_stopping:
                 continue
             if status >= 0:
-                _say(f"worker {number + 1} has ended with status {status}: the run ends")
+                say(f"worker {number + 1} has ended with status {status}: the run ends")
                 return status or 1
             now = self.clock.monotonic_ms()
             self._deaths_ms.append(now)
@@ -83,9 +83,9 @@ class Workers:
                 self._deaths_ms.popleft()
             what = f"worker {number + 1} was killed by {signal.Signals(-status).name}"
             if len(self._deaths_ms) > _MAX_DEATHS:
-                _say(f"{what}, the {len(self._deaths_ms)}th within a minute: the run ends")
+                say(f"{what}, the {len(self._deaths_ms)}th within a minute: the run ends")
                 return 1
-            _say(f"{what}; another one takes its place")
+            say(f"{what}; another one takes its place")
             self._processes[number] = self._started(number)
         return None
 
@@ -101,7 +101,7 @@ class Workers:
             try:
                 process.wait(max(0, deadline_ms - self.clock.monotonic_ms()) / 1000)
             except subprocess.TimeoutExpired:
-                _say(f"process {process.pid} has not ended in {_STOP_MS // 1000} s and is killed")
+                say(f"process {process.pid} has not ended in {_STOP_MS // 1000} s and is killed")
                 process.kill()
                 process.wait()
             # A worker that has not installed its signal handlers yet is interrupted: it had nothing to commit.
@@ -141,7 +141,3 @@ def end_with_parent() -> None:
         signal.raise_signal(signal.SIGTERM)
 
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()
-
-
-def _say(text: str) -> None:
-    print(f"streams: {text}", file=sys.stderr, flush=True)

@@ -1,6 +1,6 @@
 """Administration of topics, groups and offsets; each method waits for the response."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from random import Random
 from typing import Final
@@ -32,6 +32,7 @@ from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
     CreateGroup,
     DeleteGroup,
+    DescribedMember,
     DescribeGroup,
     DescribeGroupResponse,
     LeaveGroup,
@@ -262,12 +263,12 @@ class Admin(Closeable):
         request = LeaveGroup(group_id, "", group_instance_id)
         self._requests.ask_group(group_id, request, f"removal of {group_instance_id!r} from group {group_id!r}")
 
-    def remove_members(self, group_id: str) -> None:
-        """Remove all members from a group before their sessions expire; members that are still running rejoin.
+    def remove_members(self, group_id: str, is_gone: Callable[[DescribedMember], bool] = lambda _: True) -> None:
+        """Remove members from a group before their sessions expire, by default all; those still running rejoin.
 
         It is not an error if a member has left in the meantime.
         """
-        for member in self.describe_group(group_id).members:
+        for member in filter(is_gone, self.describe_group(group_id).members):
             request = LeaveGroup(group_id, member.member_id, member.group_instance_id)
             with suppress(MemberFencedError):
                 self._requests.ask_group(group_id, request, f"removal of {member.member_id!r} from group {group_id!r}")

@@ -15,7 +15,7 @@ from streams.core.clock import Clock, Deadline
 from streams.core.errors import BrokerError
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.request import R, Request, RequestFor, Response, checked
-from streams.protocol.transport import ANY_NODE, Connection, Traits, response_timeout_ms
+from streams.protocol.transport import ANY_NODE, Connection, Outage, Traits, response_timeout_ms
 
 #: Called with the response or the error of a request.
 Callback: TypeAlias = Callable[[Response | Exception], None]
@@ -57,6 +57,11 @@ class Network:
         self._pending: dict[int, _Pending] = {}
         self._unsent: list[tuple[Callback | None, Exception]] = []
         self._next_deadline_ms: int | None = None
+
+    @property
+    def outage(self) -> Outage | None:
+        """The outage of all brokers, None if one can be reached; thread-safe."""
+        return self._connection.outage
 
     @property
     def in_flight(self) -> int:

@@ -55,8 +55,21 @@ class Traits:
     retriable: frozenset[ErrorCode]
 
 
+@frozen
+class Outage:
+    """No broker can be reached: since when, in monotonic milliseconds, and what is known of it."""
+
+    since_ms: int
+    reason: str
+
+
 class Connection(Protocol):
-    """A client connection to a cluster, used by one thread only, except for ``wakeup``."""
+    """A client connection to a cluster, used by one thread only, except for ``wakeup`` and ``outage``."""
+
+    @property
+    def outage(self) -> Outage | None:
+        """The outage of all brokers, None if one can be reached."""
+        ...
 
     @property
     def traits(self) -> Traits:

@@ -45,14 +45,18 @@ class Health:
     def ready(self) -> Finding:
         """Return whether the instance is RUNNING, with all tasks assigned, open and restored, and has a thread.
 
-        It is not ready while a broker cannot write what it sends, because its disk is full, for example.
+        It is not ready while no broker can be reached, or one cannot write what it sends, because its disk is full.
         """
         waiting = [str(task.task_id) for task in self._tasks() if not task.is_initialized]
         threads = len(self._instance.stream_threads)
         producers = (thread.committer.producer for thread in self._instance.stream_threads)
         failures = [text for producer in producers for text in producer.storage_failures]
-        is_ready = self._instance.state is State.RUNNING and threads > 0 and not failures
         told = {"storage": failures[0]} if failures else {}
+        outages = [thread.consumer.outage for thread in self._instance.stream_threads]
+        if outage := next(filter(None, outages), None):
+            away_ms = self._instance.environment.clock.monotonic_ms() - outage.since_ms
+            told["broker"] = f"no broker for {away_ms / 1000:,.0f} s: {outage.reason}"
+        is_ready = self._instance.state is State.RUNNING and threads > 0 and not told
         return is_ready, self._summary() | {"restoring": sorted(waiting), "threads": threads} | told
 
     def progress(self, limit_ms: int = PROGRESS_MS) -> Finding:

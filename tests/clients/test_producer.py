@@ -270,6 +270,7 @@ def test_several_requests_of_a_partition_are_under_way_at_once(make, cluster):
             class Connection:
                 send = inner.send
                 traits = inner.traits
+                outage = None
                 wakeup = inner.wakeup
                 close = inner.close
                 give_up = inner.give_up
@@ -342,6 +343,7 @@ def test_way_to_the_broker_that_raises_anything_is_tried_again(broker, make, clo
             class Connection:
                 poll = inner.poll
                 traits = inner.traits
+                outage = None
                 wakeup = inner.wakeup
                 close = inner.close
                 give_up = inner.give_up
@@ -517,6 +519,7 @@ def test_storage_that_fails_is_told_and_nothing_acknowledged(make, cluster):
                     return taken + inner.poll(0)
 
                 traits = inner.traits
+                outage = None
                 wakeup = inner.wakeup
                 close = inner.close
                 give_up = inner.give_up

@@ -8,6 +8,7 @@ import pytest
 
 from streams.core.blocks.records import Lanes, TaskId, TopicPartition
 from streams.core.metrics import Counter
+from streams.core.notices import Notices
 from streams.runtime.in_step.lane_waits import LaneWaits
 from streams.runtime.tasks.batches import Batch
 from streams.runtime.tasks.lane_queue import PartitionLanes
@@ -37,7 +38,7 @@ def waits_of(board: ProgressBoard, *tasks: Any, **patience_ms: int) -> tuple[Lan
     def patience_of(topic: str) -> int:
         return patience_ms.get(topic.replace("-", "_"), PATIENCE_MS)
 
-    waits = LaneWaits("thread", board, lambda partitions: dict.fromkeys(partitions, 1), patience_of, cut)
+    waits = LaneWaits("thread", board, lambda partitions: dict.fromkeys(partitions, 1), patience_of, cut, Notices())
     for task in tasks:
         waits.open(task)
     return waits, cut

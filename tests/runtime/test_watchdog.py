@@ -8,6 +8,7 @@ import pytest
 from streams import EmbeddedBroker, Producer, Streams, StreamsBuilder, Topic
 from streams.core.clock import VirtualClock
 from streams.core.concurrency.threads import SystemSignal
+from streams.core.notices import Notices
 from streams.runtime.threads.watchdog import Watchdog
 from tests import waiting
 
@@ -19,12 +20,12 @@ def until(holds):
     waiting.until(holds, lambda: Event().wait(0.005))
 
 
-def test_a_thread_is_logged_again_when_the_time_has_doubled_until_it_turns_again(caplog):
+def test_a_thread_that_hangs_is_logged_once_a_minute_until_it_turns_again(caplog):
     caplog.set_level(logging.INFO, "streams")
     clock, turns = VirtualClock(), {"one": 0, "two": 0}
-    watchdog = Watchdog(1_000, clock, lambda: turns, lambda name: f"the stack of {name}", SystemSignal())
-    for _ in range(7):
-        clock.advance(400)
+    watchdog = Watchdog(1_000, clock, lambda: turns, lambda name: f"the stack of {name}", SystemSignal(), Notices())
+    for _ in range(4):
+        clock.advance(20_000)
         turns["two"] = clock.monotonic_ms()
         watchdog.look()
     turns["one"] = clock.monotonic_ms()
@@ -34,9 +35,9 @@ def test_a_thread_is_logged_again_when_the_time_has_doubled_until_it_turns_again
     watchdog.look()
 
     assert [record.getMessage() for record in caplog.records] == [
-        "one: no iteration of its loop has begun for 1200 ms; it is at:\nthe stack of one",
-        "one: no iteration of its loop has begun for 2800 ms; it is at:\nthe stack of one",
-        "one: its loop continues after 2800 ms",
+        "one: no iteration of its loop has begun for 20000 ms; it is at:\nthe stack of one",
+        "one: no iteration of its loop has begun for 80000 ms; it is at:\nthe stack of one",
+        "one: its loop continues, after 60 s",
         "one: no iteration of its loop has begun for 1001 ms; it is at:\nthe stack of one",
     ]
 

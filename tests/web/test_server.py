@@ -3,11 +3,12 @@
 import asyncio
 import errno
 import os
+import re
 import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from urllib.parse import urlsplit
 
 import httpx
@@ -89,6 +90,34 @@ def test_an_application_is_not_ready_while_a_broker_cannot_write(tmp_path, clien
             assert "make room" in answer.json()["storage"]
             is_full.clear()
             until(lambda: client.get(f"{server.url}/ready").json()["ok"])
+
+
+def test_an_application_is_not_ready_while_no_broker_can_be_reached(client, caplog):
+    """The answer, a metric and the log say so, and that it is back: once each, whatever the number of clients."""
+    (port,) = free_ports(1)
+    with EmbeddedBroker() as broker, ExitStack() as stack:
+        broker.create_topic(words)
+        served = broker.serve(f"127.0.0.1:{port}")
+        streams = Streams(counting, application_id="app", bootstrap_servers=served.bootstrap_servers, **FAST)
+        stack.enter_context(streams)
+        server = stack.enter_context(streams.serve())
+        until(lambda: client.get(f"{server.url}/ready").json()["ok"])
+        served.close()
+        until(lambda: "broker" in client.get(f"{server.url}/ready").json())
+        answer = client.get(f"{server.url}/ready")
+
+        assert (answer.status_code, answer.json()["ok"]) == (503, False)
+        assert re.match(rf"no broker for \d+ s: broker at 127.0.0.1:{port}: ", answer.json()["broker"])
+        assert streams.metrics.get("broker-away-ms") > 0
+
+        broker.serve(f"127.0.0.1:{port}")
+        until(lambda: client.get(f"{server.url}/ready").json()["ok"])
+        assert streams.metrics.get("broker-away-ms") == 0
+
+    lines = [record.getMessage() for record in caplog.records if record.name == "streams.clients.tcp.connection"]
+    assert [line.partition(f"broker at 127.0.0.1:{port}: ")[2].partition(", after")[0] for line in lines][1:] == [
+        "connected again"
+    ]
 
 
 def test_a_server_ends_on_its_own_and_the_application_goes_on(broker, client):

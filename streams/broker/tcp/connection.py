@@ -387,7 +387,8 @@ class ClientConnection(asyncio.Protocol):
         output, transport = self._output, self._transport
         assert transport is not None
         left = self._unsent_bytes
-        while output and not self._is_client_slow:
+        # A write to a transport that has lost its client is only logged, by asyncio.
+        while output and not self._is_client_slow and not transport.is_closing():
             piece = output.popleft()
             if len(piece) > _WRITE_BYTES:
                 view = memoryview(piece)

@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from streams.cli.lines import say
 from streams.cli.mistakes import FAILED, UsageError
-from streams.cli.options import Commands, add_execute, add_settings, names_of, number_of, partition_count, texts_of
+from streams.cli.options import Commands, add_execute, add_log, add_settings, names_of, number_of, partition_count, texts_of
 from streams.cli.serving import announce
 from streams.core.folders import secret_text
 
@@ -87,6 +88,7 @@ def add_parser(commands: Commands) -> None:
         "a setting of the broker, of groups, or of topics that have none of their own, with the name that Kafka's "
         "brokers have for it, such as log.retention.ms=3600000 (may be repeated)",
     )
+    add_log(parser)
     parser.set_defaults(execute=execute)
 
 
@@ -121,7 +123,7 @@ def execute(options: argparse.Namespace) -> int:
             server.wait()
         except KeyboardInterrupt:
             # SIGINT or SIGTERM is the normal end.
-            print("streams: broker stops", file=sys.stderr)
+            say("broker stops")
         finally:
             collector.restore()
     return 0
@@ -192,6 +194,6 @@ def _repair(options: argparse.Namespace) -> int:
 
 
 def _announce_registry(registry: "RegistryServer") -> None:
-    print(f"streams: schema registry at {registry.url}", file=sys.stderr, flush=True)
+    say(f"schema registry at {registry.url}")
     if not registry.is_loopback:
-        print(f"streams: anybody who reaches {registry.url} may change schemas", file=sys.stderr)
+        say(f"anybody who reaches {registry.url} may change schemas")

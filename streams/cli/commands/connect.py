@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from streams.cli.cluster import BROKER, cluster_at
 from streams.cli.interrupts import Interrupt, orderly
 from streams.cli.mistakes import is_mistake
-from streams.cli.options import Commands, add_debug, number_of
+from streams.cli.options import Commands, add_debug, add_log, number_of
 from streams.core.errors import ConfigError, StreamsError
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def add_parser(commands: Commands) -> None:
         help=f"seconds between two lines about a connector that has written records (default {_PROGRESS_S})",
     )
     add_debug(parser)
+    add_log(parser)
     parser.set_defaults(execute=execute)
 
 

@@ -20,6 +20,7 @@ from streams.cli.options import (
     add_config,
     add_files,
     add_format,
+    add_log,
     add_repeatable,
     add_run,
     address,
@@ -105,6 +106,7 @@ def add_parser(commands: Commands) -> None:
     add_limit(parser)
     # The number of this worker, set by the process that starts the workers.
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
+    add_log(parser)
     parser.set_defaults(execute=execute)
 
 

@@ -41,7 +41,7 @@ from streams.core.user_code import refuse_unawaited
 from streams.group import Assignor, CooperativeStickyAssignor, RangeAssignor, TaskHost
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, READ_COMMITTED
-from streams.protocol.transport import Cluster
+from streams.protocol.transport import Cluster, Outage
 
 #: Offsets to commit; an int is an offset without metadata.
 OffsetsToCommit: TypeAlias = Mapping[TopicPartition, int | OffsetAndMetadata]
@@ -430,9 +430,14 @@ class Consumer(Closeable):
     # --- closing ----------------------------------------------------------------------
 
     def wakeup(self) -> None:
-        """Make the current or next ``poll`` raise WakeupError; this is the only thread-safe method."""
+        """Make the current or next ``poll`` raise WakeupError; this is thread-safe."""
         self._is_woken = True
         self._network.wakeup()
+
+    @property
+    def outage(self) -> Outage | None:
+        """The outage of all brokers, None if one can be reached; thread-safe."""
+        return self._network.outage
 
     def __repr__(self) -> str:
         group = "" if self._session is None else f" of group {self._session.member.config.group_id!r}"

@@ -173,7 +173,9 @@ class Sender:
             outgoing = list(self._outgoing)
             self._outgoing.clear()
             for parcel in self.accumulator.take_expired(now - self.settings.delivery_timeout_ms):
-                error = RequestTimeoutError(f"{parcel.partition}: not sent in time; is the broker running?")
+                outage = self.network.outage
+                why = self.storage_failures.get(parcel.partition) or (outage and outage.reason)
+                error = RequestTimeoutError(f"{parcel.partition}: not sent in time; {why or 'is the broker running?'}")
                 self._give_up(parcel, error)
             self._restart_partitions()
             has_sent = self._produce(now)
@@ -329,6 +331,9 @@ class Sender:
             self.transaction.needs_new_epoch = True
         self.sensors.failed.value += len(parcel.block)
         self.finished.append((parcel, -1, error))
+        if parcel.partition not in self.accumulator.waiting_partitions(parcel.partition.topic):
+            # Nothing is left that the broker could not write.
+            self.storage_failures.pop(parcel.partition, None)
         if self.transaction is not None and not self.transaction.is_failed:
             self.fail_transaction(error, f"{parcel.partition} could not be written")
 

@@ -133,6 +133,8 @@ class Channel:
     links: Links
     on_outcome: Callable[[Item, Outcome], None]
     on_end: "Callable[[Channel, StreamsError], None]"
+    #: Called with the monotonic time when the channel is connected and authenticated.
+    on_ready: "Callable[[Channel, int], None]" = lambda *_: None
     #: Queued requests.
     queue: deque[Item] = field(factory=deque)
     #: Whether the channel was ever ready for requests.
@@ -281,6 +283,7 @@ class Channel:
         self._state = _State.READY
         self.was_ready = True
         self.deadline_ms = None
+        self.on_ready(self, now_ms)
         while self.queue and not self.is_closed:
             self._write(self.queue.popleft(), now_ms)
         self._link.flush()

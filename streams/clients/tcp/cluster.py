@@ -16,6 +16,7 @@ from streams.clients.tcp.security import tls_context
 from streams.core.clock import Clock, SystemClock
 from streams.core.errors import ConfigError
 from streams.core.http.address import Address, parse_address
+from streams.core.notices import Notices
 from streams.core.settings.client_settings import ClientSettings, ConnectionSettings, Security
 from streams.core.settings.config import StreamsConfig
 from streams.core.settings.setting import changed
@@ -85,6 +86,7 @@ class TcpCluster:
         self._hold_ms = settings.hold_ms
         self._backoff = Backoff(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms)
         self._rng = rng or Random()
+        self._notices = Notices()
 
     @classmethod
     def of(cls, config: StreamsConfig) -> "TcpCluster":
@@ -106,7 +108,7 @@ class TcpCluster:
         from streams.clients.tcp.sockets import SocketConfig, Sockets
 
         sockets = Sockets(SocketConfig(client_id, self._credentials, self._context), self._clock)
-        return ClusterConnection(config, sockets, self._clock, Random(self._rng.getrandbits(64)))
+        return ClusterConnection(config, sockets, self._clock, Random(self._rng.getrandbits(64)), notices=self._notices)
 
     def topic_configs(self, topics: Iterable[str]) -> dict[str, Mapping[str, str]]:
         """Return all configuration entries of topics, including defaults, except for those without a value.

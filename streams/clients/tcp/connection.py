@@ -25,11 +25,12 @@ from streams.core.clock import Clock
 from streams.core.concurrency.forks import DISOWNED, stays_in_process
 from streams.core.errors import ClientClosedError, StreamsError
 from streams.core.http.address import Address, parse_address
+from streams.core.notices import Notices
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import JoinGroup, SyncGroup
 from streams.protocol.messages import CreatePartitions, CreateTopics, DeleteTopics, Fetch, Metadata, MetadataResponse
 from streams.protocol.request import Request
-from streams.protocol.transport import ANY_NODE, Traits
+from streams.protocol.transport import ANY_NODE, Outage, Traits
 from streams.protocol.wire.mapping import api_of_request
 
 log = logging.getLogger(__name__)
@@ -40,8 +41,6 @@ _REQUESTS = "requests"
 _REBALANCES = "rebalances"
 #: Metadata request for the brokers, without topics.
 _BROKERS: Final = Metadata((), allow_auto_topic_creation=False)
-#: Shortest interval in milliseconds between log messages about an address.
-_LOG_INTERVAL_MS: Final = 10_000
 #: Only the controller performs these requests; the brokers of KRaft clusters forward them.
 _OF_THE_CONTROLLER: Final = (CreateTopics, CreatePartitions, DeleteTopics)
 
@@ -67,7 +66,6 @@ class _Outage:
     failures: int = 0
     retry_at_ms: int = 0
     reason: str = ""
-    logged_ms: int | None = None
 
 
 @define(eq=False)
@@ -79,6 +77,9 @@ class ClusterConnection:
     _clock: Clock
     _rng: Random
     traits: Traits = SEVERAL_BROKERS
+    #: Tells of brokers that are away; all connections to a cluster have the same.
+    notices: Notices = field(factory=Notices)
+    outage: Outage | None = None
     _channels: dict[tuple[Address, str], Channel] = field(factory=dict)
     #: Replaced channels with requests in flight.
     _worn: list[Channel] = field(factory=list)
@@ -279,7 +280,9 @@ class ClusterConnection:
                 channel.close()
         if now < self._retry_at_ms(address):
             return None
-        new = Channel(address, self.config.channels, self._links, self._on_outcome, partial(self._on_end, kind))
+        new = Channel(
+            address, self.config.channels, self._links, self._on_outcome, partial(self._on_end, kind), self._on_ready
+        )
         self._channels[address, kind] = new
         new.begin(now)
         return None if new.is_closed else new
@@ -310,6 +313,11 @@ class ClusterConnection:
         else:
             self._asks_brokers = False
 
+    def _on_ready(self, channel: Channel, now: int) -> None:
+        self.outage = None
+        text = f"broker at {channel.address}: connected again"
+        self.notices.end(log, channel.address, now, text)
+
     def _on_end(self, kind: str, channel: Channel, error: StreamsError) -> None:
         """Handle the end of a channel: fail the requests in flight, and fail or reroute queued requests."""
         if channel in self._worn:
@@ -322,11 +330,13 @@ class ClusterConnection:
             # The channel was connected: restart the backoff.
             outage.failures = 0
         outage.failures += 1
-        if outage.logged_ms is None or now - outage.logged_ms > _LOG_INTERVAL_MS:
-            outage.logged_ms = now
+        if channel.was_ready and not channel.load:
             # A broker closes connections that have been idle for a long time, which loses no request.
-            is_harmless = channel.was_ready and not channel.load
-            log.log(logging.INFO if is_harmless else logging.WARNING, "%s", error)
+            log.info("%s", error)
+        else:
+            self.notices.last(log, channel.address, now, str(error))
+            if not any(other.is_ready for other in self._channels.values()):
+                self.outage = Outage(now if self.outage is None else self.outage.since_ms, str(error))
         rest_ms = self.config.backoff.after(outage.failures)
         outage.retry_at_ms = now + int(rest_ms * self._rng.uniform(0.8, 1.2))
         outage.reason = str(error)

@@ -223,6 +223,9 @@ class _Exchange:
             headers = [header for header in message.get("headers", ()) if header[0].lower() != b"connection"]
             message["headers"] = [*headers, (b"connection", b"close")]
         await self._send(message)
+        if message.get("more_body"):
+            # A stream whose next parts are at hand would not hear that its client is gone, and write them all.
+            await asyncio.sleep(0)
 
 
 def _has_body(scope: _Message) -> bool:

@@ -37,6 +37,7 @@ from streams.core.metrics.table import (
     PROCESSED,
     SENSORS,
 )
+from streams.core.notices import Notices
 
 Value: TypeAlias = int | float | str
 
@@ -102,6 +103,7 @@ class _Shared:
     watches: dict[str, Watch] = field(factory=dict)
     examples: dict[tuple[str, str], str] = field(factory=dict)
     failures: LastFailures = field(factory=LastFailures)
+    notices: Notices = field(factory=Notices)
     #: Threads, and tasks of threads, that are closed: their totals are kept, but no longer exported.
     closed: set[tuple[str, TaskId | None]] = field(factory=set)
     next_roll_ms: int = 0
@@ -263,6 +265,11 @@ class Metrics:
     def failures(self) -> LastFailures:
         """The last failures in user code and of stream threads."""
         return self._shared.failures
+
+    @property
+    def notices(self) -> Notices:
+        """The lines of the log about what goes on in the instance."""
+        return self._shared.notices
 
     def sensors(self) -> list[tuple[SensorSpec, MetricPlace, Counter | Amounts]]:
         """Return all sensors, including those of closed tasks and threads, so that totals never decrease."""

@@ -105,6 +105,10 @@ FENCED = _ours(Scope.THREAD, counted("fenced", "times the thread was out of the 
 LAST_POLL = _sensor(
     Scope.THREAD, value("last-poll-seconds-ago", "time since the last iteration of the poll loop began", "s"), origin=""
 )
+BROKER_AWAY = _ours(Scope.THREAD, value("broker-away-ms", "for how long no broker can be reached; 0 = one can", "ms"))
+UNWRITABLE = _ours(
+    Scope.THREAD, value("unwritable-partitions", "partitions that brokers cannot write, as their disk is full")
+)
 
 # --- restoring (KIP-869) ------------------------------------------------------------------
 

@@ -360,8 +360,8 @@ class StreamsConfig:
     watchdog_ms: int = whole(
         0,
         "ms",
-        "Time without an iteration of a thread's loop after which the stack of the thread is logged, and again "
-        "whenever it has doubled; 0 = never. An iteration begins every poll_ms, and after each run of at most 10,000 "
+        "Time without an iteration of a thread's loop after which the stack of the thread is logged, once "
+        "a minute; 0 = never. An iteration begins every poll_ms, and after each run of at most 10,000 "
         "records.",
     )
     # State.

@@ -19,6 +19,7 @@ from attrs import define, field
 
 from streams.core.blocks.records import TaskId, TopicPartition, task_of
 from streams.core.metrics import Counter
+from streams.core.notices import Notices
 from streams.runtime.tasks.lane_queue import Lane, PartitionLanes
 from streams.runtime.tasks.progress import UNKNOWN, Hold, LaneProgress, ProgressBoard
 from streams.runtime.tasks.queues import PartitionQueue
@@ -81,9 +82,8 @@ class LaneWaits:
     _patience_ms: Callable[[str], int]
     #: Counts waits that ended without the records of a task.
     _cut: Counter
+    _notices: Notices
     _readings: dict[TopicPartition, _Reading] = field(factory=dict)
-    #: Monotonic time of the last warning about each lane.
-    _warned_ms: dict[int, int] = field(factory=dict)
 
     def open(self, task: Task) -> bool:
         """Add the partitions of a task that are read in step; return whether there are any."""
@@ -223,14 +223,9 @@ class LaneWaits:
         lanes.ever_passed_over.add(lane.number)
         lanes.note(lane.number, lane.reached_ms, is_open=False)
         self._cut.value += 1
-        warned_ms = self._warned_ms.get(lane.number)
-        if warned_ms is None or now_ms - warned_ms >= reading.patience_ms:
-            self._warned_ms[lane.number] = now_ms
-            log.warning(
-                "%s: task %s has not moved for %d ms (repartition_patience_ms, or patience of repartition()): %s is "
-                "read on without its records, which may be late when they come",
-                self._thread,
-                task_of(lane.number),
-                reading.patience_ms,
-                reading.queue.partition,
-            )
+        text = (
+            f"{self._thread}: task {task_of(lane.number)} has not moved for {reading.patience_ms} ms "
+            f"(repartition_patience_ms, or patience of repartition()): {reading.queue.partition} is read on without "
+            "its records, which may be late when they come"
+        )
+        self._notices.warn(log, ("wait", self._thread, lane.number), now_ms, text)

@@ -33,9 +33,10 @@ from streams.runtime.plan.misplaced import KeyWatch
 from streams.runtime.plan.plan import ApplicationPlan, InternalTopicPlan
 from streams.runtime.plan.provisioning import Provisioner
 from streams.runtime.stores.globals import GlobalStores
-from streams.runtime.stores.homes import StateHome
+from streams.runtime.stores.homes import DirectoryHome, StateHome
 from streams.runtime.stores.listeners import InstanceListeners
 from streams.runtime.stores.unknown_state import check_unknown_state
+from streams.runtime.tasks.losses_told import LossesTold
 from streams.runtime.tasks.progress import ProgressBoard
 from streams.runtime.threads.environment import Environment, SharedParts, ThreadEvents
 from streams.runtime.threads.instance_clients import InstanceClients
@@ -96,6 +97,7 @@ class Instance:
     _board: ProgressBoard = field(init=False, factory=ProgressBoard)
     _progress: ProgressReader | None = field(init=False, default=None)
     _keys: KeyWatch = field(init=False)
+    _losses: LossesTold = field(init=False)
     _clients: InstanceClients = field(init=False)
     _provisioner: Provisioner = field(init=False)
     _membership: GroupMembership = field(init=False)
@@ -123,6 +125,7 @@ class Instance:
         )
         self.query_bounds = DerivedBounds(self._provisioner)
         self._keys = KeyWatch(config.misplaced_keys, self._is_by_key)
+        self._losses = LossesTold(self.topology, self.metrics)
         stays_in_process(self)
 
     def _is_by_key(self, topic: str) -> bool:
@@ -179,6 +182,9 @@ class Instance:
             if self.config.state_cleanup_dir_max_age_ms >= 0:
                 self.home.delete_outdated(self.environment.clock.now_ms() - self.config.state_cleanup_dir_max_age_ms)
             partition_counts = self._provisioner.partition_counts()
+            if isinstance(self.home, DirectoryHome) and self.config.group_protocol == "classic":
+                # Who has the lock knows that the process before is dead: nobody has to wait for its sessions.
+                self._provisioner.remove_former(self._clients.name(""))
             plan = self._plan = self._membership.plan(partition_counts)
             check_unknown_state(plan, partition_counts, self.home.stores(), self._provisioner)
             log_caching(self.topology, self.config)
@@ -376,7 +382,9 @@ class Instance:
         threads = self.environment.threads
         if limit_ms:
             clock = self.environment.clock
-            self._watchdog = Watchdog(limit_ms, clock, self.iterations_ms, self.pool.stack_of, threads.signal())
+            self._watchdog = Watchdog(
+                limit_ms, clock, self.iterations_ms, self.pool.stack_of, threads.signal(), self.metrics.notices
+            )
             self._watchdog.start(self._clients.name("watchdog"), threads)
 
     def _make_thread(self, number: int) -> StreamThread:
@@ -392,6 +400,7 @@ class Instance:
             self._board,
             self._progress,
             self._keys,
+            self._losses,
         )
         events = ThreadEvents(self.supervisor.settle, self.supervisor.on_shutdown, self._on_new_topic)
         factory = ThreadFactory(
@@ -424,6 +433,8 @@ class Instance:
             raise ClientClosedError(f"application {self.config.application_id!r} is {self.state.value}, not running")
 
     def _release(self) -> None:
+        if self.bounded is None:
+            self._losses.look(self.environment.clock.monotonic_ms(), is_last=True)
         if self._watchdog is not None:
             self._watchdog.stop()
         if self._globals is not None:

@@ -1,4 +1,4 @@
-"""Keys that are not in their partition: they are counted, and each topic is warned of once, with what explains them.
+"""Keys that are not in their partition: they are counted, and each topic is warned of, with what explains them.
 
 Joins, tables and aggregates look for a key in the task of one partition. Records elsewhere, of topics that were given
 more partitions or of producers with another partitioner, find no partner and are counted apart, without an error. The
@@ -15,6 +15,7 @@ from streams.core.blocks.key_places import UNCLEAR, KeyPlaces
 from streams.core.blocks.records import Block, TaskId
 from streams.core.errors import ProcessingError
 from streams.core.metrics import table
+from streams.core.metrics.drops import MISPLACED
 from streams.runtime.plan.plan import ApplicationPlan
 from streams.runtime.tasks.key_sampler import KeySampler
 from streams.runtime.tasks.sources import TaskInput
@@ -42,6 +43,8 @@ class _Topic:
 
     places: KeyPlaces
     reason: str = ""
+    #: What is said of the first misplaced key.
+    text: str = ""
     #: Number of sampled keys at which the reason is derived again, as it takes much longer than a sample.
     derived_at: int = 0
     #: Whether the default partitioner is that of the topic; None until one of its keys is misplaced.
@@ -114,11 +117,13 @@ class KeyWatch:
             )
         sampler.misplaced.value += len(strays)
         if not is_first and self.policy != "fail":
+            self._warn(task, item.name, len(strays))
             return None
         text = f"topic {item.name!r}: key {strays[0]}; {places.explanation}; {_REMEDY}"
         if topic.reason == UNCLEAR:
             text += f"; `streams topics describe {item.name} --keys` samples all partitions"
         task.metrics.note_misplaced(item.name, text)
+        topic.text = text
         if self.policy == "fail":
             return indices[offsets.index(strays[0].offset)], ProcessingError(
                 text,
@@ -128,9 +133,13 @@ class KeyWatch:
                 partition=item.number,
                 offset=strays[0].offset,
             )
-        if self.is_logging:
-            log.warning("%s", text)
+        self._warn(task, item.name, len(strays))
         return None
+
+    def _warn(self, task: Task, topic: str, count: int) -> None:
+        if self.is_logging:
+            metrics = task.metrics
+            metrics.notices.warn(log, (topic, MISPLACED), metrics.clock.monotonic_ms(), self._topics[topic].text, count)
 
 
 def inputs_by_key(plan: ApplicationPlan, task_id: TaskId) -> list[tuple[TaskInput, frozenset[int]]]:

@@ -103,6 +103,20 @@ class Provisioner:
         with self._admin() as admin:
             return [group.group_id for group in admin.list_groups()]
 
+    def remove_former(self, client_prefix: str) -> None:
+        """Remove the members of an earlier process, whose client IDs begin so, before their sessions expire.
+
+        A static member stays: its successor takes its place at once.
+        """
+        try:
+            with self._admin() as admin:
+                admin.remove_members(
+                    self._config.application_id,
+                    lambda member: member.client_id.startswith(client_prefix) and not member.group_instance_id,
+                )
+        except BrokerError as error:
+            log.debug("members of an earlier process are not removed: %s", error)
+
     def has_members(self) -> bool:
         """Return whether the application's consumer group has members."""
         with self._admin() as admin:

@@ -18,6 +18,7 @@ from streams.core.blocks.marks import REMEDY, format_of
 from streams.core.blocks.records import Block, TaskId, TopicPartition
 from streams.core.errors import ForeignFormatError, StoreError, StreamsError
 from streams.core.metrics import Metrics, table
+from streams.core.notices import alone
 from streams.core.user_code import refuse_result
 from streams.protocol.messages import READ_COMMITTED, READ_UNCOMMITTED
 from streams.runtime.tasks.task import CHANGELOG_POSITION, number_in
@@ -31,6 +32,8 @@ _MAX_UNCOMMITTED_BYTES = 64 << 20
 _READ_POLL_MS = 100
 #: Offsets to restore above which a store is prepared for bulk writes.
 _LONG = 50_000
+#: Time in milliseconds after which a restore is told of.
+_LONG_MS = 60_000
 
 #: A function that is called with (task, store, offsets restored so far, offsets to restore).
 RestoreListener = Callable[[TaskId, str, int, int], None]
@@ -230,6 +233,7 @@ class Restorer:
         gone = [partition for partition, item in self._open.items() if item.task_id == task_id]
         for partition in gone:
             del self._open[partition]
+            self._metrics.notices.forget(("restore", partition))
         if gone:
             self._assign()
 
@@ -249,6 +253,7 @@ class Restorer:
                 item.store.commit({CHANGELOG_POSITION: str(item.position).encode()})
             else:
                 self._report(item)
+        self._tell_of_long()
         self._write_back()
         is_idle = self.is_idle
         self._finish()
@@ -331,12 +336,30 @@ class Restorer:
             if item.position >= item.end or (self._consumer.known_position(partition) or 0) >= item.end:
                 item.store.commit({CHANGELOG_POSITION: str(item.end).encode()})
                 item.store.set_restoring(False)
-                log.info("task %s: restored store %r, %d records", item.task_id, item.store.spec.name, item.count)
+                text = f"task {item.task_id}: restored store {item.store.spec.name!r}, {item.count:,} records"
+                now_ms = self._metrics.clock.monotonic_ms()
+                if not self._metrics.notices.end(log, ("restore", partition), now_ms, text):
+                    log.info("%s", text)
                 del self._open[partition]
                 done[item.task_id] = None
         if done:
             self._metrics.counter(table.TASKS_RESTORED).value += sum(not self.is_restoring(task_id) for task_id in done)
             self._assign()
+
+    def _tell_of_long(self) -> None:
+        """Tell of restores that take longer than a minute, once a minute."""
+        now_ms = self._metrics.clock.monotonic_ms()
+        for partition, item in self._open.items():
+            took_ms = now_ms - item.started_ms
+            if item.end is not None and took_ms >= _LONG_MS:
+                left = max(0, item.end - item.position)
+                rate = (item.position - item.start) * 1000 // took_ms
+                rest = f"about {left // rate:,} s" if rate else "unknown time"
+                text = (
+                    f"task {item.task_id}: restoring store {item.store.spec.name!r} from {partition} for "
+                    f"{took_ms // 1000:,} s: {left:,} records left, {rest}"
+                )
+                self._metrics.notices.last(log, ("restore", partition), now_ms, alone(text))
 
     def _report(self, item: _Restoring) -> None:
         if self._listener is not None and item.end is not None:

@@ -163,7 +163,7 @@ class Handlers:
         now_ms = self.metrics.clock.now_ms()
         self.metrics.failures.note(error, now_ms, node=context.node, task=context.task_id, sent_to=sent_to)
         end = f"sent to {sent_to}" if sent_to else "the record is dropped"
-        logger.warning("%s, node %r: %s: %s; %s", where, context.node, reason.meaning, what, end)
+        logger.info("%s, node %r: %s: %s; %s", where, context.node, reason.meaning, what, end)
         self.metrics.drop(
             reason,
             task=context.task_id,

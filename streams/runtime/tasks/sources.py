@@ -217,7 +217,7 @@ class SourceReader:
 
     def _drop_invalid(self, offset: int, time: int) -> None:
         where = f"{self._known_as} at offset {offset}"
-        logger.warning("%s has the invalid timestamp %d; the record is dropped", where, time)
+        logger.info("%s has the invalid timestamp %d; the record is dropped", where, time)
         self.handlers.metrics.drop(
             DropReason.INVALID_TIMESTAMP, task=self.task_id, node=self.node, example=f"{where}: timestamp {time}"
         )

@@ -20,6 +20,7 @@ from streams.runtime.plan.bounded import BoundedProgress, BoundedSchedule
 from streams.runtime.plan.layout import Plans
 from streams.runtime.plan.misplaced import KeyWatch
 from streams.runtime.stores.homes import MemoryHome, StateHome
+from streams.runtime.tasks.losses_told import LossesTold
 from streams.runtime.tasks.progress import ProgressBoard
 from streams.runtime.tasks.sampling import SpanSource
 from streams.runtime.tasks.schedule import LiveSchedule, Schedule
@@ -68,6 +69,7 @@ class SharedParts:
     #: Reads the progress topic; None if no topic is read in step.
     progress: ProgressReader | None
     keys: KeyWatch
+    losses: LossesTold
 
     @property
     def schedule(self) -> Schedule:

@@ -6,6 +6,7 @@ from attrs import define
 
 from streams.clients import RequestTimeoutError
 from streams.core.clock import Clock
+from streams.core.notices import Notices
 
 log = logging.getLogger(__name__)
 
@@ -17,6 +18,7 @@ class Patience:
     _name: str
     _clock: Clock
     _task_timeout_ms: int
+    _notices: Notices
     #: Monotonic time of the first request without a response, or None if the broker responds.
     _unanswered_since_ms: int | None = None
 
@@ -27,11 +29,12 @@ class Patience:
             self._unanswered_since_ms = now
         if now - self._unanswered_since_ms > self._task_timeout_ms:
             raise error
-        log.warning("%s: no response from the broker, retrying: %s", self._name, error)
+        text = f"{self._name}: no response from the broker, retrying: {error}"
+        self._notices.last(log, ("no response", self._name), now, text)
 
     def note_answer(self) -> None:
         """Record that the broker has responded."""
         if self._unanswered_since_ms is not None:
-            away_ms = self._clock.monotonic_ms() - self._unanswered_since_ms
             self._unanswered_since_ms = None
-            log.info("%s: continues; the broker did not respond for %d ms", self._name, away_ms)
+            text = f"{self._name}: the broker responds again"
+            self._notices.end(log, ("no response", self._name), self._clock.monotonic_ms(), text)

@@ -58,6 +58,12 @@ _PROCESS_NS = 100_000_000
 #: Number of heartbeat intervals after which a rebalance is requested if tasks are still withheld for their old owners.
 _FINAL_HEARTBEATS = 3
 
+#: Time in milliseconds for which commits may be rejected before it is told.
+_LONG_MS = 60_000
+
+#: Number of assignments within a minute from which on a group rebalances again and again.
+_MANY_REBALANCES = 4
+
 #: Errors after which the thread is no longer in the group, or its transaction state is unknown; its tasks are reopened.
 _DISPLACED = (MemberFencedError, ProducerFencedError, TransactionError)
 
@@ -108,8 +114,8 @@ class StreamThread(RebalanceListener):
     _next_commit_ms: int = 0
     #: Monotonic time of the next probing rebalance, or None.
     _probe_at_ms: int | None = None
-    #: Whether the last commit was rejected, and this has been logged.
-    _is_commit_refused: bool = False
+    #: Since when commits are rejected, in monotonic milliseconds, None if the last was not.
+    _refused_since_ms: int | None = None
     _has_reported_warmup: bool = False
     _has_reported_growth: bool = False
     sensors: ThreadMetrics = field(init=False)
@@ -129,7 +135,7 @@ class StreamThread(RebalanceListener):
         self.assignment.serve(self)
         self.stopping = shared.environment.threads.signal()
         self._calls = CallQueue(shared.environment.threads, self.wake)
-        self._patience = Patience(self.name, self.clock, self.config.task_timeout_ms)
+        self._patience = Patience(self.name, self.clock, self.config.task_timeout_ms, shared.metrics.notices)
         self.sensors = ThreadMetrics(shared.metrics)
         self.call_loop = shared.environment.call_loop(self.wake)
         self.task_set.call_loop = None if self.schedule.is_finite else self.call_loop
@@ -207,6 +213,9 @@ class StreamThread(RebalanceListener):
     def run_once(self) -> int:
         """Run one iteration of the loop; return the number of processed records."""
         self.iteration_ms = self.sensors.begin_iteration()
+        if self.shared.bounded is None:
+            self.shared.losses.look(self.iteration_ms)
+        self._tell_of_storage(self.iteration_ms)
         if self._calls.run(self):
             # The functions may have changed the state of tasks.
             self._pace.wake()
@@ -486,11 +495,15 @@ class StreamThread(RebalanceListener):
         try:
             self.commit(tasks)
         except RebalanceInProgressError as error:
-            if not self._is_commit_refused:
-                log.info("%s: commit rejected, retried after the rebalance: %s", self.name, error)
-            self._is_commit_refused = True
+            now_ms = self.clock.monotonic_ms()
+            text = f"{self.name}: commit rejected, retried after the rebalance: {error}"
+            if self._refused_since_ms is None:
+                self._refused_since_ms = now_ms
+                log.info("%s", text)
+            elif now_ms - self._refused_since_ms >= _LONG_MS:
+                self._warn("commit", text)
             return False
-        self._is_commit_refused = False
+        self._refused_since_ms = None
         return True
 
     def _commit_at_last(self) -> None:
@@ -604,7 +617,7 @@ class StreamThread(RebalanceListener):
         """
         if isinstance(error, MemberFencedError) and error.code == ErrorCode.FENCED_INSTANCE_ID:
             raise error
-        log.warning("%s: reopens its tasks: %s", self.name, error)
+        self._warn("reopen", f"{self.name}: reopens its tasks: {error}")
         self.shared.metrics.counter(table.FENCED).value += 1
         if self.committer.is_exactly_once:
             self.committer.renew()
@@ -638,12 +651,25 @@ class StreamThread(RebalanceListener):
         self._has_reported_warmup = self._has_reported_growth = False
         copies = self.task_set.copies
         log.info("%s: assigned tasks %s; replicas of %s", self.name, _names(self.tasks), _names(copies))
+        self._warn("rebalance", f"{self.name}: the group rebalances again and again", least=_MANY_REBALANCES)
         if not directive.is_final:
             # A member that has revoked tasks rejoins; but it may fail before, and return as a static member.
             pause_ms = _FINAL_HEARTBEATS * self.config.consumer.heartbeat_interval_ms
             self._probe_at_ms = self.clock.monotonic_ms() + pause_ms
         elif self.assignment.awaits_warmups:
             self._probe_at_ms = self.clock.monotonic_ms() + self.config.probing_rebalance_interval_ms
+
+    def _tell_of_storage(self, now_ms: int) -> None:
+        """Tell of a broker that cannot write what this thread sends, and that it can again."""
+        notices = self.shared.metrics.notices
+        if failures := self.committer.producer.storage_failures:
+            notices.last(log, ("storage", self.name), now_ms, f"{self.name}: {failures[0]}")
+        else:
+            notices.end(log, ("storage", self.name), now_ms, f"{self.name}: brokers write again")
+
+    def _warn(self, cause: str, text: str, *, least: int = 1) -> None:
+        """Log what goes on in this thread, once a minute."""
+        self.shared.metrics.notices.warn(log, (cause, self.name), self.clock.monotonic_ms(), text, least=least)
 
     # --- closing ----------------------------------------------------------------------------
 
@@ -660,9 +686,10 @@ class StreamThread(RebalanceListener):
             try:
                 close()
             except Exception as error:
-                # A full disk fails every write: the failure says it once.
+                # A full disk fails every write: the failure says it once, and has the traceback.
                 level = logging.DEBUG if full_disk(error) and full_disk(failure) else logging.ERROR
-                log.log(level, "%s: closing after a failure failed as well", self.name, exc_info=True)
+                text = "%s: closing after a failure failed as well: %s: %s"
+                log.log(level, text, self.name, type(error).__name__, error)
 
     def _send_last_words(self) -> None:
         """Send the dead letters of a handler that returned "fail"; an exactly-once transaction is aborted with them."""
@@ -687,6 +714,9 @@ def readings(thread: StreamThread, now_ms: int) -> Iterator[Reading]:
     yield table.START_TIME, place, thread.sensors.started_ms
     if thread.iteration_ms is not None:
         yield table.LAST_POLL, place, (thread.clock.monotonic_ms() - thread.iteration_ms) // 1000
+    outage = thread.consumer.outage
+    yield table.BROKER_AWAY, place, 0 if outage is None else thread.clock.monotonic_ms() - outage.since_ms
+    yield table.UNWRITABLE, place, len(thread.committer.producer.storage_failures)
     restores = thread.restorer.progress()
     yield table.RESTORING_TASKS, place, len({task_id for task_id, remaining, _ in restores})
     yield table.PAUSED_RESTORES, place, len(restores) if thread.is_paused else 0

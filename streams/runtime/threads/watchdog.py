@@ -6,11 +6,13 @@ are stuck.
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from attrs import define, field
 
 from streams.core.clock import Clock
 from streams.core.concurrency.threads import Signal, Threads
+from streams.core.notices import Notices
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +22,7 @@ _LOOKS = 4
 
 @define(eq=False)
 class Watchdog:
-    """Logs the stack of each thread whose iteration takes longer than ``limit_ms``, and again whenever it has doubled.
+    """Logs the stack of each thread whose iteration takes longer than ``limit_ms``, once a minute.
 
     ``iterations_ms`` returns the monotonic start time of the current iteration by thread.  ``stack_of`` returns the
     stack of a thread.
@@ -31,8 +33,9 @@ class Watchdog:
     _iterations_ms: Callable[[], Mapping[str, int]]
     _stack_of: Callable[[str], str]
     _stop: Signal
-    #: Threads that are stuck, with the start time of the iteration, and the duration at which it is logged again.
-    _stuck: dict[str, tuple[int, int]] = field(factory=dict)
+    _notices: Notices
+    #: Threads that are stuck, with the start time of the iteration.
+    _stuck: dict[str, int] = field(factory=dict)
 
     def start(self, name: str, threads: Threads) -> None:
         """Start a thread called ``name`` that performs periodic checks until ``stop`` is called."""
@@ -48,18 +51,19 @@ class Watchdog:
         began_ms = self._iterations_ms()
         for name, iteration_ms in began_ms.items():
             duration_ms = now_ms - iteration_ms
-            stuck_ms, limit_ms = self._stuck.get(name, (iteration_ms, self._limit_ms))
-            if stuck_ms != iteration_ms:
-                log.info("%s: its loop continues after %d ms", name, iteration_ms - stuck_ms)
-                limit_ms = self._limit_ms
+            if self._stuck.get(name, iteration_ms) != iteration_ms:
                 del self._stuck[name]
-            if duration_ms > limit_ms:
-                # An iteration that was slow before may hang elsewhere now.
-                self._stuck[name] = (iteration_ms, 2 * duration_ms)
-                text = "%s: no iteration of its loop has begun for %d ms; it is at:\n%s"
-                log.warning(text, name, duration_ms, self._stack_of(name))
+                self._notices.end(log, ("stuck", name), now_ms, f"{name}: its loop continues")
+            if duration_ms > self._limit_ms:
+                self._stuck[name] = iteration_ms
+                self._notices.last(log, ("stuck", name), now_ms, partial(self._text, name, duration_ms))
         for name in self._stuck.keys() - began_ms.keys():
             del self._stuck[name]
+
+    def _text(self, name: str, duration_ms: int, count: int) -> str:
+        # An iteration that was slow before may hang elsewhere now.
+        stack = self._stack_of(name)
+        return f"{name}: no iteration of its loop has begun for {duration_ms} ms; it is at:\n{stack}"
 
     def _run(self) -> None:
         while not self._stop.wait(max(1, self._limit_ms // _LOOKS)):

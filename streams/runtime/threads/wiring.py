@@ -76,6 +76,7 @@ class ThreadFactory:
             restorer.ends,
             self._plan.patience_ms,
             shared.metrics.counter(table.PATIENCE_ENDED),
+            shared.metrics.notices,
         )
         backpressure = Backpressure(shared.board, config.repartition_buffer_bytes)
         thread = StreamThread(name, shared, assignment, committer, task_set, self._events, waits, backpressure)

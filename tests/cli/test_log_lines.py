@@ -1,0 +1,64 @@
+"""The log of a service: lines with time, level and component, as text or JSON."""
+
+import json
+import logging
+import re
+
+import pytest
+
+from streams.cli.lines import fail, formed, say
+from streams.cli.program import _form_of, _logging, _parsed
+
+
+def written(form: str | None, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    with formed(form), _logging(is_debug=False):
+        say("shop runs")
+        logging.getLogger("streams.runtime.tried").warning("%d records", 3)
+        fail("no broker")
+    return capsys.readouterr().err.splitlines()
+
+
+def test_lines_of_a_person_begin_with_the_name_of_the_program(capsys):
+    assert written(None, capsys) == ["streams: shop runs", "streams: 3 records", "streams: no broker"]
+
+
+def test_lines_of_a_service_have_time_level_and_component(capsys):
+    said, logged, failed = written("text", capsys)
+
+    assert said == "streams: shop runs"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z WARNING streams.runtime.tried: 3 records", logged)
+    assert failed.endswith("Z ERROR streams.cli: no broker")
+
+
+def test_all_lines_can_be_json(capsys):
+    lines = [json.loads(line) for line in written("json", capsys)]
+
+    assert [{name: text for name, text in line.items() if name != "time"} for line in lines] == [
+        {"level": "INFO", "component": "streams.cli", "message": "shop runs"},
+        {"level": "WARNING", "component": "streams.runtime.tried", "message": "3 records"},
+        {"level": "ERROR", "component": "streams.cli", "message": "no broker"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "form"),
+    [
+        (["broker"], "text"),
+        (["connect", "file.toml", "--log-format", "json"], "json"),
+        (["run", "shop.py"], "text"),
+        (["run", "shop.py", "--input", "a=b"], None),
+        (["run", "shop.py", "--input", "a=b", "--log-format", "json"], "json"),
+        (["topics", "list"], None),
+    ],
+)
+def test_commands_that_are_services_write_lines_of_a_service(arguments, form):
+    assert _form_of(_parsed(arguments)) == form
+
+
+def test_the_level_is_that_of_the_option(capsys):
+    with formed("text"), _logging(is_debug=False, level="error"):
+        logging.getLogger("streams.tried").warning("a warning")
+        logging.getLogger("streams.tried").error("an error", exc_info=ValueError("no traceback without --debug"))
+
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.endswith(" ERROR streams.tried: an error")
