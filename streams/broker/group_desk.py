@@ -12,6 +12,7 @@ from streams.broker.refusals import ErrorText, error_of, refusal
 from streams.broker.topics import OFFSETS_TOPIC
 from streams.core.blocks.records import TopicPartition
 from streams.core.errors import BrokerError
+from streams.core.notices import Notices
 from streams.group import Coordinator, CreateInternalTopics, Effect, Persist, Reply
 from streams.group.state.effects import undone
 from streams.protocol.error_codes import ErrorCode
@@ -21,6 +22,11 @@ from streams.protocol.request import Response
 
 _LOGGER = logging.getLogger(__name__)
 _CREATED: Final = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
+
+
+def note_storage(notices: Notices, message: str, now_ms: int) -> None:
+    """Tell of a write that failed at a monotonic time, because a disk is full for example."""
+    notices.last(_LOGGER, ErrorCode.STORAGE_ERROR, now_ms, message)
 
 
 @frozen(eq=False)
@@ -38,8 +44,7 @@ class GroupDesk:
     coordinator: Coordinator
     catalogue: Catalogue
     append: Callable[[Sequence[Persist], int], None]
-    #: Tells of a write that failed, at a monotonic time.
-    note_storage: Callable[[str, int], None]
+    notices: Notices
 
     def handle(self, request: GroupRequest | TxnOffsetCommit, now_ms: int, answer: Answer) -> None:
         """Handle a request; ``answer`` is called once, now or later."""
@@ -75,7 +80,7 @@ class GroupDesk:
                 self.append(persists, now_ms)
             except (OSError, BrokerError) as error:
                 failure = error_of(error)
-                self.note_storage(f"writing {OFFSETS_TOPIC} failed: {error}", now_ms)
+                note_storage(self.notices, f"writing {OFFSETS_TOPIC} failed: {error}", now_ms)
                 undone(persists)
         for effect in effects:
             if isinstance(effect, CreateInternalTopics) and failure is None:
@@ -97,7 +102,7 @@ class GroupDesk:
                 failures[name] = text or code.name
                 message = f"group {group_id}: internal topic {name} was not created: {failures[name]}"
                 if code is ErrorCode.STORAGE_ERROR:
-                    self.note_storage(message, now_ms)
+                    note_storage(self.notices, message, now_ms)
                 else:
                     _LOGGER.error("%s", message)
             self.coordinator.note_creation(group_id, failures)

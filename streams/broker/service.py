@@ -20,7 +20,7 @@ from streams.broker.catalogue import Catalogue, refuse_internal
 from streams.broker.features import served
 from streams.broker.fetch_sessions import FetchSessions
 from streams.broker.fetches import Answer, Fetches, WaitingFetch
-from streams.broker.group_desk import GroupDesk
+from streams.broker.group_desk import GroupDesk, note_storage
 from streams.broker.logs.config import INTERNAL_CONFIG, BrokerConfig
 from streams.broker.logs.log import PartitionLog, RefusedRecordsError
 from streams.broker.maintenance import PAUSE_MS, Maintenance
@@ -119,7 +119,7 @@ class Broker:
         self.notices = Notices(is_logged=not self.config.is_private)
         self._fetches = Fetches(self.topics, self.fetch_sessions, self.wall_ms)
         self.catalogue = Catalogue(self.topics, self.config, self.delete_topic)
-        self.groups = GroupDesk(self.coordinator, self.catalogue, self._append_groups, self._note_storage)
+        self.groups = GroupDesk(self.coordinator, self.catalogue, self._append_groups, self.notices)
         self.transactions.ledgers = lambda: (log.producers for log in self.topics.logs.values())
         handlers: dict[type, Callable[..., None]] = {
             Produce: self._produce,
@@ -320,7 +320,7 @@ class Broker:
                 refused = self.topics.logs.get(partition)
                 start_offset = -1 if refused is None else refused.start_offset
                 if code is ErrorCode.STORAGE_ERROR:
-                    self._note_storage(message, now_ms)
+                    note_storage(self.notices, message, now_ms)
                 reasons = error.reasons if isinstance(error, RefusedRecordsError) else {}
                 results[partition] = Produced(
                     code, log_start_offset=start_offset, record_errors=reasons, message=message
@@ -441,7 +441,7 @@ class Broker:
         except (OSError, BrokerError) as error:
             # The new state is not in the log, so revert it; no response has been sent yet.
             self.transactions.restore(request.transactional_id, before)
-            self._note_storage(f"writing {_TRANSACTIONS_PARTITION.topic} failed: {error}", now_ms)
+            note_storage(self.notices, f"writing {_TRANSACTIONS_PARTITION.topic} failed: {error}", now_ms)
             answer(refusal(request, error_of(error)[0]))
 
     def _perform_by_itself(self, effects: Sequence[TransactionEffect], now_ms: int) -> None:
@@ -450,7 +450,7 @@ class Broker:
             self._perform_transaction(effects, now_ms)
         except (OSError, BrokerError) as error:
             message = f"writing {_TRANSACTIONS_PARTITION.topic} failed and will be retried: {error}"
-            self._note_storage(message, now_ms)
+            note_storage(self.notices, message, now_ms)
 
     def _perform_transaction(self, effects: Sequence[TransactionEffect], now_ms: int) -> None:
         """Perform effects of the transaction coordinator, in order.
@@ -492,7 +492,7 @@ class Broker:
                 self._append(log, [block], now_ms)
             except (OSError, BrokerError) as error:
                 message = f"ending a transaction in {partition} failed and will be retried: {error}"
-                self._note_storage(message, now_ms)
+                note_storage(self.notices, message, now_ms)
                 is_complete = False
                 continue
             if partition == _OFFSETS_PARTITION:
@@ -506,11 +506,7 @@ class Broker:
         except (OSError, BrokerError) as error:
             # All markers are written; after a restart, the transaction is completed again without effect.
             message = f"noting the end of transaction {end.transactional_id!r} failed: {error}"
-            self._note_storage(message, now_ms)
-
-    def _note_storage(self, message: str, now_ms: int) -> None:
-        """Tell of a write that failed, because a disk is full for example."""
-        self.notices.last(_LOGGER, ErrorCode.STORAGE_ERROR, now_ms, message)
+            note_storage(self.notices, message, now_ms)
 
     def write_marker(
         self, partition: TopicPartition, producer_id: int, epoch: int, now_ms: int, *, is_commit: bool

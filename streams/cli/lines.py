@@ -51,6 +51,7 @@ def log_line(level: str, component: str, text: str, trace: str = "") -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def fail(text: str, trace: str = "") -> None:
-    """Write the error that ends the program."""
-    log_line("ERROR", _COMPONENT, text, trace)
+def fail(text: str, trace: str = "", *, is_mistake: bool = False) -> None:
+    """Write the error that ends the program; a mistake is told to the person who made it."""
+    with formed(None if is_mistake and _form == "text" else _form):
+        log_line("ERROR", _COMPONENT, text, trace)

@@ -43,7 +43,8 @@ def traced(error: BaseException | None) -> str:
 
 def report(error: BaseException, *, is_debug: bool = False) -> int:
     """Print an error to standard error; return the exit status."""
-    fail(_message(error, is_debug=is_debug), traced(error if is_debug else None))
+    trace = traced(error if is_debug else None)
+    fail(_message(error, is_debug=is_debug), trace, is_mistake=is_mistake(error))
     return MISTAKE if is_mistake(error) else FAILED
 
 

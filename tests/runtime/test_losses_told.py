@@ -6,7 +6,7 @@ from streams import StreamsBuilder, TimeWindows, Topic
 from streams.core.blocks.records import TaskId
 from streams.core.clock import VirtualClock
 from streams.core.metrics import DropReason, Metrics, table
-from streams.runtime.tasks.losses_told import LossesTold
+from streams.runtime.plan.losses_told import LossesTold
 
 words = Topic("words", key=str, value=str)
 TASK = TaskId(0, 0)

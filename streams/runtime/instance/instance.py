@@ -29,6 +29,7 @@ from streams.runtime.plan.facts import PartitionLayout
 from streams.runtime.plan.in_step import log_out_of_step
 from streams.runtime.plan.layout import Plans
 from streams.runtime.plan.life import Life, State
+from streams.runtime.plan.losses_told import LossesTold
 from streams.runtime.plan.misplaced import KeyWatch
 from streams.runtime.plan.plan import ApplicationPlan, InternalTopicPlan
 from streams.runtime.plan.provisioning import Provisioner
@@ -36,7 +37,6 @@ from streams.runtime.stores.globals import GlobalStores
 from streams.runtime.stores.homes import DirectoryHome, StateHome
 from streams.runtime.stores.listeners import InstanceListeners
 from streams.runtime.stores.unknown_state import check_unknown_state
-from streams.runtime.tasks.losses_told import LossesTold
 from streams.runtime.tasks.progress import ProgressBoard
 from streams.runtime.threads.environment import Environment, SharedParts, ThreadEvents
 from streams.runtime.threads.instance_clients import InstanceClients

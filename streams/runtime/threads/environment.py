@@ -18,9 +18,9 @@ from streams.protocol.transport import Cluster
 from streams.runtime.in_step.progress_reader import ProgressReader
 from streams.runtime.plan.bounded import BoundedProgress, BoundedSchedule
 from streams.runtime.plan.layout import Plans
+from streams.runtime.plan.losses_told import LossesTold
 from streams.runtime.plan.misplaced import KeyWatch
 from streams.runtime.stores.homes import MemoryHome, StateHome
-from streams.runtime.tasks.losses_told import LossesTold
 from streams.runtime.tasks.progress import ProgressBoard
 from streams.runtime.tasks.sampling import SpanSource
 from streams.runtime.tasks.schedule import LiveSchedule, Schedule

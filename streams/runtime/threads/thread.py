@@ -215,7 +215,7 @@ class StreamThread(RebalanceListener):
         self.iteration_ms = self.sensors.begin_iteration()
         if self.shared.bounded is None:
             self.shared.losses.look(self.iteration_ms)
-        self._tell_of_storage(self.iteration_ms)
+        _tell_of_storage(self, self.iteration_ms)
         if self._calls.run(self):
             # The functions may have changed the state of tasks.
             self._pace.wake()
@@ -501,7 +501,7 @@ class StreamThread(RebalanceListener):
                 self._refused_since_ms = now_ms
                 log.info("%s", text)
             elif now_ms - self._refused_since_ms >= _LONG_MS:
-                self._warn("commit", text)
+                _warn(self, "commit", text)
             return False
         self._refused_since_ms = None
         return True
@@ -617,7 +617,7 @@ class StreamThread(RebalanceListener):
         """
         if isinstance(error, MemberFencedError) and error.code == ErrorCode.FENCED_INSTANCE_ID:
             raise error
-        self._warn("reopen", f"{self.name}: reopens its tasks: {error}")
+        _warn(self, "reopen", f"{self.name}: reopens its tasks: {error}")
         self.shared.metrics.counter(table.FENCED).value += 1
         if self.committer.is_exactly_once:
             self.committer.renew()
@@ -651,25 +651,13 @@ class StreamThread(RebalanceListener):
         self._has_reported_warmup = self._has_reported_growth = False
         copies = self.task_set.copies
         log.info("%s: assigned tasks %s; replicas of %s", self.name, _names(self.tasks), _names(copies))
-        self._warn("rebalance", f"{self.name}: the group rebalances again and again", least=_MANY_REBALANCES)
+        _warn(self, "rebalance", f"{self.name}: the group rebalances again and again", least=_MANY_REBALANCES)
         if not directive.is_final:
             # A member that has revoked tasks rejoins; but it may fail before, and return as a static member.
             pause_ms = _FINAL_HEARTBEATS * self.config.consumer.heartbeat_interval_ms
             self._probe_at_ms = self.clock.monotonic_ms() + pause_ms
         elif self.assignment.awaits_warmups:
             self._probe_at_ms = self.clock.monotonic_ms() + self.config.probing_rebalance_interval_ms
-
-    def _tell_of_storage(self, now_ms: int) -> None:
-        """Tell of a broker that cannot write what this thread sends, and that it can again."""
-        notices = self.shared.metrics.notices
-        if failures := self.committer.producer.storage_failures:
-            notices.last(log, ("storage", self.name), now_ms, f"{self.name}: {failures[0]}")
-        else:
-            notices.end(log, ("storage", self.name), now_ms, f"{self.name}: brokers write again")
-
-    def _warn(self, cause: str, text: str, *, least: int = 1) -> None:
-        """Log what goes on in this thread, once a minute."""
-        self.shared.metrics.notices.warn(log, (cause, self.name), self.clock.monotonic_ms(), text, least=least)
 
     # --- closing ----------------------------------------------------------------------------
 
@@ -697,6 +685,20 @@ class StreamThread(RebalanceListener):
             if task.handlers.has_last_words and not self.schedule.is_finite:
                 self.committer.send(task)
                 self.committer.flush()
+
+
+def _tell_of_storage(thread: StreamThread, now_ms: int) -> None:
+    """Tell of a broker that cannot write what the thread sends, and that it can again."""
+    notices = thread.shared.metrics.notices
+    if failures := thread.committer.producer.storage_failures:
+        notices.last(log, ("storage", thread.name), now_ms, f"{thread.name}: {failures[0]}")
+    else:
+        notices.end(log, ("storage", thread.name), now_ms, f"{thread.name}: brokers write again")
+
+
+def _warn(thread: StreamThread, cause: str, text: str, *, least: int = 1) -> None:
+    """Log what goes on in the thread, once a minute."""
+    thread.shared.metrics.notices.warn(log, (cause, thread.name), thread.clock.monotonic_ms(), text, least=least)
 
 
 def _names(tasks: Iterable[TaskId]) -> str:

@@ -61,7 +61,8 @@ class LossesTold:
                 notices.warn(log, ("late", late.node), now_ms, alone(str(late)))
         self._before = tallies
         if now_ms - self._window_ms >= _WINDOW_MS:
-            self._window, self._window_ms = tallies, now_ms
+            self._window = tallies
+            self._window_ms = now_ms
 
 
 def _counted(drop: Dropped, count: int) -> str:
