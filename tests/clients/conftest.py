@@ -22,6 +22,8 @@ class FaultyConnection:
     _muted: set[int] = field(factory=set)
     _next: int = -1
 
+    outage = None
+
     @property
     def traits(self) -> Traits:
         return self.cluster.traits or self.inner.traits

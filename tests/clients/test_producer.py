@@ -230,6 +230,7 @@ class Shuffled:
             close = inner.close
             give_up = inner.give_up
             traits = inner.traits
+            outage = None
 
         return Connection()
 

@@ -360,6 +360,7 @@ class DyingConnection:
     def __init__(self, cluster: Dying, inner: Any) -> None:
         self.cluster, self.inner = cluster, inner
         self.traits = inner.traits
+        self.outage = None
 
     def send(self, node_id: int, request: Request) -> int:
         cluster = self.cluster

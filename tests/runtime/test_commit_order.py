@@ -55,6 +55,7 @@ class FailingConnection:
     def __init__(self, cluster, connection):
         self._cluster, self._connection = cluster, connection
         self.traits = connection.traits
+        self.outage = None
 
     def send(self, node_id, request):
         cluster = self._cluster

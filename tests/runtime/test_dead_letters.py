@@ -1,5 +1,6 @@
 """Records that a handler skips go to the dead letter queue, with what went wrong (KIP-1034)."""
 
+import logging
 from datetime import timedelta
 
 from streams import StreamsBuilder, TimeWindows, Topic
@@ -144,6 +145,7 @@ def test_records_that_find_no_row_or_have_no_key_to_be_grouped_by_are_counted_at
 
 
 def test_record_without_a_valid_time_is_told_once_with_its_place(caplog):
+    caplog.set_level(logging.INFO, "streams.runtime.tasks.sources")
     with TopologyTestDriver(topology, default_timestamp_extractor="log_and_skip") as run:
         run.pipe_bytes("numbers", b"a", bytes(8), -1)
 

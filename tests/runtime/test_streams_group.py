@@ -130,6 +130,8 @@ class WarmingConnection:
     inner: Connection
     heartbeats: list[StreamsGroupHeartbeat]
 
+    outage = None
+
     @property
     def traits(self) -> Traits:
         return self.inner.traits

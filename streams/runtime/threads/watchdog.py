@@ -51,12 +51,13 @@ class Watchdog:
         began_ms = self._iterations_ms()
         for name, iteration_ms in began_ms.items():
             duration_ms = now_ms - iteration_ms
-            if self._stuck.get(name, iteration_ms) != iteration_ms:
+            stuck_ms = self._stuck.get(name, iteration_ms)
+            if stuck_ms != iteration_ms:
                 del self._stuck[name]
-                self._notices.end(log, ("stuck", name), now_ms, f"{name}: its loop continues")
+                self._notices.end(log, (name, stuck_ms), now_ms, f"{name}: its loop continues")
             if duration_ms > self._limit_ms:
                 self._stuck[name] = iteration_ms
-                self._notices.last(log, ("stuck", name), now_ms, partial(self._text, name, duration_ms))
+                self._notices.last(log, (name, iteration_ms), now_ms, partial(self._text, name, duration_ms))
         for name in self._stuck.keys() - began_ms.keys():
             del self._stuck[name]
 
