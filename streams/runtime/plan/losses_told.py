@@ -55,7 +55,9 @@ class LossesTold:
             elif tally.is_drop and tally.reason not in INTENDED_REASONS:
                 example = self._metrics.examples().get((tally.place, tally.reason), "")
                 drop = Dropped(tally.place or "unknown node", tally.reason, count, example)
-                notices.warn(log, (tally.place, tally.reason), now_ms, partial(_counted, drop), count)
+                letters = self._metrics.get("dead-letter-records-total", node=tally.place, reason=tally.reason)
+                end = "; dead letters were written" if letters else ""
+                notices.warn(log, (tally.place, tally.reason), now_ms, partial(_counted, drop, end), count)
         for late in _LIMIT.exceeded(late_of(self._topology, _since(self._window, tallies))):
             if late.node in late_nodes:
                 notices.warn(log, ("late", late.node), now_ms, alone(str(late)))
@@ -65,8 +67,8 @@ class LossesTold:
             self._window_ms = now_ms
 
 
-def _counted(drop: Dropped, count: int) -> str:
-    return str(evolve(drop, count=count))
+def _counted(drop: Dropped, end: str, count: int) -> str:
+    return f"{evolve(drop, count=count)}{end}"
 
 
 def _since(before: Mapping[Tally, int], now: Mapping[Tally, int]) -> dict[Tally, int]:
