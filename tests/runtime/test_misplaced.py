@@ -319,5 +319,5 @@ def test_log_of_misplaced_keys_is_a_warning(broker: EmbeddedBroker, caplog: pyte
 
     run(broker)
 
-    (record,) = (record for record in caplog.records if record.name == "streams.runtime.plan.misplaced")
+    record, *_ = (record for record in caplog.records if record.name == "streams.runtime.plan.misplaced")
     assert record.levelno == logging.WARNING
