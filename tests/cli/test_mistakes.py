@@ -164,9 +164,8 @@ def test_a_flood_of_bad_rows_is_cut_short(streams: Program) -> None:
     )  # fmt: skip
 
     assert (result.status, result.values()) == (0, [100])
-    assert "more messages of these kinds" in result.err
     assert "500 records were dropped" in result.err
-    assert len(result.err.splitlines()) < 50
+    assert len(result.err.splitlines()) < 5
 
 
 def test_script_that_is_missing_or_a_folder(refused: Refused) -> None:

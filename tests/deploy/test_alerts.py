@@ -1,6 +1,7 @@
 """The alerts ask for exported metrics by labels that they have, and the runbook has each of them."""
 
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -8,11 +9,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from streams.cli.program import _parsed
 from streams.core.metrics import INTENDED_REASONS, LATE_REASONS, SENSORS, DropReason
 from streams.telemetry.prometheus import name_of
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "deploy" / "prometheus" / "alerts.yaml"
+PAGE = (ROOT / "docs" / "guide" / "runbook.md").read_text()
 RULES = {rule["alert"]: rule for rule in yaml.safe_load(FILE.read_text())["groups"][0]["rules"]}
 #: The labels of each exported name. Prometheus adds the instance.
 LABELS = {
@@ -51,9 +54,13 @@ def test_the_reasons_of_drops_are_those_of_the_code() -> None:
 
 
 def test_the_runbook_has_each_alert_and_no_other() -> None:
-    page = (ROOT / "docs" / "guide" / "runbook.md").read_text()
+    assert re.findall(r"^## (Streams\w+)$", PAGE, re.MULTILINE) == list(RULES)
 
-    assert re.findall(r"^## (Streams\w+)$", page, re.MULTILINE) == list(RULES)
+
+@pytest.mark.parametrize("command", sorted({*re.findall(r"`streams ([a-z][^`]*)`", PAGE)}))
+def test_what_the_runbook_types_is_understood(command: str) -> None:
+    if command != "top":
+        assert _parsed(shlex.split(command.replace("HOST:PORT", "localhost:9092")))
 
 
 @pytest.mark.deploy

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 from streams.cli.lines import say
 from streams.cli.mistakes import FAILED, UsageError
-from streams.cli.options import Commands, add_execute, add_log, add_settings, names_of, number_of, partition_count, texts_of
+from streams.cli.options import (
+    Commands,
+    add_execute,
+    add_log,
+    add_settings,
+    names_of,
+    number_of,
+    partition_count,
+    texts_of,
+)
 from streams.cli.serving import announce
 from streams.core.folders import secret_text
 
