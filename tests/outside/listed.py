@@ -1,7 +1,8 @@
 """Tests of others that fail, or are not run, each with its reason: ``expected/NAME.toml``.
 
 Three tables, each from a test, or a pattern of tests (``*``), to the reason: ``failed`` are run and fail, ``left_out``
-are not run, ``unsteady`` are run, and may fail: by the reason it is seen that the cause is not the broker.
+are not run, ``unsteady`` are run, and may fail with what the pattern says behind the name: ``TEST: NOTE``.  By that it
+is seen that the cause is not the broker.
 """
 
 import tomllib
@@ -77,7 +78,7 @@ def verdict(outcomes: "Iterable[Any]", expected: Listed, *, is_whole: bool) -> V
         test = outcome.test
         seen.append(test)
         failing = _reason(test, expected.failed)
-        unsteady = _reason(test, expected.unsteady)
+        unsteady = _reason(f"{test}: {outcome.note}", expected.unsteady)
         if outcome.result == "left out":
             result.left_out[test] = _reason(test, expected.left_out) or outcome.note
         elif outcome.result == "failed":

@@ -41,6 +41,15 @@ def test_every_outcome_is_in_one_part_of_the_verdict(result, table, part):
     assert judged.is_as_expected == (part in ("passed", "expected"))
 
 
+@pytest.mark.parametrize(("note", "part"), [("read: connection reset by peer", "expected"), ("a record twice", "failed")])
+def test_an_unsteady_test_may_fail_only_with_what_is_listed(note, part):
+    expected = Listed(unsteady={"Test*: *connection reset*": "why"})
+
+    judged = verdict([Outcome("Test[a]", "failed", note)], expected, is_whole=True)
+
+    assert list(getattr(judged, part)) == ["Test[a]"]
+
+
 def test_a_test_that_is_listed_and_does_not_exist_is_reported_by_a_whole_run():
     outcomes, expected = [Outcome("a", "passed")], Listed(failed={"gone": "why"}, left_out={"b*": "why"})
 

@@ -326,8 +326,8 @@ WORLDS = {
 #: Settings of a world, where the guarantee is not all.
 OWN_SETTINGS: dict[str, Settings] = {
     "zones": {"rack_aware_assignment_tags": "zone", "num_standby_replicas": 1},
-    # A restore takes a batch at once: machines crash within it, as they do in large ones.
-    "slow restores": {"fetch_max_bytes": 1, "max_partition_fetch_bytes": 1},
+    # All that a task has is restored, a batch at once: machines crash within it, as they do within large restores.
+    "slow restores": {"default_store": "in_memory", "fetch_max_bytes": 1, "max_partition_fetch_bytes": 1},
 }
 
 
