@@ -41,7 +41,9 @@ def test_every_outcome_is_in_one_part_of_the_verdict(result, table, part):
     assert judged.is_as_expected == (part in ("passed", "expected"))
 
 
-@pytest.mark.parametrize(("note", "part"), [("read: connection reset by peer", "expected"), ("a record twice", "failed")])
+@pytest.mark.parametrize(
+    ("note", "part"), [("read: connection reset by peer", "expected"), ("a record twice", "failed")]
+)
 def test_an_unsteady_test_may_fail_only_with_what_is_listed(note, part):
     expected = Listed(unsteady={"Test*: *connection reset*": "why"})
 

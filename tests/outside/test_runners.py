@@ -10,6 +10,7 @@ from tests.outside.gotests import run_tests
 from tests.outside.listed import Listed
 from tests.outside.pytests import run_pytest
 from tests.outside.suite import Room, Suite, UnavailableError
+from tests.outside.suites.kgo import cause
 
 
 @pytest.fixture
@@ -86,3 +87,16 @@ def test_gone(): os._exit(3)
     assert outcomes["test_skipped"] == ("left out", "no Docker")
     assert outcomes["test_around"] == ("failed", "ValueError: in its end")
     assert outcomes["test_gone"] == ("failed", "no end: 3")
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("x_test.go:9: unexpected etl produce err: EOF: no\\n", "gave up: unexpected etl produce err: EOF: no"),
+        ("unable to delete group: EOF\\n", "gave up: no end"),
+        ("unable to flush: EOF\\n c: saw double offset t x p1o2\\n", "wrong records: saw double offset"),
+        ("x: consumers 3: got 99 keys != exp 100\\n", "wrong records: got 99 keys"),
+    ],
+)
+def test_a_client_that_gave_up_is_told_from_wrong_records(said, shown):
+    assert cause(said) == shown
