@@ -66,7 +66,7 @@ def invoice(order: Order, customer: Customer | None) -> Invoice:
 
 def topology(builder: StreamsBuilder) -> None:
     """Write an invoice for each order that is worth something."""
-    table = builder.table(customers, "customers")
+    table = builder.table(customers, name="customers")
     (builder.stream(orders).filter(lambda _, order: order.cents > 0).left_join(table, invoice).to(invoices))
 
 

@@ -63,7 +63,7 @@ def topology(builder: StreamsBuilder) -> None:
         .to_stream(tombstones=False)
         .map(lambda page, count: (page.window.start_ms, (page.key, count)))
         .group_by_key(value=tuple[str, int])
-        .aggregate(list, lambda _, entry, ranking: best(ranking, *entry), "rankings", value=Ranking)
+        .aggregate(list, lambda _, entry, ranking: best(ranking, *entry), name="rankings", value=Ranking)
         .to_stream()
         .to(top)
     )

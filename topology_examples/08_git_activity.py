@@ -86,7 +86,7 @@ def topology(builder: StreamsBuilder) -> None:
             lambda: Work(0, 0),
             lambda _, commit, work: Work(work.commits + 1, work.lines + lines_of(commit)),
             lambda _, left, right: Work(left.commits + right.commits, left.lines + right.lines),
-            "work",
+            name="work",
             value=Work,
         )
         .to_stream()
@@ -96,7 +96,7 @@ def topology(builder: StreamsBuilder) -> None:
         stream.flat_map(lambda _, commit: lines_by_folder(commit))
         .group_by_key()
         .windowed_by(TimeWindows.of(WEEK, advance=timedelta(days=1), grace=GRACE))
-        .reduce(lambda total, lines: total + lines, "churn")
+        .reduce(lambda total, lines: total + lines, name="churn")
         .to_stream()
         .to(churn)
     )

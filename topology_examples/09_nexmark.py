@@ -178,7 +178,7 @@ def q4(builder: StreamsBuilder) -> None:
             Mean,
             lambda _, price, mean: Mean(mean.total + price, mean.count + 1),
             lambda _, price, mean: Mean(mean.total - price, mean.count - 1),
-            "q4-means",
+            name="q4-means",
             value=Mean,
         )
         .filter(lambda _, mean: mean.count > 0)
@@ -199,7 +199,7 @@ def q5(builder: StreamsBuilder) -> None:
         .to_stream(tombstones=False)
         .map(lambda auction, count: (auction.window.start_ms, HotItem(auction.key, count)))
         .group_by_key(key=int, value=HotItem)
-        .reduce(lambda best, other: max(best, other, key=lambda item: (item.bids, -item.auction)), "q5-hottest")
+        .reduce(lambda best, other: max(best, other, key=lambda item: (item.bids, -item.auction)), name="q5-hottest")
         .to_stream()
         .to(q5_out)
     )
@@ -219,7 +219,7 @@ def q6(builder: StreamsBuilder) -> None:
             list,
             lambda _, new, found: latest(found, new),
             lambda _, old, found: [one for one in found if one.auction != old.auction],
-            "q6-latest",
+            name="q6-latest",
             value=list[Sale],
         )
         .filter(lambda _, found: bool(found))
@@ -240,11 +240,11 @@ def q7(builder: StreamsBuilder) -> None:
         builder.stream(bids)
         .group_by_key()
         .windowed_by(TimeWindows.of(TEN_SECONDS, grace=GRACE))
-        .reduce(higher, "q7-per-auction")
+        .reduce(higher, name="q7-per-auction")
         .to_stream()
         .map(lambda auction, bid: (auction.window.start_ms, bid))
         .group_by_key(key=int, value=Bid)
-        .reduce(higher, "q7-highest")
+        .reduce(higher, name="q7-highest")
         .to_stream()
         .to(q7_out)
     )
@@ -254,7 +254,7 @@ def q8(builder: StreamsBuilder) -> None:
     """Who came and opened auctions in the same ten seconds?  Two windowed tables, joined."""
     windows = TimeWindows.of(TEN_SECONDS, grace=GRACE)
     newcomers = (
-        builder.stream(persons).group_by_key().windowed_by(windows).reduce(lambda first, _: first, "q8-newcomers")
+        builder.stream(persons).group_by_key().windowed_by(windows).reduce(lambda first, _: first, name="q8-newcomers")
     )
     opened = (
         builder.stream(auctions).group_by(lambda _, auction: auction.seller).windowed_by(windows).count("q8-opened")

@@ -83,7 +83,7 @@ def add(_: str, order: Order, sales: Sales) -> Sales:
 def topology(builder: StreamsBuilder) -> None:
     """Add up what each product sells, and count its orders by day, written once, when the day is over."""
     sold = builder.stream(orders).select_key(lambda _, order: order.product).repartition("by-product").group_by_key()
-    sold.aggregate(lambda: Sales(0, 0), add, "sales").to_stream().to(totals)
+    sold.aggregate(lambda: Sales(0, 0), add, name="sales").to_stream().to(totals)
     (
         sold.windowed_by(TimeWindows.of(DAY))
         .count("orders-of-the-day")

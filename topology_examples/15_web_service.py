@@ -44,7 +44,7 @@ def topology(builder: StreamsBuilder) -> None:
     """Add up the orders of each customer, each order once."""
     unique = builder.stream(orders).deduplicate(within=timedelta(days=1))
     unique.group_by(lambda _, order: order.customer).aggregate(
-        Revenue, lambda _, order, old: Revenue(orders=old.orders + 1, cents=old.cents + order.cents), "revenue"
+        Revenue, lambda _, order, old: Revenue(orders=old.orders + 1, cents=old.cents + order.cents), name="revenue"
     ).to_stream().to(revenue)
 
 

@@ -39,7 +39,7 @@ class Branched(Generic[K, V]):
         ``name`` is appended to the name of the split; by default the branches are numbered from 1.
 
         >>> split = orders.split("by-size-")
-        >>> large = split.branch(lambda customer, amount: amount > 9, "large")
+        >>> large = split.branch(lambda customer, amount: amount > 9, name="large")
         >>> play(large, ("ann", 1), ("bob", 10))
         [('bob', 10)]
         """

@@ -192,7 +192,7 @@ class StreamsBuilder:
         ``ttl``, a row expires if it is not updated for that period of event time.  ``offset_reset`` is that of
         ``stream``.
 
-        >>> prices = builder.table("prices", "current-prices", key=str, value=int)
+        >>> prices = builder.table("prices", name="current-prices", key=str, value=int)
         >>> play(prices, ("prices", "tea", 3), ("prices", "tea", None))
         [('tea', 3), ('tea', None)]
         """
@@ -352,7 +352,7 @@ class StreamsBuilder:
         ...     return euros * 100
         >>> fresh = StreamsBuilder()
         >>> orders = fresh.stream("orders", key=str, value=int).group_by_key()
-        >>> orders.reduce(lambda a, b: a + b, "totals").to_stream().to("sums")
+        >>> orders.reduce(lambda a, b: a + b, name="totals").to_stream().to("sums")
         >>> fresh.migrate(in_cents).build().stores["totals"].migrations[0].to_version
         2
 

@@ -61,14 +61,14 @@ counts = Topic("results", key=str, value=int, partitions=1)
 def backlog(builder: StreamsBuilder) -> None:
     """Seven groups by the hour."""
     windows = TimeWindows.of(HOUR, grace=timedelta(minutes=10))
-    grouped = builder.stream(events).group_by(lambda _, value: f"g{value % 7}", "by")
+    grouped = builder.stream(events).group_by(lambda _, value: f"g{value % 7}", name="by")
     grouped.windowed_by(windows).count("n").to_stream().to(per_hour)
 
 
 def game(builder: StreamsBuilder) -> None:
     """Events of players by region and hour, corrected by late events."""
     windows = TimeWindows.of(HOUR, grace=timedelta(minutes=30))
-    grouped = builder.stream(events).group_by(lambda _, points: f"region-{points % 5}", "by")
+    grouped = builder.stream(events).group_by(lambda _, points: f"region-{points % 5}", name="by")
     grouped.windowed_by(windows).count("n").to_stream().to(per_hour)
 
 

@@ -52,7 +52,7 @@ totals = Topic("totals", key=str, value=int)
 def windowed_sum(builder: StreamsBuilder) -> None:
     sold = builder.stream(orders).select_key(lambda _, order: order.product).repartition("by-product")
     hours = sold.group_by_key().windowed_by(TimeWindows.of(HOUR))
-    hours.aggregate(lambda: 0, lambda _, order, sum_: sum_ + order.cents, "of-the-hour").to_stream().to(sums)
+    hours.aggregate(lambda: 0, lambda _, order, sum_: sum_ + order.cents, name="of-the-hour").to_stream().to(sums)
 
 
 def many_stores(builder: StreamsBuilder) -> None:

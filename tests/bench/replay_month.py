@@ -98,7 +98,7 @@ def topology(builder: StreamsBuilder) -> None:
     paid = builder.stream(orders).filter(lambda _, order: order.cents is not None)
     sold = paid.select_key(lambda _, order: order.product).repartition("by-product").group_by_key()
     hours = sold.windowed_by(TimeWindows.of(HOUR, grace=HOUR))
-    hours.aggregate(lambda: Sold(0, 0, 0, 0), add, "sold").to_stream().to(sums)
+    hours.aggregate(lambda: Sold(0, 0, 0, 0), add, name="sold").to_stream().to(sums)
 
 
 def write_orders(folder: Path, rows: int) -> None:

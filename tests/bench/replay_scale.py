@@ -46,7 +46,7 @@ sums = Topic("sums", key=time_windowed(str, DAY), value=int)
 def topology(builder: StreamsBuilder) -> None:
     sold = builder.stream(orders).select_key(lambda _, order: order["product"]).repartition("by-product")
     days = sold.group_by_key().windowed_by(TimeWindows.of(DAY))
-    days.aggregate(lambda: 0, lambda _, order, sum_: sum_ + int(order["cents"]), "of-the-day").to_stream().to(sums)
+    days.aggregate(lambda: 0, lambda _, order, sum_: sum_ + int(order["cents"]), name="of-the-day").to_stream().to(sums)
 
 
 class Measured:

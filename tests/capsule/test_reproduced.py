@@ -66,7 +66,7 @@ def topology_with(once: Once) -> Any:
     """A re-key, a join with a table, a count behind the record cache, and wall-clock punctuations."""
 
     def topology(builder: StreamsBuilder) -> None:
-        names = builder.table(users, "names")
+        names = builder.table(users, name="names")
         stream = builder.stream(clicks).map_values(once)
         rekeyed = stream.select_key(lambda _, value: value[:2])
         rekeyed.join(names, lambda value, name: f"{value} by {name}").to(joined)

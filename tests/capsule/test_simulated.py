@@ -22,7 +22,7 @@ STORM_MS = 10_000
 
 def topology(builder: StreamsBuilder) -> None:
     """A re-key, a join with a table, a count and windows of it."""
-    names = builder.table(users, "names")
+    names = builder.table(users, name="names")
     rekeyed = builder.stream(clicks).select_key(lambda _, value: value[:2])
     rekeyed.join(names, lambda value, name: f"{value} by {name}").to(joined)
     grouped = rekeyed.group_by_key()

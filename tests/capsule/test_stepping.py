@@ -39,7 +39,7 @@ def topology(builder: StreamsBuilder) -> None:
     grouped.count("counts")
     grouped.windowed_by(TimeWindows.of(timedelta(seconds=1))).count("windows")
     grouped.windowed_by(SessionWindows.of(timedelta(milliseconds=200))).count("sessions")
-    table = builder.table(prices, "prices", history=timedelta(minutes=1))
+    table = builder.table(prices, name="prices", history=timedelta(minutes=1))
     builder.stream(clicks).join(table, lambda word, price: f"{word} {price}").to("bought")
 
 

@@ -33,7 +33,7 @@ large = Topic("large", key=str, value=int)
 
 def topology(builder: StreamsBuilder) -> None:
     stream = builder.stream(orders).filter(lambda _, amount: amount > 10, name="large-only")
-    stream.group_by_key().reduce(lambda a, b: a + b, "sums").to_stream().to(large)
+    stream.group_by_key().reduce(lambda a, b: a + b, name="sums").to_stream().to(large)
 
 
 @pytest.fixture

@@ -370,7 +370,7 @@ def test_event_loop_goes_on_while_a_consumer_waits(where: dict[str, Any]):
 
 
 def sums(builder: StreamsBuilder) -> None:
-    builder.stream(numbers).group_by_key().reduce(lambda a, b: a + b, "sums").to_stream().to(totals)
+    builder.stream(numbers).group_by_key().reduce(lambda a, b: a + b, name="sums").to_stream().to(totals)
 
 
 def test_application_runs_within_an_event_loop(broker: EmbeddedBroker):

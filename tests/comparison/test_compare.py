@@ -74,7 +74,7 @@ def mapped(function: Any, to: Topic[Any, Any] = totals):
 
 def summed(add: Any = lambda key, value, total: total + value, value: Any = int, initial: Any = int):
     def topology(builder: StreamsBuilder) -> None:
-        table = builder.stream(clicks).group_by_key().aggregate(initial, add, "sums", value=value)
+        table = builder.stream(clicks).group_by_key().aggregate(initial, add, name="sums", value=value)
         table.to_stream().map_values(lambda total: int(total)).to(totals)
 
     return topology
@@ -341,7 +341,7 @@ def test_versions_of_a_key_are_entries(compared):
     def kept(change: Any):
         def topology(builder: StreamsBuilder) -> None:
             builder.stream(clicks).map_values(change).group_by_key().reduce(
-                lambda old, new: new, "latest", history=timedelta(hours=1)
+                lambda old, new: new, name="latest", history=timedelta(hours=1)
             )
 
         return topology
@@ -378,7 +378,10 @@ def test_values_of_a_changed_class_are_tried(compared, form, level):
     def topology(kind: Any, *rest: Any):
         def made(builder: StreamsBuilder) -> None:
             builder.stream(clicks).group_by_key().aggregate(
-                lambda: kind(0, *rest), lambda key, value, total: kind(total.cents + value, *rest), "sums", value=kind
+                lambda: kind(0, *rest),
+                lambda key, value, total: kind(total.cents + value, *rest),
+                name="sums",
+                value=kind,
             )
 
         return made
@@ -396,7 +399,7 @@ def test_types_that_lambdas_made_are_known_after_a_replay(compared):
     def untyped(initial: Any):
         def topology(builder: StreamsBuilder) -> None:
             builder.stream(clicks).group_by_key().aggregate(
-                lambda: initial, lambda key, value, total: total + value, "sums"
+                lambda: initial, lambda key, value, total: total + value, name="sums"
             )
 
         return topology

@@ -60,7 +60,7 @@ def summing(value: Any = int, initial: Any = 0, *, add: Any = lambda key, value,
 
     def topology(builder: StreamsBuilder) -> None:
         declared = {} if value is None else {"value": value}
-        builder.stream(clicks).group_by_key().aggregate(lambda: initial, add, "sums", **declared, **options)
+        builder.stream(clicks).group_by_key().aggregate(lambda: initial, add, name="sums", **declared, **options)
 
     return topology
 

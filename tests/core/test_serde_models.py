@@ -281,7 +281,7 @@ def test_results_of_lambdas_may_be_models() -> None:
             builder.stream(orders)
             .map(lambda key, order: (key[0], Cash(amount=order.number)))
             .group_by_key()
-            .reduce(lambda total, new: Cash(amount=total.amount + new.amount), "totals")
+            .reduce(lambda total, new: Cash(amount=total.amount + new.amount), name="totals")
             .to_stream()
             .to(totals)
         )

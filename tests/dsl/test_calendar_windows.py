@@ -54,16 +54,16 @@ ROWS = [
 
 
 def final(windowed: Any) -> Any:
-    return windowed.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).reduce(int.__add__, "sums")
+    return windowed.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).reduce(int.__add__, name="sums")
 
 
 def suppressed(windowed: Any) -> Any:
-    return windowed.reduce(int.__add__, "sums").suppress(Suppressed.until_window_closes())
+    return windowed.reduce(int.__add__, name="sums").suppress(Suppressed.until_window_closes())
 
 
 def early(windowed: Any) -> Any:
     """A new value of a window is emitted each time a record is added, and the last one when it closes."""
-    return windowed.emit(early_every=100).aggregate(int, lambda key, value, total: total + value, "sums")
+    return windowed.emit(early_every=100).aggregate(int, lambda key, value, total: total + value, name="sums")
 
 
 def outputs(results: Callable[[Any], Any]) -> tuple[list[tuple[Any, Any]], list[DropNote]]:
@@ -80,7 +80,7 @@ def outputs(results: Callable[[Any], Any]) -> tuple[list[tuple[Any, Any]], list[
 
 
 def test_each_update_has_the_window_of_its_day() -> None:
-    updates, (note,) = outputs(lambda windowed: windowed.reduce(int.__add__, "sums"))
+    updates, (note,) = outputs(lambda windowed: windowed.reduce(int.__add__, name="sums"))
 
     assert (SPRING.end_ms - SPRING.start_ms, AUTUMN.end_ms - AUTUMN.start_ms) == (23 * 3_600_000, 25 * 3_600_000)
     assert [(key.window, total) for key, total in updates if key.window in (SPRING, AUTUMN)] == [
@@ -108,7 +108,7 @@ def test_cogroups_and_openings_of_a_table() -> None:
         windowed = grouped.cogroup(lambda key, value, total: total + value, value=int).windowed_by(
             CalendarWindows.openings("Europe/Berlin", openings)
         )
-        windowed.aggregate(lambda: 0, "sums").to_stream().to(per_day)
+        windowed.aggregate(lambda: 0, name="sums").to_stream().to(per_day)
         windowed.dropped().to("dropped")
 
     with TopologyTestDriver(topology) as driver:
@@ -140,7 +140,7 @@ def test_keys_on_a_topic_have_the_bytes_of_sessions() -> None:
 def joined(one: Any, two: Any) -> Callable[[StreamsBuilder], None]:
     def topology(builder: StreamsBuilder) -> None:
         grouped = builder.stream(sales).group_by_key()
-        sums = grouped.windowed_by(one).reduce(int.__add__, "sums")
+        sums = grouped.windowed_by(one).reduce(int.__add__, name="sums")
         sums.join(grouped.windowed_by(two).count("counts"), lambda total, count: total * 100 + count).to_stream().to(
             per_day
         )

@@ -27,15 +27,15 @@ GROUPS = {
     "by another key": lambda stream, name: stream.group_by(lambda key, _: key, name=name),
 }
 AGGREGATES = {
-    "of all": lambda cogrouped: cogrouped.aggregate(lambda: 0, "c").to_stream(),
+    "of all": lambda cogrouped: cogrouped.aggregate(lambda: 0, name="c").to_stream(),
     "per window": lambda cogrouped: (
         cogrouped.windowed_by(TimeWindows.of(timedelta(seconds=1)))
-        .aggregate(lambda: 0, "c")
+        .aggregate(lambda: 0, name="c")
         .to_stream(lambda key, _: key.key)
     ),
     "per session": lambda cogrouped: (
         cogrouped.windowed_by(SessionWindows.of(timedelta(seconds=1)))
-        .aggregate(lambda: 0, lambda key, left, right: left + right, "c")
+        .aggregate(lambda: 0, lambda key, left, right: left + right, name="c")
         .to_stream(lambda key, _: key.key, tombstones=False)
     ),
 }
@@ -71,7 +71,7 @@ def test_aggregators_are_applied_as_a_loop_over_them_would(members, group):
         cogrouped = first.cogroup(aggregator, value=int)
         for grouped, aggregator in rest:
             cogrouped = cogrouped.cogroup(grouped, aggregator)
-        cogrouped.aggregate(lambda: 0, "c").to_stream().to(out)
+        cogrouped.aggregate(lambda: 0, name="c").to_stream().to(out)
 
     total = 0
     expected = []

@@ -28,7 +28,7 @@ totals = Topic("totals", key=count_windowed(str, 3), value=int)
 
 def summed(builder: StreamsBuilder) -> None:
     windowed = builder.stream(orders).group_by_key().windowed_by(CountWindows.of(3))
-    windowed.reduce(lambda one, two: one + two, "summed").to_stream().to(totals)
+    windowed.reduce(lambda one, two: one + two, name="summed").to_stream().to(totals)
 
 
 def pipe(driver, *values, key="a"):
@@ -64,7 +64,7 @@ def test_several_streams_share_the_numbers_of_a_cogroup():
     def topology(builder: StreamsBuilder) -> None:
         first = builder.stream(orders).group_by_key().cogroup(lambda key, value, total: total + value, value=int)
         both = first.cogroup(builder.stream(others).group_by_key(), lambda key, value, total: total + value)
-        both.windowed_by(CountWindows.of(3)).aggregate(lambda: 0, "summed").to_stream().to(totals)
+        both.windowed_by(CountWindows.of(3)).aggregate(lambda: 0, name="summed").to_stream().to(totals)
 
     with TopologyTestDriver(topology) as driver:
         for topic, value in ((orders, 1), (others, 2), (orders, 4), (others, 8)):
@@ -81,7 +81,7 @@ def test_several_streams_share_the_numbers_of_a_cogroup():
 def test_aggregate_of_none_deletes_a_window_and_its_number_goes_on():
     def topology(builder: StreamsBuilder) -> None:
         windowed = builder.stream(orders).group_by_key().windowed_by(CountWindows.of(3))
-        last = windowed.aggregate(lambda: 0, lambda key, value, _: value or None, "last", value=int)
+        last = windowed.aggregate(lambda: 0, lambda key, value, _: value or None, name="last", value=int)
         last.to_stream(tombstones=False).to(totals)
 
     with TopologyTestDriver(topology) as driver:

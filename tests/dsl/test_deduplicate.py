@@ -32,7 +32,7 @@ def test_ids_of_any_type_that_a_serde_can_write():
 
 def test_declared_type_of_the_id_decides_its_bytes_in_the_changelog():
     def topology(builder: StreamsBuilder) -> None:
-        builder.stream(orders).deduplicate(lambda _, value: value, "once", within=SECOND, id=int).to(once)
+        builder.stream(orders).deduplicate(lambda _, value: value, name="once", within=SECOND, id=int).to(once)
 
     with driver_of(topology, application_id="app") as driver:
         driver.pipe(orders, 7, key="a", timestamp_ms=5)
@@ -58,7 +58,7 @@ def test_stream_without_keys_is_repartitioned_by_the_id_so_that_equal_ids_meet()
 def test_names_are_given_to_node_store_and_repartition_topic():
     builder = StreamsBuilder()
     changed = builder.stream(orders).select_key(lambda key, value: key)
-    changed.deduplicate(lambda key, value: value, "once", within=SECOND).to(once)
+    changed.deduplicate(lambda key, value: value, name="once", within=SECOND).to(once)
 
     description = describe(builder.build())
 

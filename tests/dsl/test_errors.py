@@ -116,8 +116,8 @@ MISTAKES: list[tuple[str, Callable[[StreamsBuilder], Any], str]] = [
     ("nothing to read", lambda b: b.stream(3), "needs a Topic or a topic's name"),
     ("types differ", lambda b: b.stream(orders, names), "values have different types .* merge"),
     ("a topic twice", lambda b: b.stream(orders, orders), "a topic is given twice"),
-    ("a bad name", lambda b: b.stream(orders).filter(add, "white space"), "name 'white space' is not possible"),
-    ("a name twice", lambda b: b.stream(orders).peek(add, "p").peek(add, "p"), "node 'p' is added twice"),
+    ("a bad name", lambda b: b.stream(orders).filter(add, name="white space"), "name 'white space' is not possible"),
+    ("a name twice", lambda b: b.stream(orders).peek(add, name="p").peek(add, name="p"), "node 'p' is added twice"),
     (
         "a repartition topic twice",
         lambda b: (b.stream(orders).repartition("r"), b.stream(names).repartition("r")),
@@ -130,7 +130,7 @@ MISTAKES: list[tuple[str, Callable[[StreamsBuilder], Any], str]] = [
             .group_by(lambda key, _: key)
             .cogroup(lambda key, value, total: total, value=int)
             .cogroup(b.stream(names).group_by(lambda key, _: key), lambda key, value, total: total)
-            .aggregate(int, "c")
+            .aggregate(int, name="c")
         ),
         r"two repartition topics of the name 'c'",
     ),
@@ -245,7 +245,7 @@ def test_a_sink_that_was_refused_declares_nothing() -> None:
     builder = StreamsBuilder()
     stream = builder.stream(orders)
     with pytest.raises(TopologyError, match="white space"):
-        stream.to(named_by_number, "white space")
+        stream.to(named_by_number, name="white space")
 
     stream.to(names)
 

@@ -147,8 +147,8 @@ def test_a_repartition_topic_that_aggregations_share_is_written_once():
     def topology(builder: StreamsBuilder) -> None:
         grouped = builder.stream(one).group_by(lambda key, _: key, name="g")
         grouped.count("counts").to_stream().to(out)
-        grouped.reduce(lambda total, value: total + value, "sums")
-        grouped.aggregate(lambda: 0, lambda _, value, total: total + value, "totals")
+        grouped.reduce(lambda total, value: total + value, name="sums")
+        grouped.aggregate(lambda: 0, lambda _, value, total: total + value, name="totals")
 
     with TopologyTestDriver(topology, application_id="app") as driver:
         driver.pipe(one, 1, key="a", timestamp_ms=1)

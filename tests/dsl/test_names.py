@@ -128,7 +128,7 @@ def test_what_the_refusal_of_shared_repartition_topics_proposes_can_be_built() -
 def test_an_optimized_self_join_has_one_store() -> None:
     def declare(builder: StreamsBuilder) -> None:
         stream = builder.stream(orders)
-        stream.join(stream, lambda left, right: left + right, WINDOWS, "j", store="s")
+        stream.join(stream, lambda left, right: left + right, WINDOWS, name="j", store="s")
 
     assert sorted(built(declare).stores) == ["s-other-join-store", "s-this-join-store"]
     optimized = built(declare, topology_optimization="all")

@@ -56,13 +56,15 @@ def shorter(key: str, number: int, seen: list[int]) -> list[int]:
 
 AGGREGATES: dict[str, Callable[[Any, bool], Any]] = {
     "plain": lambda stream, is_in_place: stream.group_by_key().aggregate(
-        list, appended if is_in_place else longer, "lists", value=list[int]
+        list, appended if is_in_place else longer, name="lists", value=list[int]
     ),
     "undeclared": lambda stream, is_in_place: stream.group_by_key().aggregate(
-        list, appended if is_in_place else longer, "lists"
+        list, appended if is_in_place else longer, name="lists"
     ),
     "cogroup": lambda stream, is_in_place: (
-        stream.group_by_key().cogroup(appended if is_in_place else longer, value=list[int]).aggregate(list, "lists")
+        stream.group_by_key()
+        .cogroup(appended if is_in_place else longer, value=list[int])
+        .aggregate(list, name="lists")
     ),
     "table": lambda stream, is_in_place: (
         stream.to_table()
@@ -71,7 +73,7 @@ AGGREGATES: dict[str, Callable[[Any, bool], Any]] = {
             list,
             appended if is_in_place else longer,
             removed if is_in_place else shorter,
-            "lists",
+            name="lists",
             value=list[int],
         )
     ),
@@ -83,7 +85,11 @@ AGGREGATES: dict[str, Callable[[Any, bool], Any]] = {
         stream.group_by_key()
         .windowed_by(SessionWindows.of(SECOND))
         .aggregate(
-            list, appended if is_in_place else longer, extended if is_in_place else together, "lists", value=list[int]
+            list,
+            appended if is_in_place else longer,
+            extended if is_in_place else together,
+            name="lists",
+            value=list[int],
         )
     ),
 }
@@ -91,7 +97,7 @@ AGGREGATES: dict[str, Callable[[Any, bool], Any]] = {
 
 def windowed(stream: Any, windows: Any, is_in_place: bool) -> Any:
     grouped = stream.group_by_key().windowed_by(windows)
-    return grouped.aggregate(list, appended if is_in_place else longer, "lists", value=list[int])
+    return grouped.aggregate(list, appended if is_in_place else longer, name="lists", value=list[int])
 
 
 def results(
@@ -191,7 +197,7 @@ def counted_by_key(key: str, number: int, counts: "defaultdict[str, int]") -> "d
 )
 def test_initial_aggregate_that_one_key_has_changed_is_no_initial_aggregate_of_another(initial, aggregator, form, kind):
     def topology(builder: StreamsBuilder) -> None:
-        builder.stream(numbers).group_by_key().aggregate(lambda: initial, aggregator, "kept", value=form)
+        builder.stream(numbers).group_by_key().aggregate(lambda: initial, aggregator, name="kept", value=form)
 
     with TopologyTestDriver(topology) as driver:
         driver.pipe(numbers, 1, key="x")

@@ -110,7 +110,7 @@ def test_key_and_value_on_the_operator_come_first() -> None:
         lambda builder: (
             builder.stream(lines)
             .group_by(lambda _, word: len(word), key=float)
-            .aggregate(list, lambda _, word, seen: [*seen, word], "seen", value=list[str])
+            .aggregate(list, lambda _, word, seen: [*seen, word], name="seen", value=list[str])
         )
     )
 
@@ -131,7 +131,7 @@ def test_result_type_is_inferred_from_an_annotation() -> None:
 def test_aggregate_type_is_inferred_from_an_initializer_class() -> None:
     topology = built(
         lambda builder: (
-            builder.stream(orders).group_by_key().aggregate(float, lambda _, amount, sum_: sum_ + amount, "s")
+            builder.stream(orders).group_by_key().aggregate(float, lambda _, amount, sum_: sum_ + amount, name="s")
         )
     )
 

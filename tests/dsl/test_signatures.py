@@ -1,5 +1,6 @@
 """The arguments of all public methods of the DSL obey the rule of ``docs/reference/topologies.md``."""
 
+import ast
 import inspect
 import re
 from collections.abc import Iterator
@@ -10,7 +11,8 @@ import pytest
 
 import streams
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "topologies.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "reference" / "topologies.md"
 #: Methods that add no node: what they return does.
 WITHOUT_NODE = {"add_state_store", "build", "cogroup", "emit", "emit_strategy", "migrate", "windowed_by"}
 #: Names of what an operator works with, in the order of the rule: streams and topics, functions, windows.
@@ -107,3 +109,36 @@ def test_a_type_that_a_function_may_change_can_be_declared() -> None:
             changed = {"key": result[1] not in own, "value": result[2] not in own}
             lacking += [f"{method}: {word}=" for word, is_changed in changed.items() if is_changed and word not in has]
     assert not lacking
+
+
+def shown_code() -> Iterator[tuple[Path, str]]:
+    """Yield the examples of the pages, of the docstrings of the DSL, and of the folder of topologies."""
+    for path in sorted((ROOT / "topology_examples").glob("*.py")):
+        yield path, path.read_text()
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        for block in re.findall(r"```python[^\n]*\n(.*?)```", path.read_text(), re.DOTALL):
+            yield (
+                path,
+                "\n".join(re.findall(r"^(?:>>>|\.\.\.) ?(.*)", block, re.MULTILINE)) if ">>>" in block else block,
+            )
+    for path in sorted((ROOT / "streams" / "dsl").glob("*.py")):
+        for line in re.findall(r"^ +>>> (.*)", path.read_text(), re.MULTILINE):
+            yield path, line
+
+
+def test_examples_write_the_keyword_of_a_name_behind_something_else() -> None:
+    named = {method.partition(".")[2] for method, signature in ALL if "name" in signature.parameters}
+    named |= {"join", "left_join", "outer_join"}
+    behind = []
+    for path, text in shown_code():
+        try:
+            nodes = ast.walk(ast.parse(text))
+        except SyntaxError:  # Part of a statement, or something else than Python.
+            continue
+        behind += [
+            f"{path.name}: {ast.unparse(node)[:100]}"
+            for node in nodes
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in named
+            if len(node.args) > 1 and isinstance(node.args[-1], ast.Constant) and isinstance(node.args[-1].value, str)
+        ]
+    assert not behind

@@ -15,11 +15,11 @@ GAP = timedelta(seconds=1)
 #: Ways to a table that deletes rows: what is written for a, 5, a deletion (or 1, which is filtered) and 7.
 TABLES = {
     "source": lambda builder: builder.table(amounts),
-    "filtered": lambda builder: builder.table(amounts, "all").filter(lambda _, amount: amount > 3),
+    "filtered": lambda builder: builder.table(amounts, name="all").filter(lambda _, amount: amount > 3),
     "filtered with a store": lambda builder: builder.table(amounts).filter(lambda _, amount: amount > 3, store="large"),
     "mapped": lambda builder: builder.table(amounts).map_values(lambda amount: amount),
     "joined": lambda builder: builder.table(amounts).left_join(builder.table(others), lambda amount, _: amount),
-    "suppressed": lambda builder: builder.table(amounts, "all").suppress(
+    "suppressed": lambda builder: builder.table(amounts, name="all").suppress(
         Suppressed.until_time_limit(timedelta(0), max_records=9)
     ),
     "regrouped": lambda builder: (

@@ -33,7 +33,7 @@ def test_a_row_that_a_join_reads_has_its_time_and_no_headers() -> None:
     """The headers are of the record that asks; a row that is not there has no time."""
 
     def topology(builder: StreamsBuilder) -> None:
-        table = builder.table(rows, "rows").transform_values(Seen, value=str)
+        table = builder.table(rows, name="rows").transform_values(Seen, value=str)
         builder.stream(clicks).join(table, lambda click, seen: f"{click}: {seen}").to(out)
 
     driver = TopologyTestDriver(topology)

@@ -48,7 +48,7 @@ def driver_of(order: Order, concurrency: int = 10) -> TopologyTestDriver:
     """Return a driver in which only the clock ends calls."""
 
     def topology(builder: StreamsBuilder) -> None:
-        builder.stream(ORDERS).map_values_async(slow, "ask", concurrency=concurrency, order=order).to(ANSWERS)
+        builder.stream(ORDERS).map_values_async(slow, name="ask", concurrency=concurrency, order=order).to(ANSWERS)
 
     return TopologyTestDriver(topology, awaits_calls=False)
 
@@ -109,7 +109,7 @@ async def refused(key: str, value: int) -> int:
 
 
 def refusing(builder: StreamsBuilder) -> None:
-    builder.stream(ORDERS).map_values_async(refused, "ask").to(ANSWERS)
+    builder.stream(ORDERS).map_values_async(refused, name="ask").to(ANSWERS)
 
 
 def test_failed_call_fails_the_task_and_names_node_and_record() -> None:
@@ -195,7 +195,7 @@ def test_pause_before_a_retry_is_at_most_one_minute() -> None:
 def test_call_that_takes_too_long_fails_and_each_retry_has_its_own_time() -> None:
     def topology(builder: StreamsBuilder) -> None:
         stream = builder.stream(ORDERS)
-        stream.map_values_async(slow, "ask", timeout=timedelta(milliseconds=50), retries=1).to(ANSWERS)
+        stream.map_values_async(slow, name="ask", timeout=timedelta(milliseconds=50), retries=1).to(ANSWERS)
 
     driver = TopologyTestDriver(topology, processing_handler="continue")
     driver.pipe_all(ORDERS, [("a", 49, 0), ("b", 51, 1)])
@@ -210,7 +210,7 @@ def test_exception_that_no_handler_may_skip_fails_the_task_and_names_the_node_on
         raise error
 
     def topology(builder: StreamsBuilder) -> None:
-        builder.stream(ORDERS).map_values_async(fails, "ask").to(ANSWERS)
+        builder.stream(ORDERS).map_values_async(fails, name="ask").to(ANSWERS)
 
     driver = TopologyTestDriver(topology, processing_handler="continue")
     with pytest.raises(
@@ -229,7 +229,7 @@ def test_exit_of_a_task_that_a_call_starts_fails_the_call(awaits_calls: bool) ->
         return value
 
     def topology(builder: StreamsBuilder) -> None:
-        builder.stream(ORDERS).map_values_async(starts, "ask").to(ANSWERS)
+        builder.stream(ORDERS).map_values_async(starts, name="ask").to(ANSWERS)
 
     driver = TopologyTestDriver(topology, awaits_calls=awaits_calls)
     with pytest.raises(ProcessingError, match="node 'ask' at orders-0 offset 0: SystemExit: 3"):
@@ -294,7 +294,7 @@ def test_cancellation_that_a_function_leaves_behind_does_not_reach_the_next_call
 
 def test_failure_downstream_of_a_call_is_that_of_its_record() -> None:
     def topology(builder: StreamsBuilder) -> None:
-        builder.stream(ORDERS).map_values_async(slow).map_values(lambda value: 1 // value, "divide").to(ANSWERS)
+        builder.stream(ORDERS).map_values_async(slow).map_values(lambda value: 1 // value, name="divide").to(ANSWERS)
 
     with pytest.raises(ProcessingError, match="node 'divide' at orders-0 offset 0: ZeroDivisionError"):
         TopologyTestDriver(topology).pipe(ORDERS, 0, key="a", timestamp_ms=0)
@@ -306,7 +306,7 @@ def test_wait_for_what_never_happens_is_an_error() -> None:
         return value
 
     def topology(builder: StreamsBuilder) -> None:
-        builder.stream(ORDERS).map_values_async(never, "ask", timeout=None).to(ANSWERS)
+        builder.stream(ORDERS).map_values_async(never, name="ask", timeout=None).to(ANSWERS)
 
     with pytest.raises(ProcessingError, match=r"node 'ask' at orders-0 offset 0: .* waits for something that never"):
         TopologyTestDriver(topology).pipe(ORDERS, 0, key="a", timestamp_ms=0)
@@ -435,7 +435,7 @@ def test_record_in_flight_that_cannot_be_stored_is_named() -> None:
         return value
 
     def topology(builder: StreamsBuilder) -> None:
-        builder.stream(ORDERS).map_values(wrong).map_values_async(waits, "ask").to(ANSWERS)
+        builder.stream(ORDERS).map_values(wrong).map_values_async(waits, name="ask").to(ANSWERS)
 
     driver = TopologyTestDriver(topology, awaits_calls=False)
     with pytest.raises(ProcessingError, match=r"^node 'ask' at orders-0 offset 0: .* cannot be stored: serde 'long'"):

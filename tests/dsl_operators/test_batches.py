@@ -51,7 +51,9 @@ DOUBLED = {0: [(key, value * 2, time) for key, value, time in ROWS]}
 
 
 def doubling(mapper: Callable[[list[int]], Any], **limits: Any) -> Callable[[StreamsBuilder], None]:
-    return lambda builder: builder.stream(NUMBERS).map_values_batches(mapper, "double", value=int, **limits).to(out)
+    return lambda builder: (
+        builder.stream(NUMBERS).map_values_batches(mapper, name="double", value=int, **limits).to(out)
+    )
 
 
 def test_record_that_fails_alone_goes_to_the_handler():

@@ -523,7 +523,7 @@ def test_records_without_a_key_are_in_no_table(source, is_stored):
 @pytest.mark.parametrize("options", [{"ttl": SECOND}, {"history": SECOND}])
 def test_records_of_a_table_that_are_older_than_its_store_keeps(options):
     def topology(builder: StreamsBuilder) -> None:
-        table = builder.table(orders, "rows", **options)
+        table = builder.table(orders, name="rows", **options)
         table.to_stream(tombstones=False).to(out)
         table.dropped().to(lost)
 
@@ -557,7 +557,7 @@ def test_rows_of_versioned_tables_that_are_out_of_order_for_a_join():
 
 def test_rows_that_are_in_no_group():
     def topology(builder: StreamsBuilder) -> None:
-        table = builder.table(orders, "rows", history=timedelta(minutes=1))
+        table = builder.table(orders, name="rows", history=timedelta(minutes=1))
         grouped = table.group_by(lambda key, value: (reference(key, value), None if value == 7 else value), key=str)
         grouped.count("groups").to_stream().to(out)
         grouped.dropped().to(lost)

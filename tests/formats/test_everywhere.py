@@ -48,7 +48,7 @@ def application(registry):
             .aggregate(
                 lambda: Total(0),
                 lambda _, order, total: Total(total.cents + order.cents),
-                "totals",
+                name="totals",
                 value=avro(Total, registry=registry),
             )
             .to_stream()

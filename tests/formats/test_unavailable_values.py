@@ -159,7 +159,7 @@ def test_a_global_table_and_a_table_without_a_name_keep_their_values() -> None:
     orders: Topic[Key, str] = Topic("orders", key=Key, value=str)
 
     def topology(builder: StreamsBuilder) -> None:
-        customers = builder.global_table(customer_events, "rows")
+        customers = builder.global_table(customer_events, name="rows")
         builder.stream(orders).join(customers, lambda _, row: row, key=lambda key, _: key).to(outs)
 
     with TopologyTestDriver(topology) as driver:

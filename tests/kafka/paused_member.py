@@ -37,14 +37,14 @@ def _group(_: str, value: int) -> str:
 
 def grouped(builder: StreamsBuilder) -> None:
     """The backlog, in a process that may end in the middle."""
-    groups = builder.stream(events).group_by(_group, "by")
+    groups = builder.stream(events).group_by(_group, name="by")
     groups.windowed_by(WINDOWS).count("n").to_stream().to(per_hour)
 
 
 def peaks(builder: StreamsBuilder) -> None:
     """The highest value of each group and hour: a record that is processed again changes nothing."""
-    groups = builder.stream(events).group_by(_group, "by")
-    groups.windowed_by(WINDOWS).reduce(max, "n").to_stream().to(per_hour)
+    groups = builder.stream(events).group_by(_group, name="by")
+    groups.windowed_by(WINDOWS).reduce(max, name="n").to_stream().to(per_hour)
 
 
 def _report(streams: Streams, folder: Path) -> None:

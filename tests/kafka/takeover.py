@@ -93,7 +93,7 @@ def topology_of(name: str, application_id: str) -> Topology:
             grouped.windowed_by(windows).count("sessions").to_stream().to(target)
 
     def versioned(builder: StreamsBuilder) -> None:
-        table = builder.table(Topic(left, key=str, value=str), "versions", history=timedelta(hours=1))
+        table = builder.table(Topic(left, key=str, value=str), name="versions", history=timedelta(hours=1))
         table.to_stream().to(Topic(output, key=str, value=str))
 
     def suppressed(builder: StreamsBuilder) -> None:
@@ -109,7 +109,7 @@ def topology_of(name: str, application_id: str) -> Topology:
             output,
         )
         if name == "grace":
-            table = builder.table(other, "versions", history=timedelta(hours=1))
+            table = builder.table(other, name="versions", history=timedelta(hours=1))
             records.left_join(table, both, grace=GRACE, name="late").to(Topic(target, key=str, value=str))
             return
         join = records.outer_join if name == "outer" else records.left_join

@@ -89,14 +89,14 @@ def topology(kind: str, left: str, right: str, target: str) -> Callable[[Streams
                 counts = grouped.windowed_by(SessionWindows.of(SIZE, grace=GRACE)).count("counts")
                 _written(counts.suppress(until_close, name="held"), output)
             case _:
-                latest = grouped.reduce(lambda one, two: two, "latest")
+                latest = grouped.reduce(lambda one, two: two, name="latest")
                 limit = Suppressed.until_time_limit(SIZE, max_records=20)
                 latest.suppress(limit, name="held").to_stream().to(output)
 
     def joined(builder: StreamsBuilder) -> None:
         records, other = builder.stream(Topic(left, key=str, value=str)), Topic(right, key=str, value=str)
         if kind == "grace":
-            table = builder.table(other, "versions", history=timedelta(hours=1))
+            table = builder.table(other, name="versions", history=timedelta(hours=1))
             records.left_join(table, both, grace=GRACE, name="late").to(output)
             return
         windows, others = JoinWindows.of(SIZE, grace=GRACE), builder.stream(other)

@@ -112,11 +112,11 @@ def joined(name: str) -> Callable[[StreamsBuilder], None]:
 
     def build(builder: StreamsBuilder) -> None:
         words = builder.stream(lines).flat_map_values(split)
-        counted = words.group_by(lambda _, word: word, "words", key=str).count(name="counted").to_stream()
+        counted = words.group_by(lambda _, word: word, name="words", key=str).count(name="counted").to_stream()
         counted.to(counts)
-        counted.join(builder.table(other, "table"), lambda count, value: f"{count}{value}").to(output)
+        counted.join(builder.table(other, name="table"), lambda count, value: f"{count}{value}").to(output)
         windows = TimeWindows.of(timedelta(seconds=10), grace=timedelta(seconds=5))
-        grouped = words.group_by(lambda _, word: word, "windows", key=str)
+        grouped = words.group_by(lambda _, word: word, name="windows", key=str)
         grouped.windowed_by(windows).count("windowed", retention=timedelta(minutes=5))
 
     return build

@@ -153,12 +153,12 @@ def _deduplicate(builder: StreamsBuilder, name: str, source: Any, by: str | None
 
 def _map_async(builder: StreamsBuilder, name: str, source: Any, order: str, concurrency: int) -> Any:
     options = {"order": order, "concurrency": concurrency}
-    return source.map_values_async(functions.scrambled_later, f"calls-{name}", **options)
+    return source.map_values_async(functions.scrambled_later, name=f"calls-{name}", **options)
 
 
 def _flat_map_async(builder: StreamsBuilder, name: str, source: Any, order: str, concurrency: int) -> Any:
     options = {"order": order, "concurrency": concurrency}
-    return source.flat_map_async(functions.both_keys_later, f"calls-{name}", **options)
+    return source.flat_map_async(functions.both_keys_later, name=f"calls-{name}", **options)
 
 
 def _look_up(builder: StreamsBuilder, name: str, source: Any, by: str | None, entries: int, negative: Any) -> Any:

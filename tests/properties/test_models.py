@@ -172,7 +172,7 @@ def _summed(windows: Any, emits: str) -> Callable[[StreamsBuilder], None]:
         merger = [lambda key, left, right: left + right] if isinstance(windows, SessionWindows) else []
         table = windowed.aggregate(lambda: 0, lambda key, value, total: total + 100 + value, *merger, "sums", value=int)
         if emits == "suppressed":
-            table = table.suppress(Suppressed.until_window_closes(), "held")
+            table = table.suppress(Suppressed.until_window_closes(), name="held")
         # The tombstones are those of sessions that are part of a longer one.
         table.to_stream(key_and_window).map_values(lambda total: None if total is None else str(total)).to(OUT)
 
@@ -310,7 +310,7 @@ def _stream_join(kind: str, before_ms: int, after_ms: int) -> Model:
 
 def _table_join(kind: str) -> Model:
     def build(builder: StreamsBuilder) -> None:
-        left, right = builder.table(TOPICS["a"], "left"), builder.table(TOPICS["b"], "right")
+        left, right = builder.table(TOPICS["a"], name="left"), builder.table(TOPICS["b"], name="right")
         getattr(left, kind)(right, _pair, value=str, store="joined").to_stream().to(OUT)
 
     def expected(example: Given) -> Found:
@@ -327,7 +327,7 @@ def _referred(key: str, value: int | None) -> str | None:
 
 def _foreign_key_join(kind: str) -> Model:
     def build(builder: StreamsBuilder) -> None:
-        left, right = builder.table(TOPICS["a"], "left"), builder.table(TOPICS["b"], "right")
+        left, right = builder.table(TOPICS["a"], name="left"), builder.table(TOPICS["b"], name="right")
         joined = getattr(left, kind)(right, _pair, foreign_key=_referred, store="joined", value=str)
         joined.to_stream().to(OUT)
 
@@ -343,13 +343,13 @@ def _regrouped(is_count: bool) -> Model:
     """A table of which each row belongs to a group by its value; empty groups have the sum 0."""
 
     def build(builder: StreamsBuilder) -> None:
-        rows = builder.table(TOPICS["a"], "rows")
+        rows = builder.table(TOPICS["a"], name="rows")
         grouped = rows.group_by(lambda key, value: (_KEYS[value % 4], value), key=str, value=int)
         table = (
             grouped.count("groups")
             if is_count
             else grouped.reduce(
-                lambda total, value: total + value, lambda total, value: total - value, "groups", value=int
+                lambda total, value: total + value, lambda total, value: total - value, name="groups", value=int
             )
         )
         table.filter(lambda key, value: value != 0).map_values(str).to_stream().to(OUT)
@@ -367,7 +367,7 @@ def _as_of() -> Model:
     """Each record meets the row that was valid at its time, however late the row comes."""
 
     def build(builder: StreamsBuilder) -> None:
-        rows = builder.table(TOPICS["b"], "rows", history=timedelta(milliseconds=10 * _FAR_MS))
+        rows = builder.table(TOPICS["b"], name="rows", history=timedelta(milliseconds=10 * _FAR_MS))
         stream = builder.stream(TOPICS["a"]).filter(lambda key, value: value is not None)
         grace = timedelta(milliseconds=_PATIENT_MS)
         stream.left_join(rows, _pair, key=str, value=int, grace=grace).to(OUT)

@@ -51,7 +51,7 @@ START = datetime(2026, 3, 1, tzinfo=UTC)
 def topology(builder: StreamsBuilder) -> None:
     """A sum behind a repartition topic, and a windowed count, which drops late records."""
     sold = builder.stream(orders).select_key(lambda _, order: order.product).repartition("by-product").group_by_key()
-    sold.aggregate(lambda: "0", lambda _, order, total: str(Decimal(total) + order.price), "sums").to_stream().to(
+    sold.aggregate(lambda: "0", lambda _, order, total: str(Decimal(total) + order.price), name="sums").to_stream().to(
         totals
     )
     sold.windowed_by(TimeWindows.of(timedelta(hours=1))).count("of-the-hour").to_stream().to(hours)

@@ -35,7 +35,7 @@ def topology(builder: StreamsBuilder) -> None:
     (
         builder.stream(orders)
         .group_by_key()
-        .aggregate(lambda: 0.0, lambda key, order, total: total + order.amount, "sums", value=float)
+        .aggregate(lambda: 0.0, lambda key, order, total: total + order.amount, name="sums", value=float)
         .to_stream()
         .to(totals)
     )

@@ -41,7 +41,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def topology(builder: StreamsBuilder) -> None:
     """A table with deletions, windows that expire, and a count behind a repartition topic."""
-    builder.table(table, "latest").to_stream().to("latest-out")
+    builder.table(table, name="latest").to_stream().to("latest-out")
     stream = builder.stream(Topic("clicks", key=str, value=int))
     grouped = stream.group_by(lambda _, value: f"v{value % 40}", key=str)
     grouped.count("counts").to_stream().to(totals)
@@ -110,7 +110,7 @@ def test_contents_are_written_again_after_as_many_changes(folder: Path, monkeypa
     given = {"rows": write(folder / "rows.records.jsonl", [*first, *later])}
 
     def only_table(builder: StreamsBuilder) -> None:
-        builder.table(table, "latest").to_stream().to("latest-out")
+        builder.table(table, name="latest").to_stream().to("latest-out")
 
     expected = told(replay(only_table, given, **{**LOCAL, "partitions": 1}))
     options = {**LOCAL, "partitions": 1, "slices": 30, "directory": folder / "work"}
@@ -181,7 +181,7 @@ def test_repair_continues_from_a_state_of_changes(folder: Path, always: None) ->
 
     def counted(builder: StreamsBuilder) -> None:
         stream = builder.stream(clicks).group_by(lambda _, row: f"v{row['n'] % 7}", key=str)
-        stream.aggregate(lambda: 0, lambda _, row, total: total + row["n"], "sums").to_stream().to(totals)
+        stream.aggregate(lambda: 0, lambda _, row, total: total + row["n"], name="sums").to_stream().to(totals)
 
     def rows(file: str, minutes: list[int]) -> Path:
         place = folder / "in" / file

@@ -25,7 +25,7 @@ Row = tuple[str, int, int]
 
 def topology(builder: StreamsBuilder) -> None:
     builder.stream(orders).group_by_key().aggregate(
-        lambda: 0, lambda _, cents, total: total + cents, "sums"
+        lambda: 0, lambda _, cents, total: total + cents, name="sums"
     ).to_stream().to(totals)
 
 

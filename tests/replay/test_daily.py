@@ -52,7 +52,7 @@ def topology(builder: StreamsBuilder) -> None:
     grouped = stream.group_by_key()
     windows = TimeWindows.of(timedelta(hours=1), grace=timedelta(minutes=5))
     grouped.windowed_by(windows).count("by-hour").to_stream().to(hours)
-    grouped.aggregate(lambda: 0, lambda _, row, total: total + row["n"], "sums").to_stream().to(totals)
+    grouped.aggregate(lambda: 0, lambda _, row, total: total + row["n"], name="sums").to_stream().to(totals)
 
 
 def write(folder: Path, day: int, times: list[int], seed: int = 0) -> Path:
@@ -320,7 +320,9 @@ def apart_topology(builder: StreamsBuilder) -> None:
     windows = TimeWindows.of(timedelta(hours=1), grace=timedelta(hours=1))
     stream.group_by_key().windowed_by(windows).count("by-hours").to_stream().to(hours)
     stream.select_key(lambda _, row: f"k{row['n'] % 3}").map_values(lambda row: row["n"]).to("moved")
-    summed = builder.stream(clicks).group_by_key().aggregate(lambda: 0, lambda _, row, total: total + row["n"], "sums")
+    summed = (
+        builder.stream(clicks).group_by_key().aggregate(lambda: 0, lambda _, row, total: total + row["n"], name="sums")
+    )
     summed.to_stream().to(totals)
 
 

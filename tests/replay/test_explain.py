@@ -20,7 +20,7 @@ LOCAL: dict[str, Any] = {"executor": "local", "processes": 1, "application_id": 
 
 def topology(builder: StreamsBuilder) -> None:
     again = builder.stream(rows).select_key(lambda _, row: str(row["n"] % 50)).repartition("by-number")
-    again.map_values(lambda row: row["n"]).group_by_key().reduce(lambda a, b: a + b, "sums").to_stream().to(totals)
+    again.map_values(lambda row: row["n"]).group_by_key().reduce(lambda a, b: a + b, name="sums").to_stream().to(totals)
 
 
 def never(builder: StreamsBuilder) -> None:

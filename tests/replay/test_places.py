@@ -132,7 +132,7 @@ def _levels(levels: Sequence[tuple[int, int, int]]) -> Any:
                 .select_key(lambda _, value, keys=keys: f"k{value % keys}")
                 .repartition(f"level-{number}", partitions=partitions)
                 .group_by_key()
-                .reduce(lambda one, two: (one * 31 + two) % 997, f"reduced-{number}")
+                .reduce(lambda one, two: (one * 31 + two) % 997, name=f"reduced-{number}")
                 .to_stream()
             )
         stream.select_key(lambda _key, _value: "all").to(_out)

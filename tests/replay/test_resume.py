@@ -387,7 +387,7 @@ _out = Topic("out", key=str, value=int)
 
 def _table_of_what_is_written(builder: StreamsBuilder) -> None:
     builder.stream(_events).select_key(lambda _, value: f"m{value % 5}").to(_mid)
-    builder.table(_mid, "last").to_stream().to(_out)
+    builder.table(_mid, name="last").to_stream().to(_out)
 
 
 def test_table_whose_source_topic_is_its_changelog(folder: Path) -> None:

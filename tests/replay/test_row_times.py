@@ -55,12 +55,12 @@ def joined(builder):
 TIMED = {
     "store 'words'": lambda b: grouped(b).windowed_by(TimeWindows.of(SECOND)).count("words"),
     "store 'KSTREAM-JOIN": joined,
-    "store 'wait-store'": lambda b: grouped(b).count("n").suppress(Suppressed.until_time_limit(SECOND), "wait"),
+    "store 'wait-store'": lambda b: grouped(b).count("n").suppress(Suppressed.until_time_limit(SECOND), name="wait"),
     "store 'kept'": lambda b: grouped(b).count("kept", history=SECOND),
     "store 'expiring'": lambda b: grouped(b).count("expiring", ttl=SECOND),
     "store 'seen'": lambda b: b.stream(LINES).process(Expiring),
-    "a punctuation of node 'timer'": lambda b: b.stream(LINES).process(Timer, "timer"),
-    "a punctuation of node 'made'": lambda b: b.stream(LINES).process(lambda: Timer(), "made"),
+    "a punctuation of node 'timer'": lambda b: b.stream(LINES).process(Timer, name="timer"),
+    "a punctuation of node 'made'": lambda b: b.stream(LINES).process(lambda: Timer(), name="made"),
     "a replay with the times of topic 'orders'": lambda b: (
         b.stream(LINES),
         b.stream(Topic("orders", value=int, timestamp=lambda value: value)).to("out"),

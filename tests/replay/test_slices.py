@@ -130,7 +130,7 @@ def test_dead_letters_name_the_topic_and_not_the_lane(tmp_path: Path) -> None:
 
 
 def _counts_of_drops(builder: StreamsBuilder) -> None:
-    table = builder.global_table(_right, "rights")
+    table = builder.global_table(_right, name="rights")
     builder.stream(_left).join(table, lambda left, right: left + right, key=lambda key, _: key).to(_out)
 
 

@@ -42,7 +42,7 @@ def topology(last: int = -1) -> Any:
         (
             builder.stream(NUMBERS)
             .group_by(lambda key, value: f"{key}!", key=str)
-            .reduce(lambda total, value: total + value, "sums")
+            .reduce(lambda total, value: total + value, name="sums")
             .to_stream()
             .map_values(passed)
             .to(TOTALS)

@@ -28,7 +28,7 @@ FROM_START = ResetTarget(to=EARLIEST)
 
 
 def topology(builder: StreamsBuilder) -> None:
-    builder.stream(words).group_by_key().reduce(lambda one, other: one + other, "by-word").to_stream().to(sums)
+    builder.stream(words).group_by_key().reduce(lambda one, other: one + other, name="by-word").to_stream().to(sums)
 
 
 @pytest.fixture

@@ -49,7 +49,9 @@ REPARTITION = {
 def counting(builder: StreamsBuilder) -> None:
     """Count words behind a repartition topic."""
     lines = builder.stream(Topic("lines", key=str, value=str))
-    lines.group_by(lambda _, line: line, "words").count(name="counted").to_stream().to(Topic("out", key=str, value=int))
+    lines.group_by(lambda _, line: line, name="words").count(name="counted").to_stream().to(
+        Topic("out", key=str, value=int)
+    )
 
 
 def plans_of(topology: Any, known: dict[str, int], **settings: Any) -> tuple[Plans, ApplicationPlan]:

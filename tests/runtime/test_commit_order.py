@@ -37,7 +37,7 @@ ROWS = 400
 def topology(builder: StreamsBuilder) -> None:
     grouped = builder.stream(numbers).group_by_key()
     grouped.count("counts-store").to_stream().to(counts)
-    grouped.reduce(max, "highest-store").to_stream().to(highest)
+    grouped.reduce(max, name="highest-store").to_stream().to(highest)
 
 
 class FailingCluster:

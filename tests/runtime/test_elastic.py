@@ -330,7 +330,7 @@ def test_pattern_without_topics_holds_up_no_other_input(cluster):
 
     def topology(builder: StreamsBuilder) -> None:
         left = builder.stream(re.compile("left-.*"), key=str, value=str).to_table("left")
-        right = builder.table(Topic("right", key=str, value=int, partitions=2), "right")
+        right = builder.table(Topic("right", key=str, value=int, partitions=2), name="right")
         left.join(right, lambda _, number: number, foreign_key=lambda _, value: value).to_stream().to(counts)
 
     with app(cluster, topology), Producer(cluster.broker) as producer:

@@ -58,7 +58,7 @@ def suppressed(builder: StreamsBuilder) -> None:
 
 
 def with_grace(builder: StreamsBuilder) -> None:
-    table = builder.table(customers, "versions", history=timedelta(hours=1))
+    table = builder.table(customers, name="versions", history=timedelta(hours=1))
     builder.stream(orders).join(table, lambda one, two: f"{one} {two}", grace=SECOND, name="late").to(joined)
 
 

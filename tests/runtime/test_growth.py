@@ -47,7 +47,7 @@ def repartitioned(builder: StreamsBuilder) -> None:
 
 
 def joining(builder: StreamsBuilder) -> None:
-    builder.stream(events).join(builder.table(prices, "p"), lambda one, price: one * price).to(totals)
+    builder.stream(events).join(builder.table(prices, name="p"), lambda one, price: one * price).to(totals)
 
 
 def apart(builder: StreamsBuilder) -> None:

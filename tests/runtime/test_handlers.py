@@ -469,7 +469,7 @@ class _Strict(Processor[str, int, None, None]):
 
 
 def _strict(builder: StreamsBuilder) -> None:
-    builder.add_global_store(key_value_store(str, int, "stored"), numbers, _Strict, "strict")
+    builder.add_global_store(key_value_store(str, int, "stored"), numbers, _Strict, name="strict")
 
 
 def test_global_store_asks_the_processing_handler_if_that_is_enabled():

@@ -389,7 +389,9 @@ def test_unprocessed_input_upstream_keeps_a_repartition_topic_from_being_idle():
     """Its idle time begins when the tasks upstream have processed their input."""
 
     def topology(builder: StreamsBuilder) -> None:
-        grouped = builder.stream(orders, idle_close=5 * SECOND).group_by(lambda key, value: key + "!", "all", key=str)
+        grouped = builder.stream(orders, idle_close=5 * SECOND).group_by(
+            lambda key, value: key + "!", name="all", key=str
+        )
         windowed = grouped.windowed_by(TimeWindows.of(SECOND)).emit_strategy(EmitStrategy.ON_WINDOW_CLOSE)
         windowed.count("counts").to_stream().map(lambda key, count: (key.key, count)).to(out)
 

@@ -32,7 +32,9 @@ def topology(builder: StreamsBuilder) -> None:
     closed = stream.group_by_key().windowed_by(windows).emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).count("first")
     regrouped = closed.to_stream().group_by(lambda key, count: f"{key.window.start_ms}", key=str, value=int)
     again = regrouped.windowed_by(windows).emit_strategy(EmitStrategy.ON_WINDOW_CLOSE)
-    again.reduce(lambda one, two: one + two, "second").to_stream().map(lambda key, count: (key.key, count)).to(counts)
+    again.reduce(lambda one, two: one + two, name="second").to_stream().map(lambda key, count: (key.key, count)).to(
+        counts
+    )
 
 
 def started(broker, **settings):

@@ -58,7 +58,7 @@ def adding(initial: Any = 0, value: Any = int, **options: Any):
         declared = {} if value is None else {"value": value}
         grouped = builder.stream(clicks).filter(lambda key, value: value > 0).group_by_key()
         grouped.aggregate(
-            lambda: initial, lambda key, value, total: type(initial)(total + value), "sums", **declared, **options
+            lambda: initial, lambda key, value, total: type(initial)(total + value), name="sums", **declared, **options
         )
 
     return topology

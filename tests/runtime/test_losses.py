@@ -35,7 +35,7 @@ def regrouped(builder: StreamsBuilder) -> None:
 
 
 def latest(builder: StreamsBuilder) -> None:
-    builder.table(clicks, "sums").filter(lambda key, value: value > 0)
+    builder.table(clicks, name="sums").filter(lambda key, value: value > 0)
 
 
 def cut(broker: EmbeddedBroker, topic: str, kept: int) -> None:

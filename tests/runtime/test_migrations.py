@@ -44,7 +44,7 @@ class TotalInCurrency:
 def totals(make: Callable[[int], Any], add: Callable[[Any, int], Any], kind: type, *migrations: Migration) -> Any:
     def topology(builder: StreamsBuilder) -> None:
         grouped = builder.stream(orders).group_by_key()
-        grouped.aggregate(lambda: make(0), lambda _, new, old: add(old, new), "totals", value=kind)
+        grouped.aggregate(lambda: make(0), lambda _, new, old: add(old, new), name="totals", value=kind)
         builder.migrate(*migrations)
 
     return topology
@@ -235,7 +235,7 @@ def test_migration_that_cannot_be_is_refused(migrations: list[Migration], messag
         grouped = builder.stream(orders).group_by_key()
         grouped.count("totals")
         grouped.windowed_by(TimeWindows.of(timedelta(seconds=10))).count("free", logging=False)
-        grouped.aggregate(lambda: None, lambda key, value, old: value, "untyped")
+        grouped.aggregate(lambda: None, lambda key, value, old: value, name="untyped")
         builder.migrate(*migrations)
 
     with pytest.raises(TopologyError, match=message):

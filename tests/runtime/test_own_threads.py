@@ -97,7 +97,7 @@ def test_thread_of_global_tables_may_not_close(timeout_ms):
         return 0
 
     def topology(builder: StreamsBuilder) -> None:
-        table = builder.global_table(Topic("names", key=str, value=str, timestamp=timestamp), "names-store")
+        table = builder.global_table(Topic("names", key=str, value=str, timestamp=timestamp), name="names-store")
         builder.stream(words).join(table, lambda value, name: name, key=lambda key, value: value).for_each(
             lambda key, value: None
         )

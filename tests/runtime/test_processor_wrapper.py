@@ -39,7 +39,7 @@ def application(builder: StreamsBuilder) -> None:
     stream = (
         builder.stream(NUMBERS).filter(lambda _, value: value > 0, name="positive").process_values(Marked, name="mark")
     )
-    stream.group_by_key().reduce(lambda total, value: total + value, "sums").to_stream(name="sent").to(totals)
+    stream.group_by_key().reduce(lambda total, value: total + value, name="sums").to_stream(name="sent").to(totals)
 
 
 class Calls:
@@ -123,7 +123,7 @@ def test_wrapper_wraps_the_processor_of_a_global_store():
             self.context.store("kept").put(record.key, record.value)
 
     def with_limits(builder: StreamsBuilder) -> None:
-        builder.add_global_store(key_value_store(str, int, "kept"), limits, Keep, "keep")
+        builder.add_global_store(key_value_store(str, int, "kept"), limits, Keep, name="keep")
         builder.stream(NUMBERS).to(totals)
 
     calls = Calls()

@@ -40,7 +40,7 @@ BEHIND, AT_END, RESTORING = MarkState
 def regrouping(builder: StreamsBuilder) -> None:
     """One sub-topology that writes to a repartition topic."""
     lines = builder.stream(Topic("lines", key=str, value=str))
-    lines.group_by(lambda _, line: line, "words").count(name="counted")
+    lines.group_by(lambda _, line: line, name="words").count(name="counted")
 
 
 class Upstream:

@@ -297,7 +297,7 @@ def test_sessions_are_fetched_and_scanned(broker):
 
 def test_global_store_is_here_whatever_the_partition(broker):
     def topology(builder: StreamsBuilder) -> None:
-        builder.global_table(words, "kept")
+        builder.global_table(words, name="kept")
         builder.stream(Topic("others", key=str, value=str)).for_each(lambda key, value: None)
 
     with app(broker, topology) as streams:

@@ -135,7 +135,7 @@ def test_operators_of_a_cogroup_hold_back_one_update_per_key():
             .cogroup(
                 stream.map_values(lambda value: value * 10).group_by_key(), lambda key, value, total: total + value
             )
-            .aggregate(lambda: 0, "totals-store")
+            .aggregate(lambda: 0, name="totals-store")
             .to_stream()
             .to(totals)
         )

@@ -67,7 +67,7 @@ def test_a_topology_with_the_names_of_java_is_the_same():
 
 def test_what_is_parsed_is_what_was_described():
     def all_kinds(builder: StreamsBuilder) -> None:
-        builder.global_table(customers, "names")
+        builder.global_table(customers, name="names")
         builder.stream(orders).to(lambda key, value, context: "anywhere", key=str, value=str)
 
     here = of(all_kinds)

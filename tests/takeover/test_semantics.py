@@ -49,7 +49,7 @@ def cogrouped(builder: StreamsBuilder, times: int) -> None:
     others = builder.stream(OTHERS).group_by_key().cogroup(lambda _, value, total: total + len(value))
     for _ in range(times):
         others = others.cogroup(grouped, lambda _, value, total: total + len(value))
-    others.aggregate(lambda: 0, "totals")
+    others.aggregate(lambda: 0, name="totals")
 
 
 @pytest.mark.parametrize("times", [1, 2])

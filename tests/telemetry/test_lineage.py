@@ -28,7 +28,7 @@ FAST: dict[str, Any] = {"poll_ms": 10, "heartbeat_interval_ms": 10}
 
 def topology(builder: StreamsBuilder) -> None:
     cents = builder.stream(orders).map_values(lambda order: 100 // order.cents)
-    cents.group_by(lambda _, cents: str(cents)).reduce(max, "largest").to_stream().to(totals)
+    cents.group_by(lambda _, cents: str(cents)).reduce(max, name="largest").to_stream().to(totals)
 
 
 class Collector:

@@ -135,7 +135,9 @@ def test_forwarded_time_or_headers_of_another_type_fail_at_the_node(given, messa
         def process(self, record):
             self.context.forward(record.key, record.value, **given)
 
-    with TopologyTestDriver(lambda builder: builder.stream(words).process(Sending, "sending").to(spoken)) as driver:
+    with TopologyTestDriver(
+        lambda builder: builder.stream(words).process(Sending, name="sending").to(spoken)
+    ) as driver:
         with pytest.raises(ProcessingError, match=f"node 'sending' at words-0 offset 0: {message}"):
             driver.pipe(words, "a", key="a")
 
@@ -165,7 +167,7 @@ class FailingToBeMade(Processor[str, str, str, str]):
 )
 def test_processor_that_fails_without_a_record_is_named(processor, message):
     def sending(builder: StreamsBuilder) -> None:
-        builder.stream(words).process(processor, "sending").to(spoken)
+        builder.stream(words).process(processor, name="sending").to(spoken)
 
     with pytest.raises(ProcessingError, match=message), TopologyTestDriver(sending):
         pass
@@ -326,7 +328,7 @@ def test_pattern_before_a_repartition_takes_topics_that_come_later(partitions):
 def test_pattern_before_a_foreign_key_join_takes_topics_that_come_later(partitions):
     def topology(builder: StreamsBuilder) -> None:
         left = builder.stream(re.compile("left-.*"), key=str, value=str).to_table("left")
-        right = builder.table(Topic("right", key=str, value=int), "right")
+        right = builder.table(Topic("right", key=str, value=int), name="right")
         left.join(right, lambda _, number: number, foreign_key=lambda _, value: value).to_stream().to("out")
 
     driver = TopologyTestDriver(topology, partitions=partitions)

@@ -143,7 +143,7 @@ def test_a_property_of_a_topology_finds_its_smallest_counterexample():
     orders, totals = Topic("orders", key=str, value=int), Topic("totals", key=str, value=int)
 
     def topology(builder: StreamsBuilder) -> None:
-        builder.stream(orders).group_by_key().reduce(max, "largest").to_stream().to(totals)
+        builder.stream(orders).group_by_key().reduce(max, name="largest").to_stream().to(totals)
 
     def is_sum(rows):
         with TopologyTestDriver(topology) as driver:

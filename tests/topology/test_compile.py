@@ -139,7 +139,7 @@ def test_aggregator_that_is_written_out_is_called_once_for_each_window(
         return None if value == 3 else add(known, value)
 
     def topology(builder: StreamsBuilder) -> None:
-        builder.stream(numbers).group_by_key().windowed_by(WINDOWS).aggregate(zero, aggregate, "kept", value=kind)
+        builder.stream(numbers).group_by_key().windowed_by(WINDOWS).aggregate(zero, aggregate, name="kept", value=kind)
 
     settings = {"default_store": stores, "state_dir": tmp_path, "cache_max_bytes": cache_max_bytes}
     with TopologyTestDriver(topology, **settings) as driver:

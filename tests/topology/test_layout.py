@@ -59,11 +59,11 @@ def described() -> TopologyDescription:
     orders, payments = (Topic(name, key=str, value=str, partitions=2) for name in ("orders", "payments"))
 
     def topology(builder: StreamsBuilder) -> None:
-        sound = builder.stream(orders).filter(lambda key, value: bool(value), "sound")
-        names = builder.table(Topic("names", key=str, value=str, partitions=2), "names-by-id")
+        sound = builder.stream(orders).filter(lambda key, value: bool(value), name="sound")
+        names = builder.table(Topic("names", key=str, value=str, partitions=2), name="names-by-id")
         sound.map_values(str.upper).join(names, lambda one, other: one).to(Topic("named", key=str, value=str))
         sound.group_by(lambda key, value: value).count("per-value").to_stream().to(Topic("n", key=str, value=int))
-        paid = sound.join(builder.stream(payments), str.__add__, JoinWindows.of(timedelta(seconds=1)), "paid")
+        paid = sound.join(builder.stream(payments), str.__add__, JoinWindows.of(timedelta(seconds=1)), name="paid")
         paid.to(Topic("paid-orders", key=str, value=str))
 
     return describe(build_topology(topology))

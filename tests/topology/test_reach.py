@@ -50,7 +50,7 @@ def test_nodes_that_forward_each_update_once_do_not_depend_on_commits(build):
         (lambda stream, table: table.to_stream().filter(lambda key, count: count == 3, name="third"), ["third"]),
         (lambda stream, table: table.filter(lambda key, count: count == 3, name="third"), ["third"]),
         (lambda stream, table: table.to_stream().flat_map_values(range, name="each"), ["each"]),
-        (lambda stream, table: table.to_stream().process(Pass, "pass"), ["pass"]),
+        (lambda stream, table: table.to_stream().process(Pass, name="pass"), ["pass"]),
         (lambda stream, table: table.to_stream().group_by_key().count(name="again"), ["again"]),
     ],
 )
@@ -77,7 +77,7 @@ def test_so_does_a_join_with_what_is_stored_behind_the_cache():
     """The stream is not behind the cache, the table is."""
 
     def build(stream: KStream[str, int], table: KTable[str, int]) -> None:
-        sums = table.group_by(lambda key, count: (key[0], count), name="regroup").reduce(add, add, "sums")
+        sums = table.group_by(lambda key, count: (key[0], count), name="regroup").reduce(add, add, name="sums")
         stream.select_key(lambda key, value: key[0], name="letter").join(sums, add, name="joined").to("out")
 
     assert found(build) == {"regroup": ("counts",), "sums": ("counts",), "joined": ("counts",)}

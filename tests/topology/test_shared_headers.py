@@ -29,7 +29,7 @@ def counted(stream) -> KTable[str, int]:
 def test_nothing_is_live_without_a_cache():
     def build(texts):
         counted(texts)
-        texts.process(Pass, "pass")
+        texts.process(Pass, name="pass")
 
     assert live(build, has_cache=False) == LiveHeaders()
 
@@ -42,8 +42,8 @@ def test_nothing_is_live_without_a_processor_beside_the_cache():
 def test_a_source_makes_live_headers_for_a_cache_and_a_processor():
     def build(texts):
         counted(texts)
-        texts.process(Pass, "pass")
-        texts.filter(lambda key, value: True, "filter")
+        texts.process(Pass, name="pass")
+        texts.filter(lambda key, value: True, name="filter")
 
     found = live(build)
 
@@ -54,16 +54,16 @@ def test_a_source_makes_live_headers_for_a_cache_and_a_processor():
 
 def test_a_record_behind_a_filter_is_another_one():
     def build(texts):
-        counted(texts.filter(lambda key, value: True, "filter"))
-        texts.process(Pass, "pass")
+        counted(texts.filter(lambda key, value: True, name="filter"))
+        texts.process(Pass, name="pass")
 
     assert live(build) == LiveHeaders()
 
 
 def test_a_merge_hands_the_record_on():
     def build(texts):
-        counted(texts.merge(texts.filter(lambda key, value: True, "filter"), "merge"))
-        texts.process(Pass, "pass")
+        counted(texts.merge(texts.filter(lambda key, value: True, name="filter"), name="merge"))
+        texts.process(Pass, name="pass")
 
     found = live(build)
 

@@ -114,7 +114,7 @@ def repartition(folder: Path) -> list[Headers]:
 
 
 def table(folder: Path) -> list[Headers]:
-    return driven(lambda builder: builder.table(ins, "rows").to_stream().to(outs))
+    return driven(lambda builder: builder.table(ins, name="rows").to_stream().to(outs))
 
 
 class Forwarding(Processor[str, str, str, str]):

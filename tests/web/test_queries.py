@@ -311,7 +311,7 @@ def test_a_scan_as_arrow_has_windows_and_times_as_columns(group):
 def regrouped(builder):
     """Two repartitions, the second one of a table that the record cache holds back until the commit."""
     by_value = builder.stream(orders).group_by(lambda _, value: f"v{value % 3}").count("by-value")
-    by_value.group_by(lambda key, count: ("all", count)).reduce(int.__add__, int.__sub__, "total")
+    by_value.group_by(lambda key, count: ("all", count)).reduce(int.__add__, int.__sub__, name="total")
     builder.stream(orders).to("copies")
     builder.stream("copies", key=str, value=int).group_by_key().count("of-copies")
 

@@ -256,7 +256,7 @@ def test_partner_in_a_partition_of_another_instance_is_found(stack, broker):
     names = Topic("names", key=str, value=str, partitions=4)
 
     def named(builder):
-        builder.stream(words).join(builder.table(names, "names"), lambda word, name: word + name).to(out)
+        builder.stream(words).join(builder.table(names, name="names"), lambda word, name: word + name).to(out)
 
     pair = Pair(stack, broker, named)
     key = pair.key_of(0)

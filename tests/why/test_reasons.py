@@ -125,7 +125,7 @@ def test_left_join_waits_for_its_window_to_close() -> None:
 
 
 def with_table(builder: StreamsBuilder) -> None:
-    builder.stream(orders).join(builder.table(customers, "names"), lambda amount, name: amount).to(out)
+    builder.stream(orders).join(builder.table(customers, name="names"), lambda amount, name: amount).to(out)
 
 
 def test_join_with_a_table_says_that_the_row_came_later() -> None:
@@ -272,7 +272,7 @@ def test_partition_chosen_by_a_partitioner_of_the_topology_is_named_with_it() ->
 
     def topology(builder: StreamsBuilder) -> None:
         moved = builder.stream(orders).repartition("moved", partitions=2, partitioner=elsewhere)
-        moved.join(builder.table(customers, "names"), lambda amount, name: amount).to(out)
+        moved.join(builder.table(customers, name="names"), lambda amount, name: amount).to(out)
 
     driver = TopologyTestDriver(topology, partitions=2)
     key = next(key for key in "abcdefgh" if partition_for(key.encode(), 2) == 0)
@@ -334,7 +334,9 @@ def test_unreadable_record_is_a_note_since_its_key_is_unknown() -> None:
 
 def test_tombstone_is_named() -> None:
     def topology(builder: StreamsBuilder) -> None:
-        builder.table(customers, "names").join(builder.table(texts, "texts"), lambda a, b: 1).to_stream().to(out)
+        builder.table(customers, name="names").join(builder.table(texts, name="texts"), lambda a, b: 1).to_stream().to(
+            out
+        )
 
     assert ends(of(topology, (customers, "ann", None, 1)).why("ann", out), "tombstone")
 
@@ -430,7 +432,7 @@ def test_sink_that_chooses_topics_is_asked_for_any_topic() -> None:
 
 def test_global_table_without_a_row_is_named_with_its_key() -> None:
     def topology(builder: StreamsBuilder) -> None:
-        table = builder.global_table(customers, "names")
+        table = builder.global_table(customers, name="names")
         builder.stream(orders).join(table, lambda amount, name: amount, key=lambda key, amount: f"c{amount}").to(out)
 
     (end,) = ends(of(topology, (orders, "ann", 7, 0)).why("ann"), "no partner")
@@ -512,7 +514,7 @@ def test_value_that_a_count_passes_through_as_bytes_is_shown_as_the_object() -> 
 
 def test_duplicate_is_named_with_the_record_that_passed() -> None:
     def topology(builder: StreamsBuilder) -> None:
-        builder.stream(orders).deduplicate(lambda _, amount: amount % 2, within=SECOND).to(out, "sink")
+        builder.stream(orders).deduplicate(lambda _, amount: amount % 2, within=SECOND).to(out, name="sink")
 
     driver = of(topology, (orders, "ann", 1, 0), (orders, "ann", 2, 10), (orders, "ann", 3, 30))
 

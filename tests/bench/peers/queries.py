@@ -101,7 +101,7 @@ def stream_join(builder: StreamsBuilder) -> None:
 
 
 def table_join(builder: StreamsBuilder) -> None:
-    builder.stream(bids).join(builder.table(auctions, "auctions"), enrich).to(pairs)
+    builder.stream(bids).join(builder.table(auctions, name="auctions"), enrich).to(pairs)
 
 
 QUERIES: dict[str, Callable[[StreamsBuilder], None]] = {

@@ -150,14 +150,14 @@ def stateless(builder: StreamsBuilder) -> None:
     assert_type(stream.process_values(Amounts), KStream[str, int])
     assert_type(stream.repartition("again", partitions=4, key=str), KStream[str, Order])
     split = stream.split("size-")
-    large = split.branch(lambda _, order: order.amount > 9, "large")
+    large = split.branch(lambda _, order: order.amount > 9, name="large")
     small = split.default_branch()
     assert_type(large, KStream[str, Order])
     assert_type(large.merge(small), KStream[str, Order])
     numbers = stream.map_values(lambda order: order.amount)
     numbers.to(ratios)
     numbers.to(optional_counts)
-    numbers.to(counts, "sink")
+    numbers.to(counts, name="sink")
     numbers.to("by-name", key=str, value=int)
     numbers.to(lambda customer, amount: customer + str(amount), key=str)
     numbers.to(lambda customer, amount, context: context.topic + customer + str(amount))
@@ -173,7 +173,7 @@ def forms(builder: StreamsBuilder) -> None:
 
 
 def tables(builder: StreamsBuilder) -> None:
-    names = builder.table(customers, "names")
+    names = builder.table(customers, name="names")
     totals = builder.stream(counts).to_table("totals", caching=False)
     assert_type(names, KTable[str, Customer])
     assert_type(names.filter(lambda key, customer: customer.city == key, store="local"), KTable[str, Customer])
@@ -231,7 +231,7 @@ def aggregates(builder: StreamsBuilder) -> None:
         KTable[str, int | None],
     )
     assert_type(
-        grouped.aggregate(list, lambda _, order, seen: [*seen, order.customer], "seen", value=list[str]),
+        grouped.aggregate(list, lambda _, order, seen: [*seen, order.customer], name="seen", value=list[str]),
         KTable[str, list[str]],
     )
     assert_type(
@@ -267,7 +267,7 @@ def aggregates(builder: StreamsBuilder) -> None:
             list,
             lambda _, order, seen: [*seen, order.amount],
             lambda _, left, right: left + right,
-            "session-amounts",
+            name="session-amounts",
             value=list[int],
         ),
         KTable[Windowed[str], list[int]],
@@ -275,7 +275,7 @@ def aggregates(builder: StreamsBuilder) -> None:
     cogrouped = grouped.cogroup(lambda _, order, total: total + order.amount, value=int).cogroup(
         builder.stream(counts).group_by_key(), lambda _, count, total: total + count
     )
-    assert_type(cogrouped.aggregate(lambda: 0, "both"), KTable[str, int])
+    assert_type(cogrouped.aggregate(lambda: 0, name="both"), KTable[str, int])
     assert_type(cogrouped.windowed_by(TimeWindows.of(SECOND)).aggregate(lambda: 0), KTable[Windowed[str], int])
     assert_type(
         cogrouped.windowed_by(SessionWindows.of(SECOND)).aggregate(lambda: 0, lambda _, left, right: left + right),
@@ -290,7 +290,7 @@ def joins(builder: StreamsBuilder) -> None:
         stream.join(other, lambda order, count: order.amount + count, windows), JoinedKStream[str, int, Order | int]
     )
     assert_type(
-        stream.join(other, lambda key, order, count: f"{key}{order.customer}{count}", windows, "j", store="s"),
+        stream.join(other, lambda key, order, count: f"{key}{order.customer}{count}", windows, name="j", store="s"),
         JoinedKStream[str, str, Order | int],
     )
     assert_type(

@@ -151,7 +151,9 @@ class Combined:
             self.uses["ttl"] += 1
             return count + 1
 
-        table = stream.group_by_key().aggregate(lambda: 0, counted, "ttl", value=int, ttl=rng.choice((700, 1_200)) * MS)
+        table = stream.group_by_key().aggregate(
+            lambda: 0, counted, name="ttl", value=int, ttl=rng.choice((700, 1_200)) * MS
+        )
         return table.to_stream().map_values(lambda count: f"ttl {count}")
 
     def early(self, rng: Random, stream: Any) -> Any:
@@ -161,7 +163,7 @@ class Combined:
 
         windows = TimeWindows.of(1_500 * MS, grace=rng.choice((0, 300)) * MS)
         windowed = stream.group_by_key().windowed_by(windows).emit(early_every=rng.choice((2, 500 * MS)))
-        early = windowed.aggregate(lambda: 0, added, "early", value=int)
+        early = windowed.aggregate(lambda: 0, added, name="early", value=int)
         self._show("late", windowed.late().map_values(self._lately))
         return early.to_stream().map(_shown)
 
@@ -190,7 +192,7 @@ class Combined:
 
         windows = CountWindows.of(*rng.choice(((3, 3), (4, 2))))
         windowed = stream.group_by_key().windowed_by(windows).emit_strategy(EmitStrategy.ON_WINDOW_CLOSE)
-        return windowed.reduce(followed, "count-windows").to_stream().map(_shown)
+        return windowed.reduce(followed, name="count-windows").to_stream().map(_shown)
 
     def own_windows(self, rng: Random, stream: Any) -> Any:
         windowed = stream.group_by_key().windowed_by(Bursts(self.uses, rng.choice((100, 250))))
@@ -241,10 +243,10 @@ class Combined:
         grouped = builder.stream(pulses, idle_close=3_000 * MS).group_by_key()
         windowed = grouped.windowed_by(TimeWindows.of(1_000 * MS, grace=4_000 * MS))
         closed = windowed.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE)
-        counts = closed.aggregate(lambda: 0, counted, "idle-windows", value=int).to_stream(tombstones=False)
+        counts = closed.aggregate(lambda: 0, counted, name="idle-windows", value=int).to_stream(tombstones=False)
         late = windowed.late().map_values(lambda value: 1)
         parts = counts.map(lambda window, count: (window.key, count)).merge(late)
-        total = parts.group_by_key(key=str, value=int).reduce(lambda one, other: one + other, "idle-total")
+        total = parts.group_by_key(key=str, value=int).reduce(lambda one, other: one + other, name="idle-total")
         total.to_stream().filter(lambda key, count: count == len(INPUTS[pulses])).to(settled)
 
 

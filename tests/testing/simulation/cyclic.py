@@ -37,8 +37,8 @@ class Cyclic:
         """Add one or two foreign-key joins and, behind them, a table that is grouped again."""
         rng = Random(f"cyclic {self.number}")
         is_exactly_once = self.guarantee == GUARANTEES[0]
-        table = self._left(rng, builder) if is_exactly_once else builder.table(events, "left")
-        right = builder.table(others, "right")
+        table = self._left(rng, builder) if is_exactly_once else builder.table(events, name="left")
+        right = builder.table(others, name="right")
         for level in range(rng.randint(1, 2)):
             table = self._joined(rng, table, right)
             self._show(f"{level} join", table)
@@ -49,7 +49,7 @@ class Cyclic:
                 lambda: 0,
                 lambda _, value, total: total + number_of(value),
                 lambda _, value, total: total - number_of(value),
-                "total",
+                name="total",
                 value=int,
             )
             # A group that has had rows for some time only is 0 or, if that time was too short to be seen, nothing.
@@ -58,13 +58,13 @@ class Cyclic:
     def _left(self, rng: Random, builder: StreamsBuilder) -> Any:
         """Return a table of a topic, or one behind a repartition topic, which depends on the order of its records."""
         if rng.random() < 0.3:
-            return builder.table(events, "left")
+            return builder.table(events, name="left")
         salt = str(rng.random())
         keyed = builder.stream(events).select_key(lambda _, value: f"k{number_of(value + salt) % 12}")
         if rng.random() < 0.5:
             return keyed.repartition(partitions=2, key=str, value=str).to_table(store="left")
         grouped = keyed.group_by_key(key=str, value=str)
-        return grouped.reduce(lambda one, other: f"{number_of(one + other)}", "left")
+        return grouped.reduce(lambda one, other: f"{number_of(one + other)}", name="left")
 
     def _joined(self, rng: Random, table: Any, right: Any) -> Any:
         """Some rows have no partner, some no foreign key, and some are deleted."""

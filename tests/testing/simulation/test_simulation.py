@@ -334,9 +334,9 @@ async def echoed(word: str) -> str:
 def beside_another(builder: StreamsBuilder) -> None:
     """Two operators that call async functions; the second one has room for two records at most."""
     stream = builder.stream(words)
-    stream.map_values_async(echoed, "wide", concurrency=10, order="partition").to(pairs)
+    stream.map_values_async(echoed, name="wide", concurrency=10, order="partition").to(pairs)
     few = stream.filter(lambda _, word: int(word[1:]) < 2)
-    few.map_values_async(echoed, "narrow", concurrency=1).to(pairs)
+    few.map_values_async(echoed, name="narrow", concurrency=1).to(pairs)
 
 
 def test_results_for_which_another_node_had_no_room_do_not_wait_for_the_next_record():

@@ -94,7 +94,7 @@ def test_result_that_is_not_in_step_is_told_with_its_first_difference() -> None:
 
     def chained(builder: StreamsBuilder) -> None:
         grouped = builder.stream(words).group_by(lambda _, word: word[:1])
-        grouped.reduce(lambda one, other: f"{len(one)}{other}", "chain").to_stream().to(pairs)
+        grouped.reduce(lambda one, other: f"{len(one)}{other}", name="chain").to_stream().to(pairs)
 
     with pytest.raises(SimulationError) as caught:
         simulate(chained, ONE, seeds=range(20), backlog=True, repartition_patience_ms=0)

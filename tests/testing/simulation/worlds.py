@@ -54,7 +54,7 @@ def two_tables(builder: StreamsBuilder) -> None:
         .group_by(lambda _, word: word)
         .count("words-store")
         .group_by(lambda word, count: (word[-2:], count))
-        .reduce(lambda total, count: total + count, lambda total, count: total - count, "totals-store")
+        .reduce(lambda total, count: total + count, lambda total, count: total - count, name="totals-store")
         .to_stream()
         .to(counts)
     )
@@ -79,7 +79,7 @@ def windowed_join(builder: StreamsBuilder) -> None:
 
 
 def foreign_key_join(builder: StreamsBuilder) -> None:
-    left, right = builder.table(words, "left"), builder.table(others, "right")
+    left, right = builder.table(words, name="left"), builder.table(others, name="right")
     left.join(right, lambda one, other: f"{one}/{other}", foreign_key=lambda _, word: word).to_stream().to(pairs)
 
 
@@ -202,7 +202,9 @@ def idle_windows(builder: StreamsBuilder, grace: timedelta = 10 * SECOND) -> Non
     closed = windowed.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).count("closed").to_stream(tombstones=False)
     late = windowed.late("late").map_values(lambda word: 1)
     parts = closed.map(lambda key, count: (key.key, count)).merge(late)
-    total = parts.group_by(lambda key, count: "all", key=str, value=int).reduce(lambda one, two: one + two, "total")
+    total = parts.group_by(lambda key, count: "all", key=str, value=int).reduce(
+        lambda one, two: one + two, name="total"
+    )
     total.to_stream().filter(lambda key, count: count == len(IDLE[words])).to(settled)
 
 
@@ -243,7 +245,7 @@ def early_results(builder: StreamsBuilder) -> None:
     early = windowed.emit(early_every=SECOND / 4).count("early")
     early.to_stream(lambda windowed, count: str(windowed.window.start_ms)).to(deletable)
     totals = early.group_by(lambda windowed, count: (windowed.key, count), key=str, value=int)
-    totals.reduce(lambda total, count: total + count, lambda total, count: total - count, "totals").to_stream().to(
+    totals.reduce(lambda total, count: total + count, lambda total, count: total - count, name="totals").to_stream().to(
         counts
     )
 
@@ -252,7 +254,7 @@ def count_windows(builder: StreamsBuilder) -> None:
     """Windows of records by number: a record that is lost or repeated moves the bounds of all later windows."""
     windowed = builder.stream(words).group_by_key().windowed_by(CountWindows.of(4, advance=2))
     closed = windowed.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE)
-    closed.reduce(lambda one, two: one + two, "closed").to_stream(lambda window, _: str(window.window)).to(pairs)
+    closed.reduce(lambda one, two: one + two, name="closed").to_stream(lambda window, _: str(window.window)).to(pairs)
     windowed.emit(early_every=3).count("early").to_stream(lambda window, _: str(window.window.start_ms)).to(deletable)
 
 

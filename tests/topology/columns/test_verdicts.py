@@ -39,11 +39,11 @@ def filtered(builder):
 
 def bars(builder):
     windows = builder.stream(trades).group_by_key().windowed_by(TimeWindows.of(timedelta(minutes=1)))
-    windows.aggregate(Bar, lambda _, trade, bar: Bar(max(bar.high, trade.price), bar.n + 1), "bars", value=Bar)
+    windows.aggregate(Bar, lambda _, trade, bar: Bar(max(bar.high, trade.price), bar.n + 1), name="bars", value=Bar)
 
 
 def sorted_bars(builder):
-    builder.stream(trades).group_by_key().aggregate(Bar, add, "bars", value=Bar)
+    builder.stream(trades).group_by_key().aggregate(Bar, add, name="bars", value=Bar)
 
 
 def counted(builder):
@@ -52,7 +52,7 @@ def counted(builder):
 
 def largest(builder):
     values = builder.stream(trades).map_values(lambda trade: trade.price * trade.size, name="value")
-    values.group_by_key().reduce(max, "top")
+    values.group_by_key().reduce(max, name="top")
 
 
 def behind_rows(builder):
