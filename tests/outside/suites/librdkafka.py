@@ -17,8 +17,8 @@ OPTIONS = ("-Q", "-L", "-K")
 #: Tests that cut and slow their sockets: they close those of tests that run beside them.
 SOCKETS = "0049,0068,0075,0076,0088,0094"
 BEGUN = re.compile(r"=== Running test (\w+) ===")
-#: A row of the table at the end: with the reasons, but for tests that the options leave out.
-ENDED = re.compile(r"^\| ([0-9]\w+) +\| +(PASSED|FAILED|SKIPPED|RUNNING) \| +[\d.]+s +\|(?! Filtered)(.*)")
+#: A row of the table at the end: with the reasons, but for tests that the options leave out, or that ran before.
+ENDED = re.compile(r"^\| ([0-9]\w+) +\| +(PASSED|FAILED|SKIPPED|RUNNING) \| +[\d.]+s +\|(?! Filtered| included)(.*)")
 RESULTS = {"PASSED": "passed", "SKIPPED": "left out"}
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 

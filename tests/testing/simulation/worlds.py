@@ -323,13 +323,10 @@ WORLDS = {
     "closed windows": (idle_windows, IDLE),
     "windows behind gaps": (windows_behind_gaps, IDLE),
     "zones": (two_tables, ONE),
-    "slow restores": (two_tables, ONE),
 }
 #: Settings of a world, where the guarantee is not all.
 OWN_SETTINGS: dict[str, Settings] = {
     "zones": {"rack_aware_assignment_tags": "zone", "num_standby_replicas": 1},
-    # All that a task has is restored, a batch at once: machines crash within it, as they do within large restores.
-    "slow restores": {"default_store": "in_memory", "fetch_max_bytes": 1, "max_partition_fetch_bytes": 1},
 }
 
 
