@@ -84,9 +84,11 @@ class Notices:
         if told is None and number >= least:
             self._write(log, text, number)
 
-    def last(self, log: logging.Logger, cause: Hashable, now_ms: int, text: Text) -> None:
-        """Tell of what lasts until ``end`` is called."""
-        self._lasting.setdefault(cause, now_ms)
+    def last(
+        self, log: logging.Logger, cause: Hashable, now_ms: int, text: Text, *, since_ms: int | None = None
+    ) -> None:
+        """Tell of what lasts, by default from now on, until ``end`` is called."""
+        self._lasting.setdefault(cause, now_ms if since_ms is None else since_ms)
         self.warn(log, cause, now_ms, text)
 
     def end(self, log: logging.Logger, cause: Hashable, now_ms: int, text: str) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from streams.broker import EmbeddedBroker
 from streams.clients import Admin, Producer, RequestTimeoutError
 from streams.clients.errors import PartitionerError
-from streams.clients.network import SEVERAL_BROKERS
+from streams.clients.network import ONE_BROKER, SEVERAL_BROKERS
 from streams.clients.producer.accumulator import oversized
 from streams.core.blocks.partitioning import partition_for
 from streams.core.blocks.records import Block, RecordMetadata, TopicPartition, Window, Windowed
@@ -495,8 +495,10 @@ def test_names_take_bytes_only(make):
         make().send("t", "text")
 
 
-def test_storage_that_fails_is_told_and_nothing_acknowledged(make, cluster):
-    """The broker says that its disk is full; it is not asked for ever."""
+@pytest.mark.parametrize(("traits", "kind"), [(ONE_BROKER, BrokerError), (SEVERAL_BROKERS, RequestTimeoutError)])
+def test_storage_that_fails_is_told_and_nothing_acknowledged(make, cluster, clock, traits, kind):
+    """The broker says that its disk is full; it is not asked for ever, and nothing waits for it afterwards."""
+    traits_of_cluster = traits
 
     class FullDisk:
         def connect(self, client_id):
@@ -504,6 +506,8 @@ def test_storage_that_fails_is_told_and_nothing_acknowledged(make, cluster):
             answers = []
 
             class Connection:
+                traits = traits_of_cluster
+
                 def send(self, node_id, request):
                     if isinstance(request, Produce):
                         answers.append(
@@ -515,11 +519,11 @@ def test_storage_that_fails_is_told_and_nothing_acknowledged(make, cluster):
                     return inner.send(node_id, request)
 
                 def poll(self, timeout_ms):
+                    clock.advance(timeout_ms)
                     taken = [(-n - 1, answer) for n, answer in enumerate(answers) if answer is not None]
                     answers[:] = [None] * len(answers)
                     return taken + inner.poll(0)
 
-                traits = inner.traits
                 outage = None
                 wakeup = inner.wakeup
                 close = inner.close
@@ -530,11 +534,11 @@ def test_storage_that_fails_is_told_and_nothing_acknowledged(make, cluster):
     producer = make(FullDisk())
     delivery = producer.send("t", b"v", partition=0)
 
-    with pytest.raises(BrokerError, match="disk full") as error:
-        producer.flush()
+    with pytest.raises(kind, match="disk full") as error:
+        producer.flush(200_000)
 
-    assert error.value.code == ErrorCode.STORAGE_ERROR
     assert delivery.exception() is error.value
+    assert producer.storage_failures == []
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ import pytest
 
 from streams import Consumer, EmbeddedBroker, Producer, TopicPartition
 from streams.core.blocks.records import Block, TaskId
+from streams.core.clock import VirtualClock
+from streams.core.metrics import Metrics
 from streams.core.serdes.serdes import LONG, STRING
 from streams.runtime.stores.restore import Restorer, changelog_position
 from streams.state import Store, StoreSpec, kinds, open_store
@@ -91,6 +93,24 @@ def test_all_live_keys_of_a_changelog_are_read_however_few_come_at_once(broker):
 
     assert sorted(restorer.live_keys(CHANGELOG)) == [STRING.serialize(key) for key in numbered(0, 3, 1)]
     restorer.close()
+
+
+def test_a_restore_of_more_than_a_minute_is_told_each_minute_and_its_end(broker, caplog):
+    write(broker, *[numbered(first, TURN, 1) for first in range(0, 30, TURN)])
+    clock = VirtualClock()
+    consumer = Consumer(broker, client_id="restore", auto_offset_reset="earliest")
+    restorer = Restorer(consumer, TURN, metrics=Metrics(clock))
+    begin(restorer, {"sums": open_store(KV, default_engine="in_memory")}, {"sums": CHANGELOG})
+    while restorer.is_restoring(TASK):
+        clock.advance(50_000)
+        while restorer.is_restoring(TASK) and not restorer.poll():
+            pass
+    restorer.close()
+
+    assert caplog.messages == [
+        f"task 0_0: restoring store 'sums' from {CHANGELOG} for 100 s: 10 records left, about 50 s",
+        "task 0_0: restored store 'sums', 30 records, after 150 s",
+    ]
 
 
 def test_what_is_restored_is_written_when_it_takes_too_much_memory(broker, tmp_path):

@@ -37,7 +37,7 @@ def test_a_thread_that_hangs_is_logged_once_a_minute_until_it_turns_again(caplog
     assert [record.getMessage() for record in caplog.records] == [
         "one: no iteration of its loop has begun for 20000 ms; it is at:\nthe stack of one",
         "one: no iteration of its loop has begun for 60000 ms; it is at:\nthe stack of one",
-        "one: its loop continues, after 60 s",
+        "one: its loop continues, after 80 s",
         "one: no iteration of its loop has begun for 1001 ms; it is at:\nthe stack of one",
     ]
 

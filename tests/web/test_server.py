@@ -61,7 +61,7 @@ def test_an_instance_without_threads_is_not_ready(broker, client):
         assert (answer.status_code, answer.json()["threads"]) == (503, 0)
 
 
-def test_an_application_is_not_ready_while_a_broker_cannot_write(tmp_path, client, monkeypatch):
+def test_an_application_is_not_ready_while_a_broker_cannot_write(tmp_path, client, monkeypatch, caplog):
     """The answer has the path, the room and what to do; with room it is ready again."""
     is_full = threading.Event()
     append = FileStorage.append
@@ -90,6 +90,12 @@ def test_an_application_is_not_ready_while_a_broker_cannot_write(tmp_path, clien
             assert "make room" in answer.json()["storage"]
             is_full.clear()
             until(lambda: client.get(f"{server.url}/ready").json()["ok"])
+
+    (away, back) = (
+        record.getMessage() for record in caplog.records if record.name == "streams.clients.producer.sender"
+    )
+    assert "disk full: " in away
+    assert "brokers write again, after " in back
 
 
 def test_an_application_is_not_ready_while_no_broker_can_be_reached(client, caplog):

@@ -133,6 +133,7 @@ class Producer(Closeable):
     def record_metrics(self, metrics: Metrics) -> None:
         """Start recording this producer's metrics, such as ``record-send-rate``, in a registry."""
         settings = self._settings
+        self._sender.notices = metrics.notices
         self._sender.sensors.record(metrics, settings.client_id, self._accumulator, settings.buffer_memory_bytes)
 
     # --- sending ----------------------------------------------------------------------

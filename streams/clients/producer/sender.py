@@ -27,6 +27,7 @@ from streams.core.blocks.chunking import chunks_by_size
 from streams.core.blocks.records import ProducerStamp, TopicPartition
 from streams.core.clock import Clock
 from streams.core.errors import BrokerError, RecordTooLargeError, TransactionError
+from streams.core.notices import Notices
 from streams.core.settings.client_settings import ProducerSettings
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import (
@@ -103,6 +104,7 @@ class Sender:
     in_flight: int = 0
     #: What brokers said of partitions that they cannot write now, because a disk is full, for example.
     storage_failures: dict[TopicPartition, str] = field(factory=dict)
+    notices: Notices = field(factory=Notices)
     sensors: ProducerSensors = field(factory=ProducerSensors)
     known_since_ms: dict[str, int] = field(factory=dict)
     coordinator: int | None = None
@@ -285,9 +287,14 @@ class Sender:
     def _take(self, parcel: Parcel, code: ErrorCode, base_offset: int, detail: str) -> None:
         partition = parcel.partition
         if code is ErrorCode.STORAGE_ERROR:
-            self.storage_failures[partition] = str(error_for(code, f"produce to {partition}", detail))
-        elif self.storage_failures:
+            text = self.storage_failures[partition] = str(error_for(code, f"produce to {partition}", detail))
+            if code in self.network.traits.retriable:
+                # Otherwise the error is told by who sends.
+                self.notices.last(log, code, self.clock.monotonic_ms(), text)
+        else:
             self.storage_failures.pop(partition, None)
+            if code is ErrorCode.NONE and not self.storage_failures:
+                self.notices.end(log, ErrorCode.STORAGE_ERROR, self.clock.monotonic_ms(), "brokers write again")
         if code is ErrorCode.NONE or code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             self.accumulator.finish(parcel, is_acknowledged=True)
             self.finished.append((parcel, base_offset if code is ErrorCode.NONE else -1, None))

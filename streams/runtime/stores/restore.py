@@ -353,13 +353,13 @@ class Restorer:
             took_ms = now_ms - item.started_ms
             if item.end is not None and took_ms >= _LONG_MS:
                 left = max(0, item.end - item.position)
-                rate = (item.position - item.start) * 1000 // took_ms
-                rest = f"about {left // rate:,} s" if rate else "unknown time"
+                done = item.position - item.start
+                rest = f"about {left * took_ms // done // 1000:,} s" if done else "unknown time"
                 text = (
                     f"task {item.task_id}: restoring store {item.store.spec.name!r} from {partition} for "
                     f"{took_ms // 1000:,} s: {left:,} records left, {rest}"
                 )
-                self._metrics.notices.last(log, ("restore", partition), now_ms, alone(text))
+                self._metrics.notices.last(log, ("restore", partition), now_ms, alone(text), since_ms=item.started_ms)
 
     def _report(self, item: _Restoring) -> None:
         if self._listener is not None and item.end is not None:

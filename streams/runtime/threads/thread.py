@@ -215,7 +215,6 @@ class StreamThread(RebalanceListener):
         self.iteration_ms = self.sensors.begin_iteration()
         if self.shared.bounded is None:
             self.shared.losses.look(self.iteration_ms)
-        _tell_of_storage(self, self.iteration_ms)
         if self._calls.run(self):
             # The functions may have changed the state of tasks.
             self._pace.wake()
@@ -685,15 +684,6 @@ class StreamThread(RebalanceListener):
             if task.handlers.has_last_words and not self.schedule.is_finite:
                 self.committer.send(task)
                 self.committer.flush()
-
-
-def _tell_of_storage(thread: StreamThread, now_ms: int) -> None:
-    """Tell of a broker that cannot write what the thread sends, and that it can again."""
-    notices = thread.shared.metrics.notices
-    if failures := thread.committer.producer.storage_failures:
-        notices.last(log, ("storage", thread.name), now_ms, f"{thread.name}: {failures[0]}")
-    else:
-        notices.end(log, ("storage", thread.name), now_ms, f"{thread.name}: brokers write again")
 
 
 def _warn(thread: StreamThread, cause: str, text: str, *, least: int = 1) -> None:

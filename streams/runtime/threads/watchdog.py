@@ -57,7 +57,8 @@ class Watchdog:
                 self._notices.end(log, (name, stuck_ms), now_ms, f"{name}: its loop continues")
             if duration_ms > self._limit_ms:
                 self._stuck[name] = iteration_ms
-                self._notices.last(log, (name, iteration_ms), now_ms, partial(self._text, name, duration_ms))
+                text = partial(self._text, name, duration_ms)
+                self._notices.last(log, (name, iteration_ms), now_ms, text, since_ms=iteration_ms)
         for name in self._stuck.keys() - began_ms.keys():
             del self._stuck[name]
 
