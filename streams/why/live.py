@@ -114,7 +114,8 @@ def _followed(
         is_full = False
         while not is_full or trace.is_awaiting:
             if not is_full and trace.records >= limits.records:
-                is_full, deadline_ms = True, min(deadline_ms, clock.monotonic_ms() + _REST_MS)
+                is_full = True
+                deadline_ms = min(deadline_ms, clock.monotonic_ms() + _REST_MS)
                 continue
             if is_over() or clock.monotonic_ms() >= deadline_ms or instance.supervisor.ended.wait(_LOOK_MS):
                 break
