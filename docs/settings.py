@@ -34,7 +34,7 @@ def page() -> str:
         "Pass them as keyword arguments to `Streams`, `run` and `TopologyTestDriver`, or with `--set NAME=VALUE`.",
         "Names are Kafka Streams' own in snake_case; an unknown one is an error, which type checkers find too.",
         "A function is given with `--set` as `MODULE:FUNCTION`, from a module beside the script, or `:FUNCTION` of the",
-        "script itself; see [handlers](../guide/errors.md#handlers-as-functions).",
+        "script itself; see [handlers](../guide/rules-errors.md#handlers-as-functions).",
         "",
         "`streams run` and the commands for a cluster also take them from the environment, as `STREAMS_NAME`, and from",
         "a TOML file (`--config FILE`); in a program, `load_settings` does. Of a setting that is given more than once,",
