@@ -111,6 +111,8 @@ class Broker:
     _maintenance: Maintenance = field(init=False)
     _maintenance_due_ms: int | None = field(default=None, init=False)
     _handlers: dict[type, Callable[..., None]] = field(init=False)
+    #: Partitions whose last write failed.
+    _unwritten: set[TopicPartition] = field(factory=set, init=False)
     #: The broker of one process logs none, because its clients do.
     notices: Notices = field(init=False)
 
@@ -311,7 +313,11 @@ class Broker:
                 log = self.topics.log(partition)
                 self._check_transaction(request, partition, blocks)
                 base = self._append(log, blocks, now_ms)
-                self.notices.end(_LOGGER, ErrorCode.STORAGE_ERROR, now_ms, "the storage is written again")
+                if self._unwritten:
+                    # Topics may have been deleted.
+                    self._unwritten &= self.topics.logs.keys() - {partition}
+                if not self._unwritten:
+                    self.notices.end(_LOGGER, ErrorCode.STORAGE_ERROR, now_ms, "the storage is written again")
                 is_stamped = log.config.timestamp_type == "LogAppendTime"
                 append_ms = self.wall_ms(now_ms) if is_stamped else -1
                 results[partition] = Produced(ErrorCode.NONE, base, append_ms, log.start_offset)
@@ -320,6 +326,7 @@ class Broker:
                 refused = self.topics.logs.get(partition)
                 start_offset = -1 if refused is None else refused.start_offset
                 if code is ErrorCode.STORAGE_ERROR:
+                    self._unwritten.add(partition)
                     note_storage(self.notices, message, now_ms)
                 reasons = error.reasons if isinstance(error, RefusedRecordsError) else {}
                 results[partition] = Produced(
