@@ -150,6 +150,7 @@ deploy-test: $(VENV)/.test $(HELM)/helm $(HELM)/rules
 
 pictures: $(VENV)/.test $(VENV)/.browser
 	$(BIN)/python -m pytest -m browser --pictures tests/browser $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --pictures tests/cli/test_pictures.py $(PYTEST_ARGS)
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .

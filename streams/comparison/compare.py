@@ -6,9 +6,10 @@ This module is the entry point of the package; it calls ``compare_topic``, ``com
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
 from streams.comparison.differences import StoreComparison, TopicComparison
+from streams.comparison.drawing import drawing
 from streams.comparison.matching import paired_stores
 from streams.comparison.stores import compare_stores
 from streams.comparison.takeover import TakeOver, take_over
@@ -16,6 +17,7 @@ from streams.comparison.topics import compare_topic
 from streams.comparison.versions import Version
 from streams.core.http.html import table
 from streams.replay.run.result import ReplayResult
+from streams.topology import Topology
 
 #: Default number of examples of each topic and store.
 EXAMPLES = 5
@@ -28,6 +30,13 @@ class Comparison:
     take_over: TakeOver
     topics: tuple[TopicComparison, ...] = ()
     stores: tuple[StoreComparison, ...] = ()
+    _topologies: tuple[Topology, ...] = field(default=(), repr=False, eq=False)
+
+    def to_svg(self) -> str:
+        """Return both versions as one drawing: green is new, red is gone, yellow has changed."""
+        old, new = self._topologies
+        names = [item.name for item in self.topics if not item.is_same]
+        return drawing(old, new, [*names, *(item.new for item in self.stores if item.new and not item.is_same)])
 
     @property
     def is_same(self) -> bool:
@@ -49,7 +58,7 @@ class Comparison:
         ]
         if examples:
             parts.append(table("Keys", ["topic", "key", "difference", "last in OLD", "last in NEW"], examples))
-        return "".join(parts)
+        return "".join([*parts, self.to_svg()] if self._topologies else parts)
 
 
 def _counts(counts: tuple[int | None, int | None]) -> tuple[int | str, ...]:
@@ -78,12 +87,12 @@ def compare(old: ReplayResult | Version, new: ReplayResult | Version, *, limit: 
     one = old if isinstance(old, Version) else Version.of(old)
     two = new if isinstance(new, Version) else Version.of(new)
     if one.result is None or two.result is None:
-        return Comparison(take_over(one, two))
+        return Comparison(take_over(one, two), topologies=(one.topology, two.topology))
     pairs = paired_stores(one.topology, two.topology)
     stores = tuple(compare_stores(one, two, pairs, limit))
     evidence = {item.new: item.evidence for item in stores if item.new is not None and item.new == item.old}
     topics = tuple(compare_topic(one.result, two.result, name, limit) for name in _topics(one.result, two.result))
-    return Comparison(take_over(one, two, evidence), topics, stores)
+    return Comparison(take_over(one, two, evidence), topics, stores, (one.topology, two.topology))
 
 
 def _topics(old: ReplayResult, new: ReplayResult) -> list[str]:

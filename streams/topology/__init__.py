@@ -19,6 +19,7 @@ from streams.topology.graph import SinkNode as SinkNode
 from streams.topology.graph import SourceNode as SourceNode
 from streams.topology.graph import reader_of as reader_of
 from streams.topology.layout import Graph as Graph
+from streams.topology.layout import Marks as Marks
 from streams.topology.node_context import EMITTED as EMITTED
 from streams.topology.node_context import NodeCalls as NodeCalls
 from streams.topology.node_context import NodeClock as NodeClock

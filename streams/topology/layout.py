@@ -10,9 +10,9 @@ This module is pure; it imports only the descriptions of its package.
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from streams.topology.descriptions import GlobalStoreDescription, SubTopologyDescription
 
@@ -20,6 +20,10 @@ from streams.topology.descriptions import GlobalStoreDescription, SubTopologyDes
 _SWEEPS = 6
 #: Gap between two blocks in lanes, for the heading of the lower block.
 _BLOCK_GAP = 0.7
+#: The sub-topology of boxes that are in none.
+NO_BLOCK = -1
+#: Classes of boxes, by their numbers, and of edges, by the numbers of their boxes.
+Marks: TypeAlias = dict[int | tuple[int, int], str]
 #: Name of the box for topics that a sink selects per record.
 DYNAMIC_TOPIC = "chosen per record"
 #: Names of the nodes of a join before the one that merges their results, which is a box in the simple view.
@@ -50,6 +54,8 @@ class Box:
     nodes: list[str] = field(factory=list)
     stores: list[str] = field(factory=list)
     is_repartition: bool = False
+    #: What is shown of the box on hover; by default its name.
+    title: str = ""
 
     @property
     def label(self) -> str:
@@ -82,7 +88,7 @@ class Graph:
     boxes: list[Box] = field(factory=list)
     #: Of each edge, the numbers of the edges of the whole graph that it stands for.
     edges: dict[tuple[int, int], tuple[int, ...]] = field(factory=dict)
-    uses: dict[tuple[int, int], None] = field(factory=dict)
+    uses: dict[tuple[int, int], object] = field(factory=dict)
     #: The places that an edge over several ranks passes between boxes.
     ways: dict[tuple[int, int], list[Box]] = field(factory=dict)
     _box_by_key: dict[tuple[str, str, int], Box] = field(factory=dict)
@@ -116,8 +122,7 @@ class Graph:
                 graph._connect(graph._box("topic", name, table.id), store)
         if internal_topics is not None:
             graph = graph._simple(internal_topics)
-        graph._rank()
-        graph._arrange()
+        graph.arrange()
         return graph
 
     def shown(self) -> dict[str, Any]:
@@ -138,6 +143,45 @@ class Graph:
 
     def _connect(self, start: Box, end: Box) -> None:
         self.edges.setdefault((start.number, end.number), (len(self.edges),))
+
+    def beside(self, old: "Graph", names: Mapping[str, str]) -> tuple["Graph", Marks]:
+        """Return this graph with what only an older one has, and the marks ``new`` and ``gone`` of boxes and edges.
+
+        ``names`` are the names in this graph of nodes of the old one; other boxes are the same if their names are.
+        """
+        graph = Graph(
+            [evolve(box, number=box.number) for box in self.boxes], dict.fromkeys(self.edges, ()), dict(self.uses)
+        )
+        marks: Marks = dict.fromkeys([*(box.number for box in self.boxes), *self.edges], "new")
+        places: dict[tuple[bool, str], list[int]] = {}
+        for box in self.boxes:
+            places.setdefault((box.kind == "topic", box.name), []).append(box.number)
+        numbers: dict[int, int] = {}
+        blocks: dict[int, int] = {}
+        for box in old.boxes:
+            if same := places.get((box.kind == "topic", names.get(box.name, box.name))):
+                numbers[box.number] = same.pop(0)
+                marks.pop(numbers[box.number])
+                blocks.setdefault(box.block, graph.boxes[numbers[box.number]].block)
+        last = max((box.block for box in self.boxes), default=-1)
+        for box in old.boxes:
+            if box.number not in numbers:
+                number = numbers[box.number] = len(graph.boxes)
+                block = blocks.get(box.block, last + 1 + box.block)
+                graph.boxes.append(evolve(box, number=number, block=block, rank=0, lane=0))
+                marks[number] = "gone"
+        for pairs, own in ((old.edges, graph.edges), (old.uses, graph.uses)):
+            for one, other in pairs:
+                pair = numbers[one], numbers[other]
+                if pair not in own:
+                    marks[pair] = "gone"
+                else:
+                    marks.pop(pair, None)
+                own[pair] = ()
+        for box in graph.boxes:
+            box.rank = 0
+        graph.arrange()
+        return graph, marks
 
     # --- the simple view ------------------------------------------------------------------
 
@@ -211,6 +255,16 @@ class Graph:
                 yield end, way
             elif len(way) < len(self.edges):
                 yield from self._ends(end, after, passed, way)
+
+    def add(self, kind: str, name: str, title: str) -> int:
+        """Add a box that is in no sub-topology, and return its number."""
+        self.boxes.append(Box(len(self.boxes), kind, name, NO_BLOCK, title=title))
+        return len(self.boxes) - 1
+
+    def arrange(self) -> None:
+        """Set the ranks and lanes of all boxes."""
+        self._rank()
+        self._arrange()
 
     # --- places ---------------------------------------------------------------------------
 

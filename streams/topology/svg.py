@@ -3,12 +3,12 @@
 This module is pure; it imports only other modules of its package.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 
 from attrs import define, field
 
-from streams.topology.layout import Box, Graph
+from streams.topology.layout import NO_BLOCK, Box, Graph, Marks
 
 _HEIGHT = 44
 _GAP_X = 38
@@ -23,24 +23,26 @@ _INDENT = 18
 _BOW = 5
 _WIDTH_OF_LIST = 340
 
+#: With the class of the drawing, since styles in a notebook are those of the whole page.
 _STYLE = """\
-text { font: 12.5px system-ui, -apple-system, "Segoe UI", sans-serif; fill: #1a2029 }
-.rate, .block-title { font-size: 12px; fill: #586274 }
-.block { fill: none; stroke: #dde1e7; stroke-dasharray: 2 3 }
-.box rect, .box path { fill: #ffffff; stroke: #8a94a3 }
-.box.topic rect { fill: #eceff3 } .box.repartition rect { fill: none; stroke-dasharray: 4 3 }
-.box.store path { fill: #f3eefb; stroke: #8165b4 }
-.box.new :is(rect, path) { fill: #e0f3e8; stroke: #1a7046 } .box.gone :is(rect, path) { fill: #fce8e6; stroke: #b3261e }
-.box.changed :is(rect, path) { fill: #fdf0d3; stroke: #8a5a00 }
-.edge { fill: none; stroke: #8a94a3; stroke-width: 1.3 } .arrow { fill: #8a94a3 }
-.use { fill: none; stroke: #8165b4; stroke-dasharray: 3 3 }
+.topology text { font: 12.5px system-ui, -apple-system, "Segoe UI", sans-serif; fill: #1a2029 }
+.topology .rate, .topology .block-title { font-size: 12px; fill: #586274 }
+.topology .block { fill: none; stroke: #dde1e7; stroke-dasharray: 2 3 }
+.topology .shape { fill: #ffffff; stroke: #8a94a3 }
+.topology .topic .shape { fill: #eceff3 } .topology .store .shape { fill: #f3eefb; stroke: #8165b4 }
+.topology .repartition .shape { fill: none; stroke-dasharray: 4 3 }
+.topology .edge { fill: none; stroke: #8a94a3; stroke-width: 1.3 } .topology .arrow { fill: #8a94a3 }
+.topology .use { fill: none; stroke: #8165b4; stroke-dasharray: 3 3 }
 @media (prefers-color-scheme: dark) {
-  text { fill: #e7ebf1 } .rate, .block-title { fill: #9aa6b6 } .block { stroke: #2c3542 }
-  .box rect, .box path { fill: #191f28; stroke: #6d7a8c } .box.topic rect { fill: #262e3a }
-  .box.store path { fill: #2a2438; stroke: #a68ddb } .edge { stroke: #6d7a8c }
-  .box.new :is(rect, path) { fill: #16362a } .box.gone :is(rect, path) { fill: #452220 }
-  .box.changed :is(rect, path) { fill: #3b2f14 }
+.topology text { fill: #e7ebf1 } .topology .rate, .topology .block-title { fill: #9aa6b6 }
+.topology .block { stroke: #2c3542 } .topology .edge { stroke: #6d7a8c }
+.topology .shape { fill: #191f28; stroke: #6d7a8c } .topology .topic .shape { fill: #262e3a }
+.topology .store .shape { fill: #2a2438; stroke: #a68ddb } .topology .repartition .shape { fill: none }
 }
+.topology .new .shape { fill: #cdeedb; stroke: #1a7046 } .topology .gone .shape { fill: #fbd9d6; stroke: #b3261e }
+.topology .edge.new { stroke: #1a7046; stroke-width: 2 } .topology .edge.gone { stroke: #b3261e; stroke-dasharray: 5 3 }
+.topology .changed .shape { fill: #fbe7b8; stroke: #8a5a00 }
+.topology :is(.new, .gone, .changed) text { fill: #1a2029 }
 """
 
 
@@ -50,6 +52,7 @@ class _Drawing:
 
     graph: Graph
     is_list: bool
+    notes: Sequence[str]
     x: dict[int, float] = field(factory=dict)
     y: dict[int, float] = field(factory=dict)
     widths: dict[int, float] = field(factory=dict)
@@ -65,7 +68,7 @@ class _Drawing:
         """Put each rank in a column that is as wide as its widest name."""
         columns: dict[int, float] = {}
         for box in self.graph.boxes:
-            columns[box.rank] = max(columns.get(box.rank, _NARROWEST), min(_WIDEST, len(box.label) * _CHAR + 30))
+            columns[box.rank] = max(columns.get(box.rank, _NARROWEST), min(_WIDEST, self._length(box) * _CHAR + 30))
         left = float(_MARGIN * 2)
         for rank in sorted(columns):
             self._lefts[rank] = left
@@ -74,6 +77,9 @@ class _Drawing:
             self.x[box.number] = self._lefts[box.rank]
             self.y[box.number] = _top(box)
             self.widths[box.number] = columns[box.rank]
+
+    def _length(self, box: Box) -> int:
+        return max(len(box.label), len(self.notes[box.number]) if self.notes else 0)
 
     def _place_list(self) -> None:
         """Put the boxes below each other, each below the box that its records come from."""
@@ -140,29 +146,31 @@ def to_svg(
     *,
     is_list: bool = False,
     has_style: bool = True,
-    marks: Mapping[str, str] | None = None,
+    marks: Marks | None = None,
     notes: Sequence[str] = (),
 ) -> str:
     """Return a drawing of a graph as an SVG document.
 
     ``is_list`` puts the boxes below each other, for narrow screens. Without ``has_style`` it has classes only.
-    ``marks`` are further classes by the name of a box, such as ``new``, and ``notes`` the second lines of the boxes.
+    ``marks`` are further classes such as ``new``, and ``notes`` the second lines of the boxes.
     """
-    drawing = _Drawing(graph, is_list)
+    marks = marks or {}
+    drawing = _Drawing(graph, is_list, notes)
     width, height = drawing.size
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="topology" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}">',
         *([f"<style>{_STYLE}</style>"] if has_style else []),
         '<defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
         'markerUnits="userSpaceOnUse" orient="auto"><path class="arrow" d="M0 0 L8 4 L0 8 z"/></marker></defs>',
-        *(_area(drawing, block, width) for block in sorted({box.block for box in graph.boxes})),
+        *(_area(drawing, block, width) for block in sorted({box.block for box in graph.boxes} - {NO_BLOCK})),
         *(f'<path class="use" d="{drawing.curve(*_forward(drawing, *pair))}"/>' for pair in graph.uses),
         *(
-            f'<path class="edge" data-edge="{number}" d="{drawing.curve(*pair)}" marker-end="url(#arrow)"/>'
+            f'<path class="edge {marks.get(pair, "")}" data-edge="{number}" d="{drawing.curve(*pair)}" '
+            'marker-end="url(#arrow)"/>'
             for number, pair in enumerate(graph.edges)
         ),
-        *(_shape(drawing, box, marks or {}, notes[box.number] if notes else _note(box)) for box in graph.boxes),
+        *(_shape(drawing, box, marks, notes[box.number] if notes else _note(box)) for box in graph.boxes),
         "</svg>",
     ]
     return "\n".join(lines) + "\n"
@@ -173,7 +181,10 @@ def _forward(drawing: _Drawing, node: int, store: int) -> tuple[int, int]:
 
 
 def _area(drawing: _Drawing, block: int, width: float) -> str:
-    tops = [drawing.y[box.number] for box in drawing.graph.boxes if box.block == block]
+    graph = drawing.graph
+    tops = [drawing.y[box.number] for box in graph.boxes if box.block == block]
+    if not drawing.is_list:
+        tops += [_top(way) for ways in graph.ways.values() for way in ways if way.block == block]
     top = min(tops) - _HEAD + 4
     height = max(tops) + _HEIGHT + 9 - top
     size = f'width="{width - 2 * _MARGIN:.0f}" height="{height:.0f}"'
@@ -199,24 +210,24 @@ def _fit(text: str, width: float) -> str:
     return f"{text[: length - end - 1]}…{text[-end:]}"
 
 
-def _shape(drawing: _Drawing, box: Box, marks: Mapping[str, str], note: str) -> str:
+def _shape(drawing: _Drawing, box: Box, marks: Marks, note: str) -> str:
     number = box.number
     width = drawing.widths[number]
     has_store = box.kind == "store" or bool(box.stores)
     kinds = ["box", "store" if has_store else box.kind, "repartition" if box.is_repartition else ""]
-    classes = " ".join(filter(None, [*kinds, marks.get(box.name, "")]))
+    classes = " ".join(filter(None, [*kinds, marks.get(number, "")]))
     radius = _HEIGHT / 2 if box.kind == "topic" else 6
     body = (
-        f'<path d="M0 {_BOW} Q{width / 2:.0f} {-_BOW} {width:.0f} {_BOW} V{_HEIGHT - _BOW} '
+        f'<path class="shape" d="M0 {_BOW} Q{width / 2:.0f} {-_BOW} {width:.0f} {_BOW} V{_HEIGHT - _BOW} '
         f'Q{width / 2:.0f} {_HEIGHT + _BOW} 0 {_HEIGHT - _BOW} Z"/>'
         if has_store
-        else f'<rect width="{width:.0f}" height="{_HEIGHT}" rx="{radius:.0f}"/>'
+        else f'<rect class="shape" width="{width:.0f}" height="{_HEIGHT}" rx="{radius:.0f}"/>'
     )
     left = 16 if box.kind == "topic" else 12
     place = f"translate({drawing.x[number]:.0f} {drawing.y[number]:.0f})"
     return (
         f'<g class="{classes}" data-box="{number}" data-name="{escape(box.name)}" transform="{place}">'
-        f"<title>{escape(box.name)}</title>{body}"
+        f"<title>{escape(box.title or box.name)}</title>{body}"
         f'<text x="{left}" y="19">{escape(_fit(box.label, width))}</text>'
         f'<text class="rate" x="{left}" y="35">{escape(_fit(note, width))}</text></g>'
     )

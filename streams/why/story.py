@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from attrs import evolve, field, frozen
+from attrs import define, evolve, field, frozen
 
 from streams.core.blocks.records import TaskId, Windowed
+from streams.topology import Graph, Marks, to_svg
 from streams.why.question import moment, shown
 from streams.why.trace import Step
 
@@ -201,6 +202,22 @@ class Story(str):
         """The story as lines of text, for a terminal."""
         return str(self)
 
+    def to_svg(self) -> str:
+        """Return the story as a drawing: from source records to results; those that ended are red, with the reason."""
+        picture = _Picture()
+        for fact in self.outputs:
+            picture.add(fact)
+        for end in self.ends:
+            number = picture.box("processor", end.node, end.text, end.reason)
+            picture.marks[number] = "gone"
+            if end.record is not None:
+                picture.graph.edges[picture.add(end.record), number] = ()
+        picture.graph.arrange()
+        return to_svg(picture.graph, marks=picture.marks, notes=picture.notes)
+
+    def _repr_svg_(self) -> str:
+        return self.to_svg()
+
     def as_json(self) -> dict[str, Any]:
         """Return the story as JSON values."""
         return {
@@ -211,6 +228,31 @@ class Story(str):
             "notes": [note.as_json() for note in self.notes],
             "text": self.text,
         }
+
+
+@define
+class _Picture:
+    """The graph of a story: a box for each record, however many others it led to."""
+
+    graph: Graph = field(factory=Graph)
+    notes: list[str] = field(factory=list)
+    marks: Marks = field(factory=dict)
+    _numbers: dict[tuple[str, str], int] = field(factory=dict)
+
+    def add(self, fact: Fact) -> int:
+        place = fact.node or f"{fact.topic}-{fact.partition} at {fact.offset}"
+        number = self._numbers.get((place, fact.text))
+        if number is None:
+            kind = "topic" if fact.node is None else "processor"
+            text = f"{shown(fact.key)}: {shown(fact.value)}"
+            number = self._numbers[place, fact.text] = self.box(kind, place, "\n".join(fact.lines(0)), text)
+            for cause in fact.causes:
+                self.graph.edges[self.add(cause), number] = ()
+        return number
+
+    def box(self, kind: str, name: str, title: str, note: str) -> int:
+        self.notes.append(note)
+        return self.graph.add(kind, name, title)
 
 
 def _lines(

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -35,6 +36,7 @@ def topology(builder: StreamsBuilder) -> None:
     )
     paid.group_by_key().count("by-customer").to_stream().to(customers)
 """
+SVG = "{http://www.w3.org/2000/svg}"
 PRICES = "def in_cents(amount: int) -> int:\n    return amount * 100\n"
 ORDERS = [("ann", 3, 0), ("bob", 0, 10_000), ("ann", 2, 20_000), ("bob", 5, 70_000)]
 
@@ -244,3 +246,17 @@ def test_a_script_that_is_compared_with_itself_runs_twice(streams):
 
     assert (done.status, done.err) == (0, "")
     assert "positions: 2 records, the same" in done.out
+
+
+def test_both_versions_are_one_drawing(shop):
+    change(
+        shop, "paid = builder.stream(orders)", "paid = builder.stream(orders).filter(lambda key, order: order.amount)"
+    )
+    change(shop, '.count("by-customer").to_stream().to(customers)', '.count("per-customer").to_stream().to(customers)')
+
+    drawing = shop("diff", "v1/shop.py", "v2/shop.py", "--only-state", "--application-id", "a", "--format", "svg").out
+    boxes = {group.get("data-name"): group.get("class") for group in ElementTree.fromstring(drawing).iter(f"{SVG}g")}
+    marks = {
+        name: mark for name, classes in boxes.items() for mark in ("new", "gone", "changed") if mark in classes.split()
+    }
+    assert marks == {"KSTREAM-FILTER-0000000001": "new", "per-customer": "new", "by-customer": "gone"}

@@ -41,7 +41,7 @@ def add_parser(commands: Commands) -> None:
     add_history(parser, executor="local")
     parser.add_argument("--only-state", action="store_true", help="do not replay: only check whether NEW can take over")
     add_examples(parser, "examples")
-    add_form(parser)
+    add_form(parser, "form of what is printed (default text); svg: both as one drawing", ("text", "json", "svg"))
     add_settings(parser, "a setting of both versions, by Kafka Streams' name (may be repeated)")
     parser.set_defaults(execute=execute)
 
@@ -66,6 +66,8 @@ def execute(options: argparse.Namespace) -> int:
         title = diff_report.Title(settings["application_id"], options.old, options.new, options.only_state)
         if options.format == "json":
             print(diff_report.as_json(comparison, title))
+        elif options.format == "svg":
+            print(comparison.to_svg(), end="")
         else:
             print(diff_report.as_text(comparison, title))
     return 0 if comparison.is_same and comparison.take_over.is_clean else DIFFERENT

@@ -52,7 +52,7 @@ def add_parser(commands: Commands) -> None:
     )
     add_times(parser)
     add_limit(parser, "records listed in one place", 3)
-    add_form(parser)
+    add_form(parser, "form of what is printed (default text); svg: as a small graph", ("text", "json", "svg"))
     parser.set_defaults(execute=execute)
 
 
@@ -87,6 +87,9 @@ def execute(options: argparse.Namespace) -> int:
         plan=plan_of(options),
         **settings,
     )
-    text = json.dumps(story.as_json(), indent=2) if options.format == "json" else story.text
+    if options.format == "svg":
+        text = story.to_svg()
+    else:
+        text = json.dumps(story.as_json(), indent=2) if options.format == "json" else story.text
     print(text.replace(f"{Path.cwd()}{os.sep}", ""))
     return 0 if story.outputs else MISSING
