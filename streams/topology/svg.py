@@ -108,7 +108,10 @@ class _Drawing:
         """Width and height of the drawing."""
         numbers = self.x
         width = max((self.x[number] + self.widths[number] for number in numbers), default=0)
-        height = max((self.y[number] + _HEIGHT for number in numbers), default=0)
+        tops = list(self.y.values())
+        if not self.is_list:
+            tops += [_top(way) for ways in self.graph.ways.values() for way in ways]
+        height = max(tops, default=0) + _HEIGHT
         return width + _MARGIN * 2, height + _MARGIN * 2
 
     def curve(self, start: int, end: int) -> str:
