@@ -186,7 +186,8 @@ class SymbolicRuns:
         ways: list[tuple[list[tuple[Symbol, bool]], Any]] = []
         pending: list[list[tuple[Symbol, bool]]] = [[]]
         while pending:
-            self._script, self._path = pending.pop(), []
+            self._script = pending.pop()
+            self._path = []
             result = self._run(call, arguments(self))
             path = self._path
             ways.append((path, result))
