@@ -1,5 +1,6 @@
 """Calendars: where windows start and end, in all zones, and which cannot be made."""
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from importlib import resources
@@ -11,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streams import CalendarWindows
-from streams.core.event_time.calendar import time_zone, tzdata_version
+from streams.core.event_time.calendar import Calendar, noted_windows, time_zone, tzdata_version
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -243,6 +244,25 @@ def test_openings_are_windows_with_gaps() -> None:
 def test_bad_arguments_are_refused(make: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_a_table_of_openings_may_grow_but_keeps_the_windows_that_a_store_has() -> None:
+    calendars = [CalendarWindows.openings("UTC", rows).calendar for rows in (OPENINGS[:2], OPENINGS, OPENINGS[1:])]
+    first_ms, second_ms = (start_ms for start_ms, _ in calendars[0].table)
+    noted = noted_windows(calendars[0], second_ms)
+
+    assert [calendar.difference(noted, first_ms) for calendar in calendars[:2]] == [None, None]
+    assert "has a window from 2026-03-06T09:30:00Z" in (calendars[2].difference(noted, first_ms) or "")
+    assert calendars[2].difference(noted, second_ms) is None
+
+
+@pytest.mark.parametrize(
+    "windows", [CalendarWindows.days("UTC", start=time(2)), CalendarWindows.openings("UTC", OPENINGS)]
+)
+def test_calendar_of_a_snapshot_has_the_same_windows(windows: CalendarWindows) -> None:
+    described = json.loads(json.dumps([windows.calendar.described(), windows.calendar.table]))
+
+    assert Calendar.of_description(*described) == windows.calendar
 
 
 def test_version_of_the_database() -> None:

@@ -155,6 +155,18 @@ def test_tables_with_windows_of_the_same_calendar_are_joined() -> None:
         assert driver.read(per_day)[-1] == (Windowed("a", SPRING), 701)
 
 
+def test_a_topic_with_keys_of_sessions_is_joined_as_one_that_has_the_same_windows() -> None:
+    def topology(builder: StreamsBuilder) -> None:
+        sums = builder.stream(sales).group_by_key().windowed_by(DAYS).reduce(int.__add__, "sums")
+        sums.join(builder.table(per_day), lambda total, budget: total * 100 + budget).to_stream().to("compared")
+
+    with TopologyTestDriver(topology) as driver:
+        driver.pipe(per_day, 7, key=Windowed("a", SPRING), timestamp_ms=0)
+        driver.pipe(sales, 1, key="a", timestamp_ms=SPRING.start_ms)
+
+        assert driver.read(Topic("compared", key=session_windowed(str), value=int)) == [(Windowed("a", SPRING), 107)]
+
+
 @pytest.mark.parametrize(
     ("other", "message"),
     [
