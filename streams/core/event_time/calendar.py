@@ -34,7 +34,8 @@ _HOUR = timedelta(hours=1)
 _DAY = timedelta(days=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC).replace(tzinfo=None)
 #: Times outside of these, for which there is no ``datetime``, are in no window.
-_FIRST_MS, _LAST_MS = (-62_000_000_000_000, 253_300_000_000_000)
+_FIRST_MS = -62_000_000_000_000
+_LAST_MS = 253_300_000_000_000
 #: Windows are looked up by chunk of time: 2 ** 31 ms (25 days).
 _CHUNK_BITS: Final = 31
 #: Number of windows that are noted with a store.
