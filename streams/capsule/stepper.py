@@ -8,9 +8,9 @@ from attrs import define, evolve, field
 from streams.capsule.reproduce import Moment, Reproduction, row_text
 from streams.core.blocks.records import TaskId, Windowed
 from streams.core.errors import InputError, StreamsError
+from streams.core.event_time.time_texts import time_text
 from streams.state import Store
 from streams.why import Recorder, Trace, change_value, shown
-from streams.why import moment as time_text
 
 #: The last possible time in epoch milliseconds.
 _LAST_MS = (1 << 63) - 1

@@ -88,3 +88,16 @@ def opened(options: argparse.Namespace, *, makes: bool = False) -> Iterator["Tcp
     folder = Path(options.state_dir) / BROKER if makes else broker_folder(options.state_dir)
     with EmbeddedBroker(folder, maintenance_interval_ms=None, auto_create_topics=False) as broker:
         yield broker
+
+
+def place_of(text: str) -> int:
+    """Return the place that ``--to`` names: a time in epoch milliseconds, or the start or end of a partition.
+
+    Raises:
+        InputError: the text is not "earliest", "latest" or a time.
+    """
+    from streams.clients import EARLIEST, LATEST
+    from streams.core.event_time.time_texts import time_ms
+
+    ends = {"earliest": EARLIEST, "latest": LATEST}
+    return ends[text] if text in ends else time_ms(text, "--to")

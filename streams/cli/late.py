@@ -41,7 +41,7 @@ def limit_of(options: argparse.Namespace) -> "DropLimit":
 
 def end(
     *,
-    records_in: int | None = None,
+    records_in: int,
     records_out: int | None,
     drops: "Sequence[Dropped]",
     late: "Sequence[Late]",

@@ -3,50 +3,81 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 
 from streams.bounded import Progress
+from streams.core.event_time.time_texts import stream_time_text
+
+#: Share from which the time that is left is estimated.
+_ESTIMATED_FROM = 0.02
 
 
 @contextmanager
-def shown(title: str) -> Iterator[Callable[[str], None] | None]:
-    """Yield a function that shows a line of progress, None if standard error is not a terminal."""
+def shown(title: str) -> Iterator[Callable[[str, float], None] | None]:
+    """Yield a function that shows a line of progress and its share (0 to 1), None if standard error is no terminal.
+
+    The time that has passed goes on, and with it the time that is left, while nothing is reported.
+    """
     if not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console
+    from rich.progress import BarColumn, ProgressColumn, SpinnerColumn, Task, TextColumn
     from rich.progress import Progress as Display
-    from rich.progress import SpinnerColumn, TextColumn
+    from rich.table import Column
+    from rich.text import Text
 
-    columns = (SpinnerColumn(), TextColumn("[bold]{task.description}[/] {task.fields[state]}"))
-    with Display(*columns, console=Console(stderr=True), transient=True) as display:
-        task = display.add_task(title, total=None, state="starting")
-        yield lambda state: display.update(task, state=state)
+    class Times(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(times_text(task.completed, task.elapsed or 0, task.fields["at_s"]))
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("[bold]{task.description}[/]"),
+        BarColumn(12),
+        Times(table_column=Column(no_wrap=True)),
+    )
+    state_column = TextColumn("{task.fields[state]}", table_column=Column(no_wrap=True, ratio=1))
+    with Display(*columns, state_column, console=Console(stderr=True), transient=True, expand=True) as display:
+        task = display.add_task(title, total=1.0, state="starting", at_s=0.0)
+
+        def show(state: str, share: float) -> None:
+            display.update(task, state=state, completed=share, at_s=display.tasks[0].elapsed or 0)
+
+        yield show
 
 
-def state_of(progress: Progress, elapsed_ms: int) -> str:
-    """Return the state of a run as one line.
+def times_text(share: float, elapsed_s: float, at_s: float) -> str:
+    """Return the share, the time that has passed, and the time that is left; the share was reached after ``at_s``.
+
+    >>> times_text(0.25, 15.0, 10.0), times_text(0.0, 3.0, 3.0), times_text(0.5, 99.0, 10.0)
+    ('25%, 15 s, about 25 s left', '0%, 3 s', '50%, 1 min')
+    """
+    text = f"{share:.0%}, {duration_text(elapsed_s)}"
+    left_s = at_s / share - elapsed_s if share >= _ESTIMATED_FROM else 0
+    return f"{text}, about {duration_text(left_s)} left" if left_s >= 1 else text
+
+
+def duration_text(seconds: float) -> str:
+    """Return a duration, in its largest units.
+
+    >>> duration_text(42), duration_text(150), duration_text(7_260)
+    ('42 s', '2 min', '2 h 1 min')
+    """
+    minutes = int(seconds) // 60
+    if not minutes:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def state_of(progress: Progress, elapsed_ms: int) -> tuple[str, float]:
+    """Return the state of a run as one line, and its share, which is 0 until all inputs are read.
 
     >>> state_of(Progress(500, 1000, 20, 1_000, 500), elapsed_ms=250)
-    '50%: 500 in, 20 out, 2,000/s, lag 500, stream time 1970-01-01 00:00:01'
+    ('500 in, 20 out, 2,000/s, lag 500, stream time 1970-01-01T00:00:01Z', 0.5)
     """
     rate = progress.records_in * 1000 // max(1, elapsed_ms)
-    part = f"{progress.records_in * 100 // progress.records_total}%: " if progress.records_total else ""
-    return (
-        f"{part}{progress.records_in:,} in, {progress.records_out:,} out, {rate:,}/s, "
-        f"lag {progress.lag:,}, stream time {time_text(progress.stream_time_ms)}"
+    text = (
+        f"{progress.records_in:,} in, {progress.records_out:,} out, {rate:,}/s, "
+        f"lag {progress.lag:,}, stream time {stream_time_text(progress.stream_time_ms)}"
     )
-
-
-def time_text(time_ms: int) -> str:
-    """Return an event time as text.
-
-    >>> time_text(1_000), time_text(-1)
-    ('1970-01-01 00:00:01', 'none yet')
-    """
-    if time_ms < 0:
-        return "none yet"
-    try:
-        return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
-    except (OverflowError, ValueError, OSError):  # The time is outside the range of ``datetime``.
-        return f"{time_ms} ms"
+    return text, progress.records_in / progress.records_total if progress.records_total else 0.0

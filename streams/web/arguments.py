@@ -2,7 +2,6 @@
 
 import base64
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -11,7 +10,8 @@ from attrs import frozen
 from starlette.types import Scope
 
 from streams.core.arguments import MAX_TIME_MS
-from streams.core.event_time.timestamps import to_milliseconds
+from streams.core.errors import InputError
+from streams.core.event_time.time_texts import time_ms
 from streams.core.serdes.serdes import Serde
 from streams.runtime import Rank
 from streams.web.answers import Refused
@@ -86,11 +86,9 @@ class Arguments:
         if not text or (text.isascii() and text.isdigit()):
             return self.number(name, default)
         try:
-            return to_milliseconds(datetime.fromisoformat(text.replace(" ", "+")))
-        except ValueError:
-            raise Refused(
-                400, "BAD_REQUEST", f"{name}={text[:40]} is no time: give epoch milliseconds, or 2026-01-31T12:00:00Z"
-            ) from None
+            return time_ms(text[:40].replace(" ", "+"), name)
+        except InputError as error:
+            raise Refused(400, "BAD_REQUEST", str(error)) from None
 
     def flag(self, name: str) -> bool:
         """Return whether a flag is set: given without a value, or as 1 or true.

@@ -10,7 +10,6 @@ from streams.why.parts import StoryPart as StoryPart
 from streams.why.paths import AGGREGATES as AGGREGATES
 from streams.why.question import Question as Question
 from streams.why.question import TimeSpan as TimeSpan
-from streams.why.question import moment as moment
 from streams.why.question import shown as shown
 from streams.why.recorder import Recorder as Recorder
 from streams.why.story import REASONS as REASONS

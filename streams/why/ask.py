@@ -7,13 +7,14 @@ from attrs import evolve
 
 from streams.core.blocks.records import TaskId, Windowed, task_of
 from streams.core.errors import UnknownTopicError
+from streams.core.event_time.time_texts import time_text
 from streams.core.nearest import meant, similar
 from streams.runtime import PartitionQueue, Task, wait_of
 from streams.topology import SinkNode, Topology
 from streams.why.lineage import Lineage
 from streams.why.parts import StoryPart, marks_of, merged, places_of_key, sightings_of, split_places
 from streams.why.paths import Paths
-from streams.why.question import Question, TimeSpan, duration, moment, shown
+from streams.why.question import Question, TimeSpan, duration, shown
 from streams.why.reasons import Reasons
 from streams.why.story import End, Fact, Story, change_value, step_text
 from streams.why.trace import Step, Trace
@@ -325,8 +326,8 @@ def _nothing(question: Question, trace: Trace, paths: Paths, targets: Collection
         near = min(seen, key=lambda step: abs(step.timestamp_ms - at.from_ms))
         apart_ms = near.timestamp_ms - at.from_ms
         text = (
-            f"no record of the key came{when}; the nearest, {near.episode.place}, is of {moment(near.timestamp_ms)}, "
-            f"{duration(abs(apart_ms))} {'later' if apart_ms > 0 else 'earlier'}"
+            f"no record of the key came{when}; the nearest, {near.episode.place}, is of "
+            f"{time_text(near.timestamp_ms)}, {duration(abs(apart_ms))} {'later' if apart_ms > 0 else 'earlier'}"
         )
         return End("not at that time", near.node, text, {"apart_ms": apart_ms})
     rekeyed = [

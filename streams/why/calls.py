@@ -1,11 +1,12 @@
 """Async calls, look-ups and batches: explanations of their results, and of the records that wait for them."""
 
 from streams.core.blocks.records import RecordMetadata
+from streams.core.event_time.time_texts import time_text
 from streams.core.user_code import located
 from streams.dsl.processing import AsyncMap, BatchMap, LookUp
 from streams.runtime import Task
 from streams.topology import HeldRecord, HeldState
-from streams.why.question import duration, moment
+from streams.why.question import duration
 from streams.why.trace import Step, is_from
 
 #: Operators that hold records until a call or a batch has ended.
@@ -54,7 +55,7 @@ def _called(operator: AsyncMap | LookUp, held: HeldRecord, now_ms: int) -> _Reas
     behind = "" if held.behind is None else f", {_place(held.behind)}"
     if held.state is HeldState.IN_FLIGHT:
         since_ms = now_ms - held.took_ms
-        text = f"its call has been in flight since {moment(since_ms)}, for {duration(held.took_ms)}"
+        text = f"its call has been in flight since {time_text(since_ms)}, for {duration(held.took_ms)}"
         text += f", attempt {held.attempts:,} of {calls.retries + 1:,}"
         if held.records > 1:
             text += f"; {held.records:,} records wait for its answer"

@@ -10,6 +10,7 @@ from typing import Any
 from attrs import define, frozen
 
 from streams.core.blocks.records import Windowed
+from streams.core.event_time.time_texts import time_text
 from streams.dsl.processing import (
     AsOf,
     AsOfLeft,
@@ -33,7 +34,7 @@ from streams.dsl.processing import (
 from streams.topology import ProcessorOperator
 from streams.why.calls import HOLDERS, made_text
 from streams.why.paths import AGGREGATES, Paths, in_window, is_of, reach
-from streams.why.question import duration, moment, shown
+from streams.why.question import duration, shown
 from streams.why.story import Fact, change_value, record_text
 from streams.why.trace import Output, Step
 
@@ -176,7 +177,7 @@ class Lineage:
             last_ms = output.timestamp_ms - ttl_ms if is_expired else output.timestamp_ms
             folded = _living([other for other in folded if other.timestamp_ms <= last_ms], ttl_ms)
         records = "1 record" if len(folded) == 1 else f"{len(folded):,} records"
-        where = "" if window is None else f" in window {moment(window.start_ms)} to {moment(window.end_ms)}"
+        where = "" if window is None else f" in window {time_text(window.start_ms)} to {time_text(window.end_ms)}"
         how = " by a commit" if step.cause == "flush" else ""
         if is_expired:
             how = f", which expired {ttl_ms:,} ms after its last update"
@@ -229,7 +230,7 @@ class Lineage:
         steps.sort(key=lambda step: step.number)
         records = "1 record" if len(steps) == 1 else f"{len(steps):,} records"
         window = output.key.window
-        where = f"{moment(window.start_ms)} to {moment(window.end_ms)}"
+        where = f"{time_text(window.start_ms)} to {time_text(window.end_ms)}"
         return Derivation(f"{records} of key {shown(output.key.key)} in session {where}, store {operator.store}", steps)
 
     def _paired(self, output: Output, operator: Any) -> Derivation:
@@ -311,7 +312,7 @@ class Lineage:
         writers = self.paths.writers(stores)
         rows = self.paths.at(writers, lambda other: other.number < step.number and other.key == key)
         read = "".join(
-            f", which held {shown(row[0])} of {moment(row[1])}" if row is not None else ", which had no row"
+            f", which held {shown(row[0])} of {time_text(row[1])}" if row is not None else ", which had no row"
             for _, row in step.rows
         )
         named = ", ".join(stores)
@@ -339,7 +340,7 @@ class Lineage:
                         and any(call.is_write and call.key == output.key for call in other.calls)
                     ),
                 )
-            return Derivation(f"a timer, at {moment(output.timestamp_ms)}", wrote, reads)
+            return Derivation(f"a timer, at {time_text(output.timestamp_ms)}", wrote, reads)
         if not step.calls and is_of(output.key, step):
             return Derivation("", [step])
         return Derivation(

@@ -3,18 +3,14 @@
 import json
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from attrs import fields, frozen, has
 
-from streams.core.errors import InputError
-from streams.core.event_time.timestamps import to_milliseconds
+from streams.core.event_time.time_texts import time_ms, time_text
 from streams.core.topic import TopicLike, topic_name
 
 _DAY_MS = 86_400_000
-#: Timestamps below this are shown as milliseconds: they come from tests, not from clocks.
-_FIRST_DATE_MS = 365 * _DAY_MS
 #: Durations from this on are also shown in larger units, in milliseconds.
 _LONG_MS = 600_000
 #: Length of an ISO 8601 text to the minute, hour, day or second -> the span that it denotes, in milliseconds.
@@ -39,16 +35,12 @@ class TimeSpan:
         Raises:
             InputError: ``time`` is not a time.
         """
-        try:
-            if isinstance(time, str) and not time.lstrip("-").isdecimal():
-                from_ms = to_milliseconds(datetime.fromisoformat(time))
-                size_ms = _SPANS.get(len(time), 1)
-                bare = re.sub(r"(Z|[+-]\d\d:\d\d)$", "", time) if "T" in time else time
-                return cls(from_ms, from_ms + _SPANS.get(len(bare), size_ms), time)
-            from_ms = to_milliseconds(int(time) if isinstance(time, str) else time)
-            return cls(from_ms, from_ms + 1, moment(from_ms))
-        except (ValueError, TypeError, OverflowError) as error:
-            raise InputError(f"at {time!r}: give a time such as 2026-01-31T12:00, or epoch milliseconds") from error
+        from_ms = time_ms(time, "at")
+        if not isinstance(time, str) or time.lstrip("-").isdecimal():
+            return cls(from_ms, from_ms + 1, time_text(from_ms))
+        size_ms = _SPANS.get(len(time), 1)
+        bare = re.sub(r"(Z|[+-]\d\d:\d\d)$", "", time) if "T" in time else time
+        return cls(from_ms, from_ms + _SPANS.get(len(bare), size_ms), time)
 
     def has(self, time_ms: int) -> bool:
         """Return whether a time is in the span."""
@@ -123,22 +115,6 @@ def _reads_as(key: Any, text: str) -> bool:
         return bool(json.loads(text) == key)
     except ValueError:
         return False
-
-
-def moment(time_ms: int) -> str:
-    """Return an event time as text: ISO 8601 in UTC, or milliseconds for times in 1970.
-
-    >>> moment(1500), moment(1_431_943_500_000)
-    ('1500 ms', '2015-05-18T10:05:00Z')
-    """
-    if 0 <= time_ms < _FIRST_DATE_MS:
-        return f"{time_ms} ms"
-    try:
-        date = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)
-    except OverflowError:
-        return f"{time_ms} ms"
-    rest = f".{time_ms % 1000:03d}" if time_ms % 1000 else ""
-    return f"{date:%Y-%m-%dT%H:%M:%S}{rest}Z"
 
 
 def duration(time_ms: int) -> str:

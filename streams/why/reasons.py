@@ -10,6 +10,7 @@ from attrs import define
 from streams.core.blocks.key_places import placements
 from streams.core.blocks.partitioning import partition_for
 from streams.core.blocks.records import Windowed
+from streams.core.event_time.time_texts import time_text
 from streams.core.metrics import LATE_REASONS, DropReason
 from streams.core.user_code import located
 from streams.dsl.processing import (
@@ -46,7 +47,7 @@ from streams.topology import (
 from streams.why.calls import HOLDERS, failure_text, wait_of
 from streams.why.lineage import Lineage
 from streams.why.paths import AGGREGATES, Paths, reach
-from streams.why.question import duration, moment, shown
+from streams.why.question import duration, shown
 from streams.why.story import End, Fact, Mark, change_value, step_text
 from streams.why.trace import Step
 
@@ -176,13 +177,13 @@ class Reasons:
         time_ms = max(step.node_time_ms, step.stream_time_ms if step.node_time_ms < 0 else -1)
         numbers = {"late_ms": time_ms - step.timestamp_ms, "stream_time_ms": time_ms}
         late = duration(time_ms - step.timestamp_ms)
-        text = f"late by {late} behind stream time {moment(time_ms)} of task {step.task_id}"
+        text = f"late by {late} behind stream time {time_text(time_ms)} of task {step.task_id}"
         closed_ms = self._closed_ms(operator, step)
         if closed_ms is not None and reason is not DropReason.EXPIRED:
             grace_ms = operator.windows.grace_ms
             numbers |= {"closed_ms": closed_ms, "grace_ms": grace_ms, "missed_by_ms": time_ms - closed_ms}
             text += (
-                f"; its window was open until {moment(closed_ms)} (grace {grace_ms:,} ms), so it came "
+                f"; its window was open until {time_text(closed_ms)} (grace {grace_ms:,} ms), so it came "
                 f"{duration(time_ms - closed_ms)} too late"
             )
         elif reason is not DropReason.LATE:
@@ -211,7 +212,7 @@ class Reasons:
             return "window open", text, {"size": operator.windows.size}
         if isinstance(operator, WindowerAggregate) and operator.emit_on_close:
             now_ms = self._now_ms(step)
-            text = f"its windows emit when the windower closes them; stream time is {moment(now_ms)}"
+            text = f"its windows emit when the windower closes them; stream time is {time_text(now_ms)}"
             return "window open", text, {"stream_time_ms": now_ms}
         if getattr(operator, "emit_on_close", False):
             closes_ms = self._closed_ms(operator, step)
@@ -219,8 +220,8 @@ class Reasons:
             if closes_ms is not None:
                 windows = operator.windows
                 text = (
-                    f"its window is open until stream time {moment(closes_ms)} (end, grace {windows.grace_ms:,} ms), "
-                    f"and emits when it closes; stream time of task {step.task_id} is {moment(now_ms)}, "
+                    f"its window is open until stream time {time_text(closes_ms)} (end, grace {windows.grace_ms:,} "
+                    f"ms), and emits when it closes; stream time of task {step.task_id} is {time_text(now_ms)}, "
                     f"{duration(max(0, closes_ms - now_ms))} to go"
                 )
                 return "window open", text, {"closes_ms": closes_ms, "stream_time_ms": now_ms}
@@ -236,8 +237,8 @@ class Reasons:
             return "tombstone", "a deletion before its window has closed: nothing was emitted for it yet", {}
         what = "its window closes" if is_window else f"it has waited for {operator.wait_ms:,} ms"
         text = (
-            f"suppressed until stream time {moment(due_ms)}, when {what}; stream time of task {step.task_id} is "
-            f"{moment(now_ms)}, {duration(max(0, due_ms - now_ms))} to go"
+            f"suppressed until stream time {time_text(due_ms)}, when {what}; stream time of task {step.task_id} is "
+            f"{time_text(now_ms)}, {duration(max(0, due_ms - now_ms))} to go"
         )
         return "suppressed", text, {"due_ms": due_ms, "stream_time_ms": now_ms}
 
@@ -252,8 +253,8 @@ class Reasons:
             return "window open", f"{text} and with its record {window.end_ms:,}", {"end": window.end_ms}
         closes_ms = operator.closes_ms(window)
         text = (
-            f"{text} and when it closes at {moment(closes_ms)}; "
-            f"stream time of task {step.task_id} is {moment(now_ms)}, {duration(max(0, closes_ms - now_ms))} to go"
+            f"{text} and when it closes at {time_text(closes_ms)}; "
+            f"stream time of task {step.task_id} is {time_text(now_ms)}, {duration(max(0, closes_ms - now_ms))} to go"
         )
         return "window open", text, {"closes_ms": closes_ms, "stream_time_ms": now_ms}
 
@@ -326,8 +327,8 @@ class Reasons:
             due_ms = last_ms + windows.grace_ms
             now_ms = self._now_ms(step)
             text += (
-                f"; it is emitted alone once stream time is past {moment(due_ms)}, and stream time of task "
-                f"{step.task_id} is {moment(now_ms)}"
+                f"; it is emitted alone once stream time is past {time_text(due_ms)}, and stream time of task "
+                f"{step.task_id} is {time_text(now_ms)}"
             )
             return "window open", text, {"closes_ms": due_ms, "stream_time_ms": now_ms}
         return "no partner", text, {}
@@ -339,7 +340,7 @@ class Reasons:
         closes_ms = step.timestamp_ms + operator.keeps_back_ms
         now_ms = self._now_ms(step)
         if closes_ms >= now_ms:
-            text = f"it waits for its match until stream time is past {moment(closes_ms)}; it is {moment(now_ms)}"
+            text = f"it waits for its match until stream time is past {time_text(closes_ms)}; it is {time_text(now_ms)}"
             return "window open", text, {"closes_ms": closes_ms, "stream_time_ms": now_ms}
         where = "after" if join.is_forward else "before"
         text = f"the right side of join {join.name} had no record of key {shown(step.key)} up to "
@@ -353,7 +354,8 @@ class Reasons:
             due_ms = step.timestamp_ms + operator.grace_ms
             now_ms = self._now_ms(step)
             if due_ms >= now_ms:
-                text = f"it waits for its table until stream time is past {moment(due_ms)}; it is {moment(now_ms)}"
+                due = time_text(due_ms)
+                text = f"it waits for its table until stream time is past {due}; it is {time_text(now_ms)}"
                 return "window open", text, {"closes_ms": due_ms, "stream_time_ms": now_ms}
         if isinstance(operator, StreamGlobalTableJoin):
             row_key = operator.table_key(key, step.value)

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 from attrs import define, evolve, field, frozen
 
 from streams.core.blocks.records import TaskId, Windowed
+from streams.core.event_time.time_texts import time_text
 from streams.topology import Graph, Marks, to_svg
-from streams.why.question import moment, shown
+from streams.why.question import shown
 from streams.why.trace import Step
 
 
@@ -281,7 +282,7 @@ def _lines(
 
 def record_text(key: Any, value: Any, timestamp_ms: int) -> str:
     """Return a record as text for display."""
-    return f"{shown(key)}: {shown(value)} at {moment(timestamp_ms)}"
+    return f"{shown(key)}: {shown(value)} at {time_text(timestamp_ms)}"
 
 
 def step_text(step: Step, *, is_counted: bool) -> str:
@@ -293,7 +294,7 @@ def step_text(step: Step, *, is_counted: bool) -> str:
     value = change_value(step.value)
     if type(key) is Windowed:
         start, end = key.window
-        window = f"its record {start} up to {end}" if is_counted else f"{moment(start)} to {moment(end)}"
+        window = f"its record {start} up to {end}" if is_counted else f"{time_text(start)} to {time_text(end)}"
         return f"{shown(key.key)} in {'the window from ' if is_counted else 'window '}{window}: {shown(value)}"
     return record_text(key, value, step.timestamp_ms)
 

@@ -144,8 +144,8 @@ def test_all_kinds_of_stores_are_shown(capsule):
     (session,) = steps("p sessions a")
     assert "start_ms=4300" in session
     assert session.endswith(": 1")
-    assert steps("p prices a")[0] == "'a': 40 from 4000 ms to now"
-    assert steps("p prices a")[1] == "'a': 30 from 3000 ms to 4000 ms"
+    assert steps("p prices a")[0] == "'a': 40 from 1970-01-01T00:00:04Z to now"
+    assert steps("p prices a")[1] == "'a': 30 from 1970-01-01T00:00:03Z to 1970-01-01T00:00:04Z"
     assert steps("p sessions nobody") == ["no such key: nobody"]
 
 

@@ -2,6 +2,8 @@
 
 import pytest
 
+from streams import StreamsBuilder, Topic
+from streams.replay import Plan, replay
 from tests.cli.conftest import Program
 
 INTERRUPTED = """\
@@ -90,10 +92,29 @@ def test_option_for_a_folder_needs_one(interrupted: Program, option: str):
 
 def test_progress_has_an_estimate_of_the_time_that_is_left():
     from streams.cli.commands.replay import state_of
+    from streams.cli.progress import times_text
     from streams.replay import ReplayProgress
 
-    progress = ReplayProgress(2, 3, 0, 2, 1, 4, 1_000, 601_000, 1_000)
-    assert (
-        state_of(progress)
-        == "slice 2 of 3, stage 1 of 2, task 1 of 4, 1,000 records, 1,000/s, 600,000 left, about 10 min"
+    progress = ReplayProgress(2, 3, 0, 2, 1, 4, 1_000, 601_000, 1_000, share=0.25)
+    assert state_of(progress) == ("slice 2 of 3, stage 1 of 2, task 1 of 4, 1,000 records, 1,000/s", 0.25)
+    assert times_text(0.25, 2400, 2400) == "25%, 40 min, about 2 h 0 min left"
+
+
+def test_share_of_a_replay_rises_to_the_end(tmp_path):
+    """It stood still while a stage ran, and there was none once the records of later stages were counted."""
+    numbers = Topic("numbers", key=str, value=int, timestamp=lambda value: value)
+    (tmp_path / "numbers.records.jsonl").write_text("".join(f'{{"key": "k", "value": {n}}}\n' for n in range(1000)))
+    shares = []
+
+    def topology(builder: StreamsBuilder) -> None:
+        builder.stream(numbers).group_by(lambda key, number: str(number % 7)).count("seen").to_stream().to("out")
+
+    replay(
+        topology,
+        {numbers: tmp_path / "numbers.records.jsonl"},
+        plan=Plan(executor="local", processes=1, slices=2, progress=lambda progress: shares.append(progress.share)),
     )
+
+    assert shares == sorted(shares)
+    assert (shares[0], shares[-1]) == (0.0, 1.0)
+    assert {0.2, 0.99} < set(shares)

@@ -93,7 +93,7 @@ def test_call_in_flight_says_since_when_and_which_attempt_it_is() -> None:
     driver.advance_wall_clock(1_010)
     end = end_of(driver.why("ann"), "call in flight")
     assert end.numbers == {"since_ms": 1000, "in_flight_ms": 1015, "attempts": 2}
-    assert "since 1000 ms, for 1,015 ms, attempt 2 of 3" in end.text
+    assert "since 1970-01-01T00:00:01Z, for 1,015 ms, attempt 2 of 3" in end.text
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,6 @@ class _Side:
             return replay(
                 self.definition,
                 own,
-                evolve(plan_of(self.options), progress=show and (lambda progress: show(state_of(progress)))),
+                evolve(plan_of(self.options), progress=show and (lambda progress: show(*state_of(progress)))),
                 **self.settings,
             )

@@ -2,10 +2,9 @@
 
 import argparse
 from collections.abc import Iterable
-from datetime import datetime
 from typing import TYPE_CHECKING
 
-from streams.cli.cluster import add_where, opened
+from streams.cli.cluster import add_where, opened, place_of
 from streams.cli.mistakes import UsageError
 from streams.cli.options import Commands, add_repeatable
 
@@ -93,30 +92,8 @@ def _rewind(admin: "Admin", options: argparse.Namespace) -> None:
     if options.topic:
         described = admin.describe_topics(options.topic)
         partitions = [TopicPartition(name, n) for name, topic in described.items() for n in range(len(topic.leaders))]
-    to = None if options.to is None else _time(options.to)
+    to = None if options.to is None else place_of(options.to)
     for partition, offset in sorted(
         admin.rewind(options.group, to=to, shift=options.shift, partitions=partitions, force=options.force).items()
     ):
         print(f"{partition}: {offset}")
-
-
-def _time(text: str) -> int:
-    """Return a time in epoch milliseconds, or the constant for the start or end of a partition.
-
-    Raises:
-        UsageError: the text is not "earliest", "latest", epoch milliseconds or an ISO 8601 time with a time zone.
-    """
-    from streams.clients import EARLIEST, LATEST
-
-    ends = {"earliest": EARLIEST, "latest": LATEST}
-    if text in ends:
-        return ends[text]
-    if text.isascii() and text.isdigit():
-        return int(text)
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"--to {text}: expected earliest, latest, epoch milliseconds or an ISO time") from None
-    if at.tzinfo is None:
-        raise UsageError(f"--to {text}: add the time zone, such as {text}Z")
-    return int(at.timestamp() * 1000)

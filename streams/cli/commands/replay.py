@@ -145,7 +145,7 @@ def execute(options: argparse.Namespace) -> int:
     started_ms = clock.monotonic_ms()
     with shown(config.application_id) as show:
         try:
-            plan = evolve(plan, progress=show and (lambda progress: show(state_of(progress))))
+            plan = evolve(plan, progress=show and (lambda progress: show(*state_of(progress))))
             result = replay(definition, inputs, plan, **settings)
         except LateRecordsError as error:
             result = error.result  # It is complete; only the exit status differs.
@@ -157,6 +157,7 @@ def execute(options: argparse.Namespace) -> int:
         written |= {name: result.write(name, table.target, **table.options) for name, table in tables.items()}
         _report(result, options)
         return end(
+            records_in=result.source_records,
             records_out=sum(written.values()) if outputs else None,
             drops=result.drops(),
             late=result.late,
@@ -267,27 +268,11 @@ def _repair_text() -> str:
     return f"to compute again what late rows change: {shlex.join(['streams', *arguments])}"
 
 
-def state_of(progress: "ReplayProgress") -> str:
-    """Return the progress of a replay as one line."""
+def state_of(progress: "ReplayProgress") -> tuple[str, float]:
+    """Return the progress of a replay as one line, and its share."""
     rate = progress.records * 1000 // max(1, progress.elapsed_ms)
     where = "reading inputs" if progress.stage < 0 else f"stage {progress.stage + 1} of {progress.stages}"
     pieces = f"slice {progress.slice} of {progress.slices}, " if progress.slices > 1 else ""
-    left = max(0, progress.records_total - progress.records)
-    rest = f", {left:,} left, about {_duration_text(left // rate)}" if left and rate else ""
     link = f", {progress.link}" if progress.link else ""
-    return (
-        f"{pieces}{where}, task {progress.tasks_done} of {progress.tasks}, "
-        f"{progress.records:,} records, {rate:,}/s{rest}{link}"
-    )
-
-
-def _duration_text(seconds: int) -> str:
-    """Return a duration, in its largest units.
-
-    >>> _duration_text(42), _duration_text(150), _duration_text(7_260)
-    ('42 s', '2 min', '2 h 1 min')
-    """
-    minutes = seconds // 60
-    if not minutes:
-        return f"{seconds} s"
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    text = f"{pieces}{where}, task {progress.tasks_done} of {progress.tasks}, {progress.records:,} records, {rate:,}/s"
+    return f"{text}{link}", progress.share

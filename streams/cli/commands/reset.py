@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streams.cli.cluster import add_where, opened
+from streams.cli.cluster import add_where, opened, place_of
 from streams.cli.mistakes import UsageError
 from streams.cli.options import Commands, add_execute, add_repeatable, number_of, pairs
 
@@ -99,9 +99,7 @@ def _state_dir(folder: str) -> Path:
 
 
 def _target(options: argparse.Namespace) -> "ResetTarget":
-    from streams.clients import EARLIEST, LATEST
     from streams.core.clock import SystemClock
-    from streams.core.event_time.time_texts import time_ms
     from streams.runtime import ResetTarget
 
     if options.from_file is not None:
@@ -112,8 +110,7 @@ def _target(options: argparse.Namespace) -> "ResetTarget":
         return ResetTarget(shift=options.shift)
     if options.by_duration is not None:
         return ResetTarget(to=SystemClock().now_ms() - _duration_ms(options.by_duration))
-    ends = {"earliest": EARLIEST, "latest": LATEST}
-    return ResetTarget(to=ends[options.to] if options.to in ends else time_ms(options.to, "--to"))
+    return ResetTarget(to=place_of(options.to))
 
 
 def _duration_ms(text: str) -> int:

@@ -270,7 +270,7 @@ def _run_bounded(
             def on_progress(progress: Progress) -> None:
                 interrupt.check()
                 if show is not None:
-                    show(state_of(progress, clock.monotonic_ms() - started_ms))
+                    show(*state_of(progress, clock.monotonic_ms() - started_ms))
 
             if not outputs and not config.state_dir:
                 _say_unkept(topology)

@@ -27,6 +27,15 @@ def time_ms(time: Any, what: str) -> int:
         raise InputError(f"{what} {time!r}: {error}") from error
 
 
+def stream_time_text(time_ms: int) -> str:
+    """Return a stream time as text, which is -1 before the first record.
+
+    >>> stream_time_text(0), stream_time_text(-1)
+    ('1970-01-01T00:00:00Z', 'none yet')
+    """
+    return "none yet" if time_ms < 0 else time_text(time_ms)
+
+
 def time_text(time_ms: int) -> str:
     """Return an event time as ISO 8601 text in UTC, or as milliseconds if it is outside the range of datetime.
 

@@ -34,8 +34,13 @@ class ReplayProgress:
     elapsed_ms: int
     #: URL of the Spark UI, empty if there is none.
     link: str = ""
+    #: About how much of the replay is done, from 0 to 1, as if each stage read as many records as there are rows.  It
+    #: never falls.
+    share: float = 0.0
 
 
+#: Share of the reading of inputs before the number of stages is known.
+_READING = 0.2
 #: Called with the progress: when a list of calls starts, after each call, every 500 ms while calls run, and at the end.
 Listener = Callable[[ReplayProgress], None]
 
@@ -92,6 +97,9 @@ class Reporter:
     #: Number of records that finished calls have read.
     _records: int = 0
     _next_ms: int = 0
+    #: Number of records before the current calls.
+    _records_before: int = 0
+    _share: float = 0.0
 
     def __attrs_post_init__(self) -> None:
         self._started_ms = self._clock.monotonic_ms()
@@ -100,6 +108,7 @@ class Reporter:
         """Start to report on a new list of calls to the executor."""
         self._calls = calls
         self._calls_done = 0
+        self._records_before = self._records
         self._report()
 
     def done(self, report: Any) -> None:
@@ -118,6 +127,7 @@ class Reporter:
     def finish(self) -> None:
         """Report that the replay has ended."""
         self._calls = []
+        self._share = 1.0
         self._report()
 
     def _report(self) -> None:
@@ -126,17 +136,32 @@ class Reporter:
         schedule = self._session.schedule
         stage = self._calls[0].stage if self._calls else -1
         done = self._session.slices_done - self._session.slices_skipped
+        slices = max(1, len(self._session.passes))
+        stages = 0 if schedule is None else len(schedule.stages)
+        rows = 0 if schedule is None else schedule.history.rows
+        records = self._records + reported_records(self._session.root)
+        if self._calls:
+            ended = self._calls_done / len(self._calls)
+            if stage < 0:
+                share = _READING * ended
+            elif slices == 1:
+                part = max(ended, min(0.99, (records - self._records_before) / rows) if rows else 0)
+                share = (1 + stage + part) / (1 + stages)
+            else:  # Calls of several slices run at a time.
+                share = min(0.99, records / (rows * (1 + stages))) if rows else 0
+            self._share = max(self._share, share)
         self._listener(
             ReplayProgress(
                 min(done + 1, max(1, len(self._session.passes))),
-                max(1, len(self._session.passes)),
+                slices,
                 stage,
-                0 if schedule is None else len(schedule.stages),
+                stages,
                 self._calls_done,
                 len(self._calls),
-                self._records + reported_records(self._session.root),
-                0 if schedule is None else schedule.history.rows,
+                records,
+                rows,
                 self._clock.monotonic_ms() - self._started_ms,
                 self._link,
+                self._share,
             )
         )

@@ -604,6 +604,8 @@ class TaskReport:
     records_out: int
     #: The first dropped record, by node and reason.
     examples: Mapping[tuple[str, str], str] = field(factory=dict)
+    #: Records that the task processed, of topics that are no repartition topics.
+    source_records: int = 0
     #: Next offset to read of each lane of a repartition topic's partition, by the first lane.
     lane_positions: Mapping[TopicPartition, Any] = field(factory=dict)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from streams.core.blocks.records import TaskId
-from streams.core.event_time.time_texts import time_text
+from streams.core.event_time.time_texts import stream_time_text, time_text
 from streams.core.serdes.display import reader, value_text
 from streams.replay.calls.outputs import counts
 from streams.replay.calls.shown import described_spec, store_key_reader
@@ -26,7 +26,7 @@ def shown(snapshot: Snapshot) -> Iterator[str]:
     for task, saved in sorted(snapshot.state.checkpoints.items()):
         timers = len(saved.get("timers", ()))
         more = f", {timers} punctuations scheduled" if timers else ""
-        yield f"  task {task}: stream time {_stream_time(saved['stream_time_ms'])}{more}"
+        yield f"  task {task}: stream time {stream_time_text(saved['stream_time_ms'])}{more}"
     for name, refs in sorted(snapshot.stores().items()):
         rows = sum(ref.rows for ref in refs.values())
         changelog = snapshot.live.changelogs.get(name, "no changelog")
@@ -37,10 +37,6 @@ def shown(snapshot: Snapshot) -> Iterator[str]:
         yield f"  output {topic}: {count:,} records"
     size = sum(size for size, _ in snapshot.files.values())
     yield f"  {len(snapshot.files):,} files, {size:,} bytes"
-
-
-def _stream_time(time_ms: int) -> str:
-    return "none yet" if time_ms < 0 else time_text(time_ms)
 
 
 def differences(old: Snapshot, new: Snapshot, *, limit: int) -> Iterator[str]:
@@ -58,7 +54,7 @@ def differences(old: Snapshot, new: Snapshot, *, limit: int) -> Iterator[str]:
     for task in sorted(tasks):
         times = [snap.state.checkpoints.get(task, {}).get("stream_time_ms", -1) for snap in (old, new)]
         if times[0] != times[1]:
-            yield f"task {task}: stream time {_stream_time(times[0])} became {_stream_time(times[1])}"
+            yield f"task {task}: stream time {stream_time_text(times[0])} became {stream_time_text(times[1])}"
     before_stores = old.stores()
     after_stores = new.stores()
     for name in sorted({*before_stores, *after_stores}):

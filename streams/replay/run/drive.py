@@ -566,6 +566,11 @@ class TaskRun:
             self.records_in,
             self.records_out,
             self.metrics.examples(),
+            sum(
+                feed.count - task.queues[feed.partition].waiting
+                for feed in self.feeds.values()
+                if feed.partition not in {lanes.partition for lanes in self.work.lanes}
+            ),
             lane_positions,
         )
 

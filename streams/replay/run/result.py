@@ -307,6 +307,11 @@ class ReplayResult(Closeable):
         return sum(report.records_in for _, _, report in self.session.reports)
 
     @property
+    def source_records(self) -> int:
+        """The number of records that tasks read in this run from topics other than repartition topics."""
+        return sum(task.source_records for _, _, report in self.session.reports for task in report.tasks)
+
+    @property
     def dropped(self) -> dict[str, int]:
         """The number of dropped records, by node."""
         return dropped_by_node(self.drops())
