@@ -94,7 +94,11 @@ def test_gone(): os._exit(3)
     [
         ("x_test.go:9: unexpected etl produce err: EOF: no\\n", "gave up: unexpected etl produce err: EOF: no"),
         ("unable to delete group: EOF\\n", "gave up: no end"),
-        ("unable to flush: EOF\\n c: saw double offset t x p1o2\\n", "wrong records: saw double offset"),
+        (
+            "unable to flush: EOF\\n c: saw double offset t x p1o2 (txn #1)\\n",
+            "wrong records: saw double offset t x p1o2 (txn",
+        ),
+        ("unable to flush: EOF\\n c: saw double offset t x p1o2\\n", "gave up: unable to flush: EOF"),
         ("x: consumers 3: got 99 keys != exp 100\\n", "wrong records: got 99 keys"),
     ],
 )
