@@ -222,6 +222,26 @@ def test_openings_are_windows_with_gaps() -> None:
     assert windows.windows_for(ms("2026-04-01T00:00+00:00")) == []
 
 
+@pytest.mark.parametrize(("fold", "hours"), [(0, 1), (1, 2)])
+def test_an_opening_ends_at_the_hour_that_its_fold_says(fold: int, hours: int) -> None:
+    row = datetime(2026, 10, 25, 1, 30), datetime(2026, 10, 25, 2, 30, fold=fold)
+    ((start_ms, end_ms),) = CalendarWindows.openings("Europe/Berlin", [row]).calendar.table
+
+    assert end_ms - start_ms == hours * HOUR
+
+
+@pytest.mark.parametrize(
+    ("windows", "name"),
+    [
+        (CalendarWindows.weeks("UTC", first_day=6), "weeks of UTC from day 6"),
+        (CalendarWindows.months("UTC", first_day=3), "months of UTC from day 3"),
+        (CalendarWindows.quarters("UTC", first_month=2), "quarters of UTC from 2-1"),
+    ],
+)
+def test_a_calendar_is_named_by_its_start(windows: CalendarWindows, name: str) -> None:
+    assert str(windows.calendar) == name
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -1,5 +1,6 @@
 """Windows of a calendar in a topology: results, late records, keys, stores, joins, and what is refused."""
 
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import datetime, time, timedelta, timezone
@@ -25,6 +26,7 @@ from streams import (
 )
 from streams.core.event_time import calendar
 from streams.core.event_time.calendar import noted_windows, time_zone, windows_of
+from streams.replay.handover.snapshot import structure_differences, structure_of
 from streams.state import open_store
 from streams.testing import TopologyTestDriver
 
@@ -38,6 +40,7 @@ def at(text: str) -> int:
     return round(datetime.fromisoformat(text).replace(tzinfo=BERLIN).timestamp() * 1000)
 
 
+OPENINGS = [(datetime(2026, 3, day, 9), datetime(2026, 3, day, end)) for day, end in ((9, 17), (10, 19))]
 #: A day of 23 hours, one of 25 hours.
 SPRING = Window(at("2026-03-29"), at("2026-03-30"))
 AUTUMN = Window(at("2026-10-25"), at("2026-10-26"))
@@ -204,6 +207,26 @@ def test_windows_with_an_offset() -> None:
 
         assert [(key.window.start_ms // 3_600_000, count) for key, count in out] == [(1, 3), (4, 3), (7, 1)]
         assert driver.read(Topic("dropped", key=str, value=int)) == [("a", 1)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (OPENINGS[:1], OPENINGS, None),
+        (TimeWindows.of(timedelta(hours=2)), CalendarWindows.hours("UTC"), "store .n. has calendar .* instead of None"),
+    ],
+)
+def test_a_snapshot_fits_longer_openings_and_no_other_calendar(old: Any, new: Any, message: str | None) -> None:
+    structures = []
+    for windows in (old, new):
+        builder = StreamsBuilder()
+        if isinstance(windows, list):
+            windows = CalendarWindows.openings("UTC", windows)
+        builder.stream(sales).group_by_key().windowed_by(windows).count("n").to_stream().to("counts")
+        structures.append(structure_of(builder.build(), {}))
+
+    differences = list(structure_differences(*structures))
+    assert differences == [] if message is None else re.match(message, differences[0])
 
 
 def _older(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -300,6 +300,7 @@ def test_a_topology_function_may_build_itself_and_a_built_one_passes_through() -
         (lambda stream: stream.look_up(str, logging=5), "logging= of look_up"),
         (lambda stream: stream.join_latest(stream, max, tolerance=timedelta(1), logging=5), "logging= of join_latest"),
         (lambda stream: stream.join(stream, max, JoinWindows.of(timedelta(1)), logging=5), "logging= of join"),
+        (lambda stream: JoinWindows.of(timedelta(1), eager="no"), "eager= of JoinWindows"),
         (lambda stream: Suppressed.until_window_closes(logging=5), "logging= of Suppressed"),
     ],
 )

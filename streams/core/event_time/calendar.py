@@ -116,7 +116,8 @@ class Calendar:
     def __str__(self) -> str:
         parts = [f"{self.unit} of {self.zone}"]
         if (self.first_month, self.first_day) != (1, int(self.unit in _MONTHS)):
-            parts.append(f"from {self.first_month}-{self.first_day}")
+            month = f"{self.first_month}-" if self.unit in ("quarters", "years") else "day "
+            parts.append(f"from {month}{self.first_day}")
         return " ".join(parts) + (f" at {self.start}" if self.start != time(0) else "")
 
     def difference(self, noted: bytes, from_ms: int) -> str | None:

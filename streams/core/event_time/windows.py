@@ -2,7 +2,7 @@
 
 This module only does arithmetic on epoch milliseconds and record numbers; operators decide which records are late,
 stored or emitted. Durations are given as ``timedelta`` and rounded down to milliseconds. Of the package, this module
-imports only ``calendar``.
+imports only ``calendar`` and ``core.arguments``.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,6 +12,7 @@ from typing import TypeAlias
 from attrs import field, frozen
 from attrs.validators import ge
 
+from streams.core.arguments import check_flag
 from streams.core.event_time.calendar import Calendar, instants, time_zone
 
 #: End of an unlimited window (Java's Long.MAX_VALUE).
@@ -333,7 +334,8 @@ class CalendarWindows:
     ) -> "CalendarWindows":
         """Create a window from each start to its end in ``table``, such as business hours or trading sessions.
 
-        Times without a zone are those of the clock of ``zone``.  A record outside of all openings is in no window.
+        Times without a zone are those of the clock of ``zone``; of one that it shows twice, ``fold=1`` is the second.
+        A record outside of all openings is in no window.
 
         >>> monday = datetime(2026, 3, 9, 9, 30), datetime(2026, 3, 9, 16)
         >>> CalendarWindows.openings("America/New_York", [monday]).calendar.table
@@ -350,8 +352,7 @@ class CalendarWindows:
             if not isinstance(row, Sequence) or len(row) != 2 or not all(isinstance(bound, datetime) for bound in row):
                 raise ValueError(f"{what} must be a start and an end, both a datetime, not {row!r}")
             start_ms, end_ms = (
-                ((bound.astimezone(UTC) if bound.tzinfo else instants(bound, clock)[0].replace(tzinfo=UTC)) - _EPOCH)
-                // _MS
+                ((bound if bound.tzinfo else instants(bound, clock)[-bound.fold].replace(tzinfo=UTC)) - _EPOCH) // _MS
                 for bound in row
             )
             if not 0 <= start_ms < end_ms:
@@ -454,6 +455,7 @@ class JoinWindows:
 
         Raises:
             ValueError: the difference, the grace or the length of the window is negative, or a bound is missing.
+            TopologyError: ``eager`` is no flag.
         """
         if difference is None and (before is None or after is None):
             raise ValueError("join window needs a difference, or both before and after")
@@ -462,7 +464,7 @@ class JoinWindows:
             both_ms if before is None else _milliseconds(before, "before"),
             both_ms if after is None else _milliseconds(after, "after"),
             _milliseconds(grace, "grace"),
-            eager,
+            check_flag(eager, "eager= of JoinWindows"),
         )
 
     @property

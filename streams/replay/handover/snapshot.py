@@ -525,10 +525,11 @@ def structure_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Ite
         elif before is None:
             yield f"store {name!r} is new"
         else:
-            # A table of openings may grow.
-            for what in before:
-                if what != "openings" and before[what] != after.get(what):
-                    yield f"store {name!r} has {what} {after.get(what)!r} instead of {before[what]!r}"
+            # A table of openings may grow, also by a longer one.
+            ignored = {"openings", "window_size_ms", "retention_ms"} if before.get("openings") else set()
+            for what in sorted((before.keys() | after.keys() & {"calendar"}) - ignored):
+                if before.get(what) != after.get(what):
+                    yield f"store {name!r} has {what} {after.get(what)!r} instead of {before.get(what)!r}"
     for part, word in _PARTS.items():
         for name in sorted(set(old[part]) - set(new[part])):
             yield f"{word} {name!r} is gone"
