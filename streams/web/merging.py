@@ -111,8 +111,8 @@ def _by_interval(rows: Sequence[Sequence[float | None]], since_ms: int) -> dict[
     before = since_ms // SAMPLE_MS if since_ms > 0 else -1
     for row in rows:
         interval = int(row[0] or 0) // SAMPLE_MS
-        # The first sample of all is of five seconds.
-        first = before + 1 if before >= 0 else interval - 1
+        # The first sample of all is of five seconds. A page that slept, or a clock that was set, leaves any gap.
+        first = max(before + 1, interval + 1 - KEPT_SAMPLES) if before >= 0 else interval - 1
         result |= dict.fromkeys(range(first, interval + 1), row)
         before = interval
     return result

@@ -56,6 +56,14 @@ def test_each_row_is_of_all_instances(broker: EmbeddedBroker, client: httpx.Clie
         assert times == sorted(set(times))
 
 
+def test_a_sample_after_a_gap_is_of_no_more_intervals_than_are_kept() -> None:
+    at_ms = 10_000 * merging.SAMPLE_MS
+    (first, *_, last) = merging._history([[(at_ms, *range(8))]], since_ms=1)
+
+    assert (first[0], last[0]) == (at_ms - (samples.KEPT_SAMPLES - 1) * merging.SAMPLE_MS, at_ms)
+    assert len(merging._by_interval([(at_ms, *range(8))], since_ms=1)) == samples.KEPT_SAMPLES
+
+
 def test_a_failed_instance_does_not_claim_that_nothing_is_left(broker: EmbeddedBroker, client: httpx.Client) -> None:
     streams = Streams(halving, application_id="app", broker=broker, **FAST)
     with streams.serve() as server:
