@@ -1,9 +1,10 @@
 """The end of a run over history: what it dropped, its last line, and its exit status."""
 
 import argparse
-import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
+
+from streams.cli.lines import say
 
 if TYPE_CHECKING:
     from streams.core.metrics import Dropped
@@ -51,7 +52,7 @@ def end(
     """Print what a complete run has dropped, and the line that ends it; return its exit status."""
     dropped = say_drops(drops)
     for one in late:
-        print(f"streams: {one}", file=sys.stderr)
+        say(str(one))
     counts = {"record in" if records_in == 1 else "records in": records_in, "out": records_out}
     counts |= {"late": sum(one.count for one in late) or None, "dropped": dropped or None}
     parts = [
@@ -60,7 +61,7 @@ def end(
     ]
     status = TOO_MANY_LATE if limit.exceeded(late) else 0
     over = f"; more than --max-dropped {limit.text}: the outputs are written, but exit status is {status}"
-    print(f"streams: {', '.join(parts)}{over if status else ''}", file=sys.stderr)
+    say(f"{', '.join(parts)}{over if status else ''}")
     return status
 
 
@@ -70,5 +71,5 @@ def say_drops(drops: "Iterable[Dropped]") -> int:
 
     others = [drop for drop in drops if drop.reason not in LATE_REASONS]
     for drop in others:
-        print(f"streams: {drop}", file=sys.stderr)
+        say(str(drop))
     return sum(drop.count for drop in others)

@@ -2,12 +2,11 @@
 
 import argparse
 import os
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from streams.cli.lines import FORMS
+from streams.cli.lines import FORMS, say
 from streams.cli.mistakes import UsageError
 from streams.cli.parsing import SHORT
 
@@ -296,10 +295,9 @@ def all_settings_of(options: argparse.Namespace) -> dict[str, Any]:
 
     chosen = settings_of(options)
     for name in chosen.keys() & secret_names():
-        print(
-            f"streams: --set {name}: others on this machine see it in the list of processes; set {name}_file or "
-            f"{name}_command, or the variable STREAMS_{name.upper()}",
-            file=sys.stderr,
+        say(
+            f"--set {name}: others on this machine see it in the list of processes; set {name}_file or "
+            f"{name}_command, or the variable STREAMS_{name.upper()}"
         )
     script = getattr(options, "script", None)
     load = imported if script is None else partial(function_named, Script.parse(script))

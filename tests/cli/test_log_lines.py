@@ -7,7 +7,7 @@ import re
 import pytest
 
 from streams.cli.lines import fail, formed, say
-from streams.cli.program import _form_of, _logging, _parsed
+from streams.cli.program import _form_of, _logging, _parsed, main
 
 
 def written(form: str | None, capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -62,3 +62,20 @@ def test_the_level_is_that_of_the_option(capsys):
 
     [line] = capsys.readouterr().err.splitlines()
     assert line.endswith(" ERROR streams.tried: an error")
+
+
+@pytest.mark.parametrize("arguments", [["--output", "counts=-"], ["--final-flush"], ["--set", "sasl_password=x"]])
+def test_a_run_over_files_writes_only_json_if_told(arguments, tmp_path, capsys):
+    (tmp_path / "script.py").write_text(
+        "from streams import Topic\n"
+        "def topology(builder):\n"
+        "    first = builder.stream(Topic('lines', value=str))\n"
+        "    first.merge(builder.stream(Topic('others', value=str))).to(Topic('counts', value=str))\n"
+    )
+    (tmp_path / "lines.txt").write_text("a\nb\n")
+    files = [str(tmp_path / "script.py"), "--input", f"lines={tmp_path / 'lines.txt'}"]
+
+    main(["run", *files, "--log-format", "json", *arguments])
+
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert len(lines) >= 2

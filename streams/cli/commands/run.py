@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import sys
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -13,6 +12,7 @@ from attrs import frozen
 
 from streams.cli.http import add_http, serve_if_asked
 from streams.cli.late import add_limit, end, limit_of
+from streams.cli.lines import say
 from streams.cli.mistakes import UsageError
 from streams.cli.options import (
     Commands,
@@ -330,7 +330,7 @@ def _continued(
     from streams.files import Ledger
     from streams.replay.handover.golive import origin_of
 
-    ledger = Ledger.open(folder, lambda text: print(f"streams: {text}", file=sys.stderr))
+    ledger = Ledger.open(folder, say)
     origin = origin_of(folder)
     result = {}
     for topic, readers in inputs.items():
@@ -438,10 +438,9 @@ def _say_unkept(topology: "Topology") -> None:
     from streams.cli.topic_declarations import sink_topics
 
     if topics := sorted(sink_topics(topology)):
-        print(
-            f"streams: results in {', '.join(map(repr, topics))} are not kept; give --output {topics[0]}=FILE (- is "
-            "standard output), or --state-dir DIR",
-            file=sys.stderr,
+        say(
+            f"results in {', '.join(map(repr, topics))} are not kept; give --output {topics[0]}=FILE (- is "
+            "standard output), or --state-dir DIR"
         )
 
 
@@ -525,7 +524,7 @@ class NamedFiles:
             for name, files in self.inputs.items()
         }
         for name in sorted(source_topics(topology) - readers.keys() - sink_topics(topology)):
-            print(f"streams: topic {name!r} has no --input: it gets no records", file=sys.stderr)
+            say(f"topic {name!r} has no --input: it gets no records")
         return readers
 
     def writers(self, topology: "Topology", config: "StreamsConfig", form: str) -> dict[str, "FileOutput"]:
