@@ -132,4 +132,5 @@ class Notices:
         if self.is_logged:
             many = f" ({count:,} times within a minute)" if count > 1 else ""
             told = text(count) if callable(text) else f"{text}{many}"
-            log.warning("%s", f"{told}; {end}" if end else told)
+            # As a message of its own kind: a handler that limits kinds has nothing to limit here.
+            log.warning(f"{told}; {end}" if end else told)

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from streams.cli.lines import fail, formed, say
-from streams.cli.program import _form_of, _logging, _parsed, main
+from streams.cli.program import MESSAGES_OF_A_KIND, _form_of, _logging, _parsed, main
+from streams.core.notices import Notices
 
 
 def written(form: str | None, capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -62,6 +63,17 @@ def test_the_level_is_that_of_the_option(capsys):
 
     [line] = capsys.readouterr().err.splitlines()
     assert line.endswith(" ERROR streams.tried: an error")
+
+
+def test_each_cause_of_a_minute_is_told_however_many_there_are(capsys):
+    notices = Notices()
+    with formed("text"), _logging(is_debug=False):
+        for number in range(2 * MESSAGES_OF_A_KIND):
+            notices.warn(logging.getLogger("streams.tried"), number, 0, f"cause {number}: 100%s")
+
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(": ", 1)[1] for line in lines] == [f"cause {number}: 100%s" for number in range(len(lines))]
+    assert len(lines) == 2 * MESSAGES_OF_A_KIND
 
 
 @pytest.mark.parametrize("arguments", [["--output", "counts=-"], ["--final-flush"], ["--set", "sasl_password=x"]])
