@@ -311,7 +311,8 @@ class Graph:
         for pair in (*self.edges, *self.uses):
             first, last = sorted((self.boxes[number] for number in pair), key=lambda box: box.rank)
             way = self.ways[pair] = [
-                Box(len(boxes) + rank, "way", "", first.block, rank) for rank in range(first.rank + 1, last.rank)
+                Box(number, "way", "", first.block, rank)
+                for number, rank in enumerate(range(first.rank + 1, last.rank), len(boxes))
             ]
             boxes += way
             for before, box in pairwise([first, *way, last]):

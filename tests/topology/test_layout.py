@@ -100,6 +100,22 @@ def test_no_line_goes_through_a_box(is_simple: bool):
     assert all(one[:2] != other[:2] or other[2] - one[2] > 0.98 for one, other in pairwise(places))
 
 
+def test_a_place_that_an_edge_passes_is_of_this_edge_only():
+    builder = StreamsBuilder()
+    for name, before, beside in [("deep", 8, 2), ("long", 1, 9)]:
+        stream = builder.stream(Topic(name, value=str))
+        for _ in range(before):
+            stream = stream.map_values(lambda text: text)
+        other = stream
+        for _ in range(beside):
+            other = other.map_values(lambda text: text)
+        other.merge(stream).to(Topic(f"{name}-out", value=str))
+    graph = describe(builder.build()).graph()
+
+    numbers = [box.number for box in (*graph.boxes, *(way for ways in graph.ways.values() for way in ways))]
+    assert len(set(numbers)) == len(numbers)
+
+
 def test_a_drawing_names_each_box_in_full_and_takes_what_is_no_xml():
     part = graph_of((node("in", "a<b>&'\"" + "x" * 60, kind="source", topics=("t",)), node("a<b>&'\"" + "x" * 60)))
     drawing = ElementTree.fromstring(to_svg(part))
