@@ -32,10 +32,13 @@ def names_of(option: str) -> list[str]:
     return [*([SHORT[option]] if option in SHORT else []), option]
 
 
-def add_log(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the log of commands that run as a service."""
+def add_log(parser: argparse.ArgumentParser, default: str | None = "warning", text: str = "warning") -> None:
+    """Add the arguments of the log of commands that run as a service; ``text`` says what the default level is."""
     parser.add_argument(
-        "--log-level", choices=("info", "warning", "error"), default="warning", help="what is logged (default warning)"
+        "--log-level",
+        choices=("info", "warning", "error"),
+        default=default,
+        help=f"what is logged (default {text})",
     )
     parser.add_argument(
         "--log-format",

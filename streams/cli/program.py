@@ -230,7 +230,7 @@ def _status(options: argparse.Namespace) -> int:
     """Run a command; return its exit status."""
     status: int
     try:
-        with _logging(is_debug=options.debug, level=getattr(options, "log_level", "warning")):
+        with _logging(is_debug=options.debug, level=getattr(options, "log_level", None) or "warning"):
             if settle := getattr(options, "settle", None):
                 settle(options)
             status = options.execute(options)

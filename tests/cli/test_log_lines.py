@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from streams.cli.commands.connect import _messages
+from streams.cli.connectors import Secrets
 from streams.cli.lines import fail, formed, say
 from streams.cli.program import MESSAGES_OF_A_KIND, _form_of, _logging, _parsed, main
 from streams.core.notices import Notices
@@ -63,6 +65,17 @@ def test_the_level_is_that_of_the_option(capsys):
 
     [line] = capsys.readouterr().err.splitlines()
     assert line.endswith(" ERROR streams.tried: an error")
+
+
+@pytest.mark.parametrize(("chosen", "levels"), [([], "IWE"), (["warning"], "WE"), (["error"], "E")])
+def test_connect_has_the_level_of_the_option_too(chosen, levels, capsys):
+    options = _parsed(["connect", "file.toml", *(f"--log-level={level}" for level in chosen)])
+    with formed("text"), _logging(is_debug=False, level=options.log_level or "warning"):
+        with _messages(Secrets(), options.log_level):
+            for level in (logging.INFO, logging.WARNING, logging.ERROR):
+                logging.getLogger("streams.connect.tried").log(level, "written")
+
+    assert [line.split()[1][0] for line in capsys.readouterr().err.splitlines()] == list(levels)
 
 
 def test_each_cause_of_a_minute_is_told_however_many_there_are(capsys):

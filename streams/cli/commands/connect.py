@@ -13,7 +13,7 @@ from streams.cli.options import Commands, add_debug, add_log, number_of
 from streams.core.errors import ConfigError, StreamsError
 
 if TYPE_CHECKING:
-    from streams.cli.connectors import Connector, Connectors
+    from streams.cli.connectors import Connector, Connectors, Secrets
     from streams.connect import SinkWorker, SourceWorker, WorkerProgress
     from streams.protocol.transport import Cluster
 
@@ -42,7 +42,7 @@ def add_parser(commands: Commands) -> None:
         help=f"seconds between two lines about a connector that has written records (default {_PROGRESS_S})",
     )
     add_debug(parser)
-    add_log(parser)
+    add_log(parser, None, "info of connectors, else warning")
     parser.set_defaults(execute=execute)
 
 
@@ -54,7 +54,7 @@ def execute(options: argparse.Namespace) -> int:
     if options.explain:
         print(f"{options.file}: {', '.join(connector.place for connector in file.connectors)}: the settings are valid")
         return 0
-    with _messages(file), orderly() as interrupt:
+    with _messages(file.secrets, options.log_level), orderly() as interrupt:
         try:
             with ExitStack() as stack:
                 _run(file, _cluster(file, stack), interrupt, options.progress * 1000)
@@ -74,22 +74,22 @@ def _failure(file: "Connectors", error: StreamsError) -> StreamsError:
 
 
 @contextmanager
-def _messages(file: "Connectors") -> Iterator[None]:
-    """Log messages of this command and of connectors from level INFO on, with secrets hidden."""
+def _messages(secrets: "Secrets", level: str | None) -> Iterator[None]:
+    """Log with secrets hidden, and unless a level is chosen, this command and connectors from level INFO on."""
     handlers = list(logging.getLogger("streams").handlers)
-    loggers = [log, logging.getLogger("streams.connect")]
+    loggers = [log, logging.getLogger("streams.connect")] if level is None else []
     before = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.INFO)
     for handler in handlers:
-        handler.addFilter(file.secrets)
+        handler.addFilter(secrets)
     try:
         yield
     finally:
         for handler in handlers:
-            handler.removeFilter(file.secrets)
-        for logger, level in zip(loggers, before, strict=True):
-            logger.setLevel(level)
+            handler.removeFilter(secrets)
+        for logger, own_level in zip(loggers, before, strict=True):
+            logger.setLevel(own_level)
 
 
 def _cluster(file: "Connectors", stack: ExitStack) -> "Cluster":
