@@ -14,7 +14,7 @@ from tests import programs
 from tests.waiting import WATCHDOG_S
 
 ROOT = Path(__file__).resolve().parents[2]
-GUIDE = ROOT / "docs" / "guide" / "replay-daily.md"
+GUIDE = ROOT / "docs" / "guide" / "replay.md"
 
 
 @define

@@ -100,7 +100,7 @@ def run_blocks(path: Path, shell: Shell, page: types.ModuleType) -> None:
     if before := GOES_ON.search(text):
         run_blocks(path.parent / before[1], shell, page)
     blocks = list(BLOCK.finditer(text))
-    assert blocks or path.stem.startswith("rules-"), "a page without an example"
+    assert blocks or path.stem.startswith(("rules-", "runbook")), "a page without an example"
     for block in blocks:
         language, title, source = block.groups()
         place = f"{path.name}:{text.count(chr(10), 0, block.start()) + 1}"
