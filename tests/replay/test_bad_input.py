@@ -4,7 +4,7 @@ import json
 import resource
 import signal
 import sys
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from attrs import frozen
 
-from streams import StreamsBuilder, Topic
+from streams import CalendarWindows, StreamsBuilder, TimeWindows, Topic
 from streams.core.errors import ConfigError, InputError
 from streams.replay import Plan, ReplayError, ReplayTaskError, explain, replay
 
@@ -166,6 +166,27 @@ def test_snapshot_of_another_topology_is_refused(tmp_path):
         result.save(tmp_path / "snapshot")
     with pytest.raises(ReplayError, match=r"snapshot of another topology.*store 'sums' is gone"):
         run(dividing, path, state_from=tmp_path / "snapshot")
+
+
+@pytest.mark.parametrize(
+    ("windows", "message"),
+    [
+        (TimeWindows.of(timedelta(hours=3)), "store 'n' has window_size_ms 10800000 instead of 7200000"),
+        (CalendarWindows.hours("UTC"), "store 'n' has calendar .* instead of None"),
+    ],
+)
+def test_snapshot_with_other_windows_is_refused(tmp_path, windows, message):
+    def counted(windows):
+        def declare(builder: StreamsBuilder) -> None:
+            builder.stream(orders).group_by_key().windowed_by(windows).count("n").to_stream().to("counts")
+
+        return declare
+
+    path = write(tmp_path / "orders.jsonl", rows(5))
+    with run(counted(TimeWindows.of(timedelta(hours=2))), path) as result:
+        result.save(tmp_path / "snapshot")
+    with pytest.raises(ReplayError, match=message):
+        run(counted(windows), path, state_from=tmp_path / "snapshot")
 
 
 def test_gap_between_snapshot_and_history_is_refused(tmp_path):
