@@ -46,7 +46,7 @@ def topology(builder: StreamsBuilder) -> None:
         counted.to_stream().filter(partial(is_of, place)).to(counts)
 
 
-def is_of(place: str, key: Windowed[str], _: int) -> bool:
+def is_of(place: str, key: Windowed[str], _: int | None) -> bool:
     """Return whether a window is of a place: each calendar has the ticks of all places."""
     return key.key == place
 
