@@ -125,12 +125,13 @@ class Calendar:
         version, windows = json.loads(noted)
         for start_ms, end_ms in windows:
             if start_ms >= max(from_ms, 0) and self.window_of(start_ms) != (start_ms, end_ms):
-                release = f"{version[:4]}.{ord(version[4]) - 96}"
+                remedy = f"install tzdata=={version[:4]}.{ord(version[4]) - 96}, give a missing opening again"
+                if version == tzdata_version():
+                    remedy = "restore the calendar that it had"
                 window = f"window from {time_text(start_ms)} to {time_text(end_ms)}"
                 return (
                     f"has a {window}, made with tzdata {version}, which the {self} have not, with tzdata "
-                    f"{tzdata_version()}: install tzdata=={release}, give a missing opening again, or give the store "
-                    "another name"
+                    f"{tzdata_version()}: {remedy}, or give the store another name"
                 )
         return None
 
