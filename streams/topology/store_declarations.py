@@ -214,7 +214,8 @@ def window_store(
             duration.
     """
     windows = _windowed(name, size, retention)
-    return _builder(WINDOW, key, value, name, options, retain_duplicates=retain_duplicates, **windows)
+    windows["retain_duplicates"] = check_flag(retain_duplicates, f"retain_duplicates= of store {name or ''!r}")
+    return _builder(WINDOW, key, value, name, options, **windows)
 
 
 def session_store_with_headers(

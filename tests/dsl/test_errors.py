@@ -11,7 +11,7 @@ from streams.core.errors import TopologyError
 from streams.core.event_time.windows import JoinWindows, TimeWindows, UnlimitedWindows
 from streams.core.topic import Topic
 from streams.dsl import EmitStrategy, StreamsBuilder, Suppressed, build_topology
-from streams.topology import Processor, Topology, key_value_store
+from streams.topology import Processor, Topology, key_value_store, window_store
 
 orders = Topic("orders", key=str, value=int)
 names = Topic("names", key=str, value=str)
@@ -302,6 +302,10 @@ def test_a_topology_function_may_build_itself_and_a_built_one_passes_through() -
         (lambda stream: stream.join(stream, max, JoinWindows.of(timedelta(1)), logging=5), "logging= of join"),
         (lambda stream: JoinWindows.of(timedelta(1), eager="no"), "eager= of JoinWindows"),
         (lambda stream: Suppressed.until_window_closes(logging=5), "logging= of Suppressed"),
+        (
+            lambda stream: window_store(str, int, "s", size=SECOND, retention=SECOND, retain_duplicates=5),
+            "retain_duplicates= of",
+        ),
     ],
 )
 def test_flag_that_is_neither_true_nor_false_is_refused(build: Callable[[Any], Any], what: str) -> None:
