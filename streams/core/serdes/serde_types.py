@@ -136,10 +136,10 @@ def fields_of(serde: Serde[Any]) -> tuple[tuple[str, bool], ...] | None:
 
 
 def declared_type(serde: Serde[Any]) -> Any:
-    """Return the type of a serde of Kafka or of a class in JSON; None for other serdes.
+    """Return the type of a serde of Kafka or of JSON; None for other serdes.
 
     >>> declared_type(serde_for(int)), declared_type(serde_for(list[int])), declared_type(JSON)
-    (<class 'int'>, list[int], None)
+    (<class 'int'>, list[int], typing.Any)
     """
     for form, of_kafka in _BY_TYPE.items():
         if serde is of_kafka:
