@@ -19,9 +19,11 @@ from streams import (
 from streams.clients.errors import RequestTimeoutError
 from streams.clients.network import Network
 from streams.core.clock import SystemClock
-from streams.core.errors import ClientClosedError, ConfigError, RebalanceInProgressError
+from streams.core.errors import ClientClosedError, ConfigError, RebalanceInProgressError, StateLockedError
 from streams.protocol.group_messages import DescribeGroup, LeaveGroup
 from streams.protocol.transport import ANY_NODE
+from streams.runtime.stores.homes import MemoryHome
+from streams.runtime.threads.thread import StreamThread
 from tests import waiting
 
 words = Topic("words", key=str, value=str, partitions=2)
@@ -391,3 +393,32 @@ def test_what_is_no_response_to_a_failure_is_an_error_with_the_failure_as_its_ca
 
     assert "invalid literal for int" in str(raised.value.__cause__)
     assert "the exception handler of application" in caplog.text
+
+
+def test_stages_stay_while_another_thread_has_a_task_open(monkeypatch):
+    """They know since when they wait: new ones would not wait at all, and the thread would poll without a pause."""
+    is_free = threading.Event()
+    stayed: list[bool] = []
+    open_task, reconcile = MemoryHome.open_task, StreamThread._reconcile
+
+    def locked(home, task_id, specs, owner):
+        if task_id.partition == 1 and not is_free.is_set():
+            raise StateLockedError("another thread has not closed it yet")
+        return open_task(home, task_id, specs, owner)
+
+    def noted(thread):
+        before = thread.stages
+        reconcile(thread)
+        if before and thread.tasks:
+            stayed.append(thread.stages is before)
+
+    monkeypatch.setattr(MemoryHome, "open_task", locked)
+    monkeypatch.setattr(StreamThread, "_reconcile", noted)
+    with EmbeddedBroker() as broker:
+        broker.create_topic("words", 2)
+        with Streams(counting, application_id="shop", broker=broker, **FAST) as streams:
+            waiting.until(lambda: len(stayed) > 5)
+            is_free.set()
+            waiting.until(lambda: streams.state is State.RUNNING)
+
+    assert stayed[:5] == [True] * 5

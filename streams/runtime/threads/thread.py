@@ -643,8 +643,14 @@ class StreamThread(RebalanceListener):
         if self.committer.plan is not plan:
             self.committer.plan = plan
             self._expect_lanes(plan)
-        self._stages = None
-        if not self.task_set.reconcile(plan, directive):
+        before = list(self.tasks.values())
+        try:
+            is_complete = self.task_set.reconcile(plan, directive)
+        finally:
+            # Stages know for what they wait, and since when: they stay while a task is still open elsewhere.
+            if list(self.tasks.values()) != before:
+                self._stages = None
+        if not is_complete:
             return
         self._is_settled = True
         self._has_reported_warmup = self._has_reported_growth = False
