@@ -391,7 +391,7 @@ def test_values_of_a_changed_class_are_tried(compared, form, level):
     assert found.stores[0].notes == (f"values: Total -> {form.__name__}",)
     told = next(item for item in found.take_over.findings if "values are Total in OLD" in item.says)
     assert told.level is level
-    assert ("read all 2 of OLD's" if level is Level.NOTE else "of 2 entries 2 cannot be read") in told.says
+    assert ("read all 2 of OLD's" if level is Level.NOTE else "'note' is new and has no default value") in told.says
 
 
 @pytest.mark.slow
