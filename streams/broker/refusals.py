@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from streams.core.errors import BrokerError, ConfigError
+from streams.core.folders import full_disk
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import JoinGroup, ListGroups, OffsetCommit, OffsetFetch
 from streams.protocol.messages import AddPartitionsToTxn, TxnOffsetCommit
@@ -22,7 +23,7 @@ def error_of(error: Exception) -> ErrorText:
         return ErrorCode(error.code) if is_of_kafka else ErrorCode.UNKNOWN_SERVER_ERROR, str(error)
     if isinstance(error, ConfigError):
         return ErrorCode.INVALID_CONFIG, str(error)
-    return ErrorCode.STORAGE_ERROR, f"the storage failed: {error}"
+    return ErrorCode.STORAGE_ERROR, f"the storage failed: {full_disk(error) or error}"
 
 
 def refusal(request: Request, error: ErrorCode) -> Response:

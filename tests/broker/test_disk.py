@@ -7,6 +7,7 @@ What needs a limit or a killing runs in a child process: the limit on the size o
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 from random import Random
@@ -16,10 +17,12 @@ import pytest
 from streams.broker import EmbeddedBroker
 from streams.broker.logs.file import FileStorage
 from streams.broker.logs.files import OpenFiles
+from streams.broker.refusals import error_of
 from streams.clients import Admin, Producer
 from streams.core.blocks.records import Block, TopicPartition
 from streams.core.clock import VirtualClock
 from streams.core.errors import BrokerError
+from streams.protocol.error_codes import ErrorCode
 from tests import programs
 
 WORDS = TopicPartition("words", 0)
@@ -312,3 +315,13 @@ def test_a_group_that_cannot_be_written_is_in_that_log_too(tmp_path, caplog, mon
                 Admin(broker).alter_group_configs("readers", {"consumer.session.timeout.ms": "50000"})
 
     assert sum("writing __consumer_offsets failed" in record.message for record in caplog.records) == count
+
+
+def test_a_topic_that_finds_no_room_is_refused_with_what_to_do(tmp_path):
+    file = tmp_path / "topics.json"
+    code, text = error_of(OSError(errno.ENOSPC, "No space left on device", str(file)))
+
+    assert code is ErrorCode.STORAGE_ERROR
+    assert re.fullmatch(
+        rf"the storage failed: disk full: {re.escape(str(file))} \([\d,]+ bytes are free\): make room .*", text
+    )

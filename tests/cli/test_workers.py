@@ -251,8 +251,7 @@ def test_mistakes_are_said(streams: Program, where: list[str]) -> None:
         (("produce", "none", "rows.txt"), "rows.txt: cannot be read"),
         (("topics", "describe", "none"), "none"),
         (("groups", "describe", "none"), "no group 'none'"),
-        (("groups", "rewind", "g", "--to", "yesterday"), "--to yesterday"),
-        (("groups", "rewind", "g", "--to", "2026-01-01T00:00"), "time zone"),
+        (("groups", "rewind", "g", "--to", "yesterday"), "--to 'yesterday': give a time"),
     ):
         result = streams(*arguments, *where)
         assert (result.status, result.out) == (2, ""), arguments
