@@ -75,8 +75,6 @@ class CodeWatch:
     """
 
     classes: Sequence[type]
-    #: Globals that the trace has taken as constants: (globals, name, value); they may be bound to others later.
-    guards: list[tuple[Mapping[str, Any], str, Any]] = field(factory=list)
     #: Names of attributes that the code reads.
     names: set[str] = field(factory=set)
     _checked: set[CodeType] = field(factory=set)
@@ -176,7 +174,6 @@ class CodeWatch:
             return
         value = names[name]
         self._check_outer(name, value)
-        self.guards.append((names, name, value))
         is_read = following is not None and following.opname in ("LOAD_ATTR", "LOAD_METHOD")
         if is_read and isinstance(value, type) and not issubclass(value, Enum):
             self._check_attribute(value, following.argval)

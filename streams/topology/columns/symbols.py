@@ -7,7 +7,7 @@ kind, or another meaning in C than in Python, is refused.  A condition asks the 
 from collections.abc import Callable, Hashable
 from enum import Enum
 from types import NoneType
-from typing import Any, Final, NoReturn, Protocol, TypeAlias
+from typing import Any, Final, NoReturn, Protocol
 
 _NUMBERS: Final = frozenset({int, float, bool})
 _LARGEST_EXACT: Final = 2**53
@@ -176,4 +176,3 @@ for _does, _names in {
 
 #: What may be a constant of a function: nothing of it can change.
 CONSTANTS: Final = (int, float, str, bool, bytes, NoneType, Enum)
-Operand: TypeAlias = Symbol | int | float | bool | str

@@ -219,11 +219,7 @@ class SymbolicRuns:
         if not isinstance(function, FunctionType):
             raise TraceError(f"is {_article(type(function))}, no function of Python")
         self.watch.check_function(function)
-        names = {
-            **vars(builtins),
-            "max": self._extreme(max),
-            "min": self._extreme(min),
-        }
+        names = vars(builtins) | {"max": self._extreme(max), "min": self._extreme(min)}
         outer = {**function.__globals__, "__builtins__": names}
         copied = FunctionType(function.__code__, outer, function.__name__, function.__defaults__, function.__closure__)
         copied.__kwdefaults__ = function.__kwdefaults__
@@ -269,8 +265,6 @@ class Traced:
     #: The shape of what it returns; None for a condition.
     shape: RowShape | None
     fields: tuple[str, ...]
-    #: Globals that were taken as constants.
-    guards: tuple[Any, ...] = ()
 
 
 def trace_condition(function: Callable[..., Any], key: RowShape | None, value: RowShape) -> Traced:
@@ -375,7 +369,7 @@ def _traced(tracer: SymbolicRuns, tree: Tree, value: RowShape | None, shape: Row
     if value is not None and value.fields:
         used |= dict.fromkeys(value.optional & tracer.watch.names)
         used = {name: None for name, _ in value.fields if name in used}
-    return Traced(tree, shape, tuple(used), tuple(tracer.watch.guards))
+    return Traced(tree, shape, tuple(used))
 
 
 __all__ = ["Fork", "Leaf", "TraceError", "RowShape", "Traced", "trace_condition", "trace_fold", "trace_value"]
