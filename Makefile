@@ -35,7 +35,7 @@ help:
 	@echo "make test-stress  run the sample ROUNDS times beside BUSY busy loops (SCOPE=all: everything)"
 	@echo "make kafka-test  run the tests of a real Kafka (needs Java 17 and Maven, which fetches it into $(KAFKA_JARS))"
 	@echo "make takeover-test  run all cases of applications that Java and this library continue in turn (as kafka-test)"
-	@echo "make outside-test  run the suites of tests of others, or SUITES of them, and write docs/conformance.md (needs Go, Java 17, Maven, a C compiler)"
+	@echo "make outside-test  run the suites of tests of others, or SUITES of them, and write docs/conformance.md, which has their times (needs git, Go, Java 17, Maven, npm, a C and a C++ compiler)"
 	@echo "make collector-test  run the tests of a real OpenTelemetry Collector (needs Go, which builds it into $(COLLECTOR))"
 	@echo "make browser-test  run the tests of the live page in Chromium (pictures: and write those of the docs)"
 	@echo "make deploy-test  build a wheel and install it, run helm on the chart (needs Go, which fetches helm into $(HELM))"

@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,14 @@ HEAD = """\
 What nobody of this project wrote, and what it says of `streams broker` and the runtime. Anyone can run it:
 
 ```sh
-make outside-test                   # all suites, hours on two cores
+make outside-test                   # all suites
 make outside-test SUITES="kgo ksql"  # some
 ```
 
 Each suite is fetched from its registry as it was published, and nothing in it is changed. A test that fails is listed
 with its reason in `tests/outside/expected`; one that is not listed and fails, or is listed and passes, ends the command
-with status 1. This page is made from the last run of each suite (`docs/conformance.json`).
+with status 1. This page is made from the last run of each suite (`docs/conformance.json`); what it says of the two
+suites of Kafka Streams' integration tests is put together from runs of their classes, one by one.
 """
 #: So many names are shown as they are, more of them folded.
 FEW = 5
@@ -40,6 +41,20 @@ def _row(name: str, entry: Mapping[str, Any]) -> str:
     needs = ", ".join(f"`{program}`" for program in entry["needs"])
     cells = [f"[{entry['title']}](#{name})", entry["version"], *counts, minutes, needs, entry["date"]]
     return f"| {' | '.join(cells)} |"
+
+
+def _sums(entries: Collection[Mapping[str, Any]]) -> str:
+    """Return how many tests there are, how long they take, and the programs that they need."""
+    has_run = [entry for entry in entries if "unavailable" not in entry]
+    passed = sum(entry["passed"] for entry in has_run)
+    listed, others = (sum(len(entry[part]) for entry in has_run) for part in ("expected", "failed"))
+    minutes = round(sum(entry["seconds"] for entry in entries) / 60)
+    *programs, last = (f"`{program}`" for program in sorted({name for entry in entries for name in entry["needs"]}))
+    return (
+        f"All together {passed:,} tests passed, {listed:,} failed as listed and {others:,} otherwise, in"
+        f" {minutes // 60} h {minutes % 60} min on two cores. They need {', '.join(programs)} and {last} on the PATH,"
+        " and access to the registries; a suite that lacks something is left out, with what it lacks."
+    )
 
 
 def _by_reason(tests: Mapping[str, str]) -> list[str]:
@@ -61,6 +76,7 @@ def page() -> str:
     lines = [HEAD]
     lines += ["| suite | version | passed | failed | failed as listed | left out | time | needs | last run |"]
     lines += ["|---|---|---|---|---|---|---|---|---|", *(_row(*item) for item in results.items())]
+    lines += ["", _sums(results.values())]
     for name, entry in results.items():
         lines += [
             "",
