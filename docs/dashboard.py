@@ -18,6 +18,8 @@ ROWS: dict[str, list[tuple[str, str, list[tuple[str, str]]]]] = {
         ("Threads failed", "short", [("kafka_streams_stream_metrics_failed_stream_threads", "{{client_id}}")]),
         ("State (2 = running)", "short", [("kafka_streams_stream_metrics_client_state", "{{client_id}}")]),
         ("Time since the last poll", "s", [(f"{_THREAD}_last_poll_seconds_ago", "{{thread_id}}")]),
+        ("No broker since", "ms", [(f"{_THREAD}_broker_away_ms", "{{thread_id}}")]),
+        ("Partitions that brokers cannot write", "short", [(f"{_THREAD}_unwritable_partitions", "{{thread_id}}")]),
     ],
     "Work": [
         ("Records processed", "ops", [(f"sum by (thread_id) ({_THREAD}_process_rate)", "{{thread_id}}")]),
@@ -58,6 +60,34 @@ ROWS: dict[str, list[tuple[str, str, list[tuple[str, str]]]]] = {
                 )
             ],
         ),
+        (
+            "Late, as a share of the records",
+            "percentunit",
+            [
+                (
+                    f'sum by (task_id) (rate({_NODE}_dropped_records_total{{reason=~"late|expired|out of order"}}[5m]))'
+                    f" / sum by (task_id) (rate({_TASK}_process_total[5m]))",
+                    "{{task_id}}",
+                )
+            ],
+        ),
+        (
+            "Dead letters, by reason",
+            "ops",
+            [
+                (
+                    f"sum by (processor_node_id, reason) ({_NODE}_dead_letter_records_rate)",
+                    "{{processor_node_id}}: {{reason}}",
+                )
+            ],
+        ),
+        ("Dead letters", "short", [(f"sum by (task_id) ({_TASK}_dead_letters_total)", "{{task_id}}")]),
+        (
+            "Keys in another partition",
+            "short",
+            [(f"sum by (topic, reason) ({_TASK}_misplaced_keys_total)", "{{topic}}: {{reason}}")],
+        ),
+        ("Waits cut short", "short", [(f"increase({_THREAD}_repartition_wait_ended_total[5m])", "{{thread_id}}")]),
         ("Out of the group", "short", [(f"increase({_THREAD}_fenced_total[5m])", "{{thread_id}}")]),
     ],
     "Calls and batches": [

@@ -11,6 +11,14 @@ _STATES = ("ERROR", "PENDING_ERROR", "REBALANCING", "PENDING_SHUTDOWN", "CREATED
 _FAILURES = 50
 
 
+def has_fields_of(document: Document, own: Document) -> bool:
+    """Return whether a status has the fields and columns of this version of the library, so that it can be merged."""
+    return document.keys() == own.keys() and all(
+        [*document[name].get("columns", document[name])] == [*own[name].get("columns", own[name])]
+        for name in ("tasks", "threads", "history", "totals")
+    )
+
+
 def merged(documents: Sequence[Document], since_ms: int) -> Document:
     """Return the merged status, with the history after ``since_ms``.
 

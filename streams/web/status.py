@@ -18,7 +18,7 @@ from streams.core.user_code import located
 from streams.runtime import Instance, StreamThread, Task, Wait, directive_of, out_of_step, passed_over, steps, wait_of
 from streams.topology import Graph, TopologyDescription, describe, to_svg
 from streams.web.flows import Flows, shown
-from streams.web.merging import after_interval, merged
+from streams.web.merging import after_interval, has_fields_of, merged
 from streams.web.peers import PeerError, Peers
 from streams.web.samples import HISTORY, SAMPLE_MS, Rates, Samples, tasks_of, time_lag_of
 
@@ -64,6 +64,8 @@ class Status:
         for row, answer in zip(others, answers, strict=True):
             if isinstance(answer, str):
                 row["error"] = answer
+            elif not has_fields_of(answer, own):
+                row["error"] = "it is of another version of streams; its own page has its numbers"
             else:
                 row["state"] = answer["state"]
                 documents.append(answer)
@@ -267,8 +269,7 @@ class Status:
                 )
             if status != 200:
                 return f"it refused with status {status}"
-            document: dict[str, Any] = msgspec.json.decode(body)
-            return document
+            return msgspec.json.decode(body, type=dict[str, Any])
         except TimeoutError:
             return f"no answer within {STATUS_S:.0f} s"
         except (PeerError, msgspec.DecodeError) as error:

@@ -132,6 +132,31 @@ class Shares:
         return [len(tasks) for tasks in self.last] == [4, 4]
 
 
+def test_a_rolling_restart_is_no_group_that_rebalances_again_and_again(caplog):
+    def until_all_work():
+        waiting.until(
+            lambda: all(each.state is State.RUNNING and each.tasks() for each in instances),
+            lambda: threading.Event().wait(0.005),
+        )
+
+    with EmbeddedBroker() as broker:
+        broker.create_topic(words.name, words.partitions)
+        produce(broker, 30)
+        instances = [Streams(topology, application_id="app", broker=broker, **FAST) for _ in range(3)]
+        for instance in instances:
+            instance.start()
+        for number, old in enumerate(list(instances)):
+            until_all_work()
+            old.close()
+            instances[number] = Streams(topology, application_id="app", broker=broker, **FAST)
+            instances[number].start()
+        until_all_work()
+        for instance in instances:
+            instance.close()
+
+    assert "again and again" not in caplog.text
+
+
 def test_state_is_restored_from_the_changelog_when_memory_is_gone():
     restored = []
     with EmbeddedBroker() as broker:

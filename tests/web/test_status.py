@@ -1,7 +1,10 @@
 """The status of an instance and of its group, which the page and ``streams top`` show."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any
 
 import httpx
@@ -9,6 +12,7 @@ import pytest
 
 from streams import EmbeddedBroker, State, Streams, StreamsBuilder, Topic
 from streams.web import WebServer
+from streams.web.merging import has_fields_of
 from tests.web.conftest import FAST, counting, processed, running, send, until, words
 
 amounts = Topic("amounts", key=str, value=int, partitions=2)
@@ -166,6 +170,42 @@ def test_an_instance_that_does_not_answer_is_named(broker, client):
 
     assert "serves no HTTP" in found["instances"][1]["error"]
     assert found["instances"][0]["error"] is None
+
+
+def test_an_instance_of_another_version_is_named_and_left_out_of_the_numbers(broker, client):
+    """As while versions are exchanged: its status has no field that a later one has, or another column."""
+
+    class Older(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps({"state": "RUNNING", "tasks": {"columns": ["task"], "rows": [["0_0"]]}}).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Older) as older:
+        thread = Thread(target=older.serve_forever)
+        thread.start()
+        place = f"127.0.0.1:{older.server_port}"
+        with served(broker) as (one, server), running(broker, application_server=place) as two:
+            until(lambda: one.tasks() and two.tasks() and len(status(client, server.url)["instances"]) == 2)
+            group = status(client, server.url, scope="group")
+            own = status(client, server.url)
+        older.shutdown()
+        thread.join()
+
+    assert "another version" in group["instances"][1]["error"]
+    assert group["tasks"]["rows"] == own["tasks"]["rows"]
+
+
+def test_a_status_with_another_column_is_of_another_version(broker, client):
+    with served(broker) as (_, server):
+        own = status(client, server.url)
+    threads = own["threads"] | {"columns": own["threads"]["columns"][1:]}
+
+    assert has_fields_of(own, own)
+    assert not has_fields_of(own | {"threads": threads}, own)
+    assert not has_fields_of(own | {"more": 1}, own)
 
 
 @pytest.mark.parametrize("query", ["scope=all", "since=x", "nothing=1"])

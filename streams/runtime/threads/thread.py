@@ -61,8 +61,9 @@ _FINAL_HEARTBEATS = 3
 #: Time in milliseconds for which commits may be rejected before it is told.
 _LONG_MS = 60_000
 
-#: Number of assignments within a minute from which on a group rebalances again and again.
-_MANY_REBALANCES = 4
+#: Number of assignments within a minute from which on a group rebalances again and again. A restart of an instance
+#: costs each other thread three (it leaves, it is back, tasks have moved to it); four within a minute are an upgrade.
+_MANY_REBALANCES = 13
 
 #: Errors after which the thread is no longer in the group, or its transaction state is unknown; its tasks are reopened.
 _DISPLACED = (MemberFencedError, ProducerFencedError, TransactionError)

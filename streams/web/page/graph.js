@@ -75,11 +75,11 @@ export class Graph {
       const sub = status.subs[block];
       setText(title, sub ? `sub-topology ${block}: ${count(sub.tasks)} ${sub.tasks === 1 ? "task" : "tasks"}, ${percent(sub.busy)} busy` : `sub-topology ${block}`);
     }
-    // Of the edges that one stands for, the last that is known.
-    this.rates = graph.edges.map(([, , ...path]) => path.map((edge) => status.edges[edge]).findLast((known) => known !== null && known !== undefined) ?? null);
-    this.rates.forEach((known, index) => {
-      setAttribute(this.lines[index], "stroke-width", known ? Math.min(5, 1.2 + Math.log10(1 + known) * 0.8).toFixed(1) : 1.2);
-      setAttribute(this.lines[index], "class", known === 0 ? "edge still" : "edge");
+    // Of the edges that one stands for, the last whose rate was measured.
+    this.rates = graph.edges.map(([, , ...path]) => path.map((edge) => status.edges[edge]).findLast((perSecond) => perSecond !== null && perSecond !== undefined) ?? null);
+    this.rates.forEach((perSecond, index) => {
+      setAttribute(this.lines[index], "stroke-width", perSecond ? Math.min(5, 1.2 + Math.log10(1 + perSecond) * 0.8).toFixed(1) : 1.2);
+      setAttribute(this.lines[index], "class", perSecond === 0 ? "edge still" : "edge");
     });
     graph.boxes.forEach((box, index) => this.updateBox(box, index));
     this.describe();
@@ -88,7 +88,7 @@ export class Graph {
   rateOf(box, index) {
     const [, , came, went] = this.status.nodes[box.name] || [];
     if (came ?? went ?? false) return came ?? went;
-    const at = (end) => this.rates.filter((known, edge) => known !== null && this.graph.edges[edge][end] === index);
+    const at = (end) => this.rates.filter((perSecond, edge) => perSecond !== null && this.graph.edges[edge][end] === index);
     const [into, out] = [at(1), at(0)];
     // All that goes out of a topic is the same records.
     return into.length ? sum(into) : out.length ? Math.max(...out) : came ?? null;
@@ -100,8 +100,8 @@ export class Graph {
     const sub = status.subs[box.sub];
     const classes = [kinds];
     const [lost, sent, left] = dropsOf(status, ...box.nodes);
-    const known = this.rateOf(box, index);
-    const parts = known === null ? [] : [rate(known)];
+    const perSecond = this.rateOf(box, index);
+    const parts = perSecond === null ? [] : [rate(perSecond)];
     const failed = status.failures.some((failure) => failure.is_fatal && box.nodes.includes(failure.node));
     if (failed) parts.push("failed");
     else if (lost) parts.push(`${brief(lost)} lost`);

@@ -72,7 +72,7 @@ const threads = new Table(by("thread-table"), "Threads", [
 const instances = new Table(by("instance-table"), "Instances", [
   { title: "Instance", of: (row) => row.client + (row.is_local ? " (this one)" : ""), kind: "long" },
   { title: "Address", of: (row) => row.endpoint || "no HTTP", kind: "word wide" },
-  { title: "State", of: (row) => row.error || row.state || "not asked", draw: (row, text) => (row.error ? el("span", {}, badge("no answer", "bad"), ` ${text}`) : badge(text, STATES[text])) },
+  { title: "State", of: (row) => row.error || row.state || "not asked", draw: (row, text) => (row.error ? el("span", {}, badge("left out", "bad"), ` ${text}`) : badge(text, STATES[text])) },
   { title: "Threads", of: (row) => row.threads, kind: "number wide" },
   { title: "Tasks", of: (row) => row.tasks, kind: "number" },
   { title: "Standbys", of: (row) => row.standbys, kind: "number wide" },
@@ -132,7 +132,7 @@ function showHealth(status) {
   const parts = [
     since && ["", `for ${duration(status.now_ms - since[0])}`],
     ["", `${count(all.length)} ${all.length === 1 ? "instance" : "instances"}, ${count(rows.length)} ${rows.length === 1 ? "task" : "tasks"}`],
-    away && ["bad", `${count(away)} of ${count(all.length)} instances do not answer: numbers are without them`, "#group"],
+    away && ["bad", `${count(away)} of ${count(all.length)} instances are left out of all numbers`, "#group"],
     lag === null ? ["", "how far behind is unknown"] : ["", lag ? `${count(lag)} records behind` : "up to date"],
     totals.lost > 0 && ["bad", `${count(totals.lost)} records lost`, "#problems"],
     totals.dead_letters > 0 && ["warn", `${count(totals.dead_letters)} dead letters`, "#letters"],

@@ -33,8 +33,8 @@ export class Plots {
   }
 
   add(history, nowMs) {
-    const known = this.last;
-    this.rows.push(...history.rows.filter((row) => row[0] > known));
+    const { last } = this;
+    this.rows.push(...history.rows.filter((row) => row[0] > last));
     this.rows = this.rows.filter((row) => row[0] > nowMs - HOUR_MS);
     const first = this.rows.length ? this.rows[0][0] : nowMs;
     const span = Math.max(nowMs - first, 60000);
@@ -43,11 +43,11 @@ export class Plots {
 
   draw(plot, parts, column, nowMs, span) {
     // What is unknown, as the lag of an application that has failed, is no zero: the line has a gap.
-    const known = this.rows.filter((row) => row[column] !== null);
-    const values = known.map((row) => row[column]);
-    const isNow = known.length > 0 && known[known.length - 1] === this.rows[this.rows.length - 1];
+    const measured = this.rows.filter((row) => row[column] !== null);
+    const values = measured.map((row) => row[column]);
+    const isNow = measured.length > 0 && measured[measured.length - 1] === this.rows[this.rows.length - 1];
     const top = Math.max(plot.least || 1, ...values);
-    const points = known.map((row) => [WIDTH * (1 - (nowMs - row[0]) / span), HEIGHT - 2 - (HEIGHT - 6) * (row[column] / top)]);
+    const points = measured.map((row) => [WIDTH * (1 - (nowMs - row[0]) / span), HEIGHT - 2 - (HEIGHT - 6) * (row[column] / top)]);
     if (isNow) points.push([WIDTH, points[points.length - 1][1]]);
     const text = points.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join(" L");
     parts.line.setAttribute("d", points.length ? `M${text}` : "");
