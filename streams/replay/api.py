@@ -19,7 +19,7 @@ from streams.replay.run.local import LocalExecutor
 from streams.replay.run.request import Inputs, Keywords, Plan, Request
 from streams.replay.run.result import Outputs, ReplayResult, Stores
 from streams.replay.run.session import WORK_FOLDERS, ReplaySession
-from streams.replay.storage.places import Place
+from streams.replay.storage.places import LOCK, Place
 
 logger = logging.getLogger(__name__)
 
@@ -53,15 +53,18 @@ def replay(
     plan = request.plan
     with ExitStack() as stack:
         session = ReplaySession(request, _folder(plan, stack))
-        if plan.directory is None and plan.snapshot is not None and not plan.resume:
-            _discard_work(session.root)
         for folder in (plan.snapshot, plan.directory):
             if folder is not None:
                 Place(os.fspath(folder)).absolute().create_private()
+        lock = stack.enter_context(session.root.locked())
+        if plan.directory is None and plan.snapshot is not None and not plan.resume:
+            _discard_work(session.root)
         runner = _executor(plan, session.root, stack)
         _run(session, runner, plan.progress)
         if plan.snapshot is not None:
             session.snapshot().save(Place(os.fspath(plan.snapshot)))
+        if lock is not None:
+            lock.offer()
         closing = stack.pop_all()
         if plan.keep:
             atexit.register(closing.close)
@@ -154,11 +157,13 @@ def _discard_work(root: Place) -> None:
     Raises:
         SnapshotError: the folder has files, but no replay has written them.
     """
-    if root.exists() and not any(root.child(name).exists() for name in WORK_FOLDERS) and any(root.files()):
+    names = {file.partition("/")[0] for file in root.files()} - {LOCK}
+    if names and not any(root.child(name).exists() for name in WORK_FOLDERS):
         raise SnapshotError(
             f"{root}: has files that no replay has written; choose another folder for the snapshot, or move them away"
         )
-    root.delete()
+    for name in sorted(names):
+        root.child(name).delete()
 
 
 def _check_late(result: ReplayResult, plan: Plan) -> None:

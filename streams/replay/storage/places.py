@@ -5,18 +5,23 @@ system.
 """
 
 import fcntl
+import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary, finalize
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
+from streams.core.clock import SystemClock
+from streams.core.event_time.time_texts import time_text
 from streams.core.folders import sync_to_disk
 from streams.files import (
     FileSystemError,
@@ -243,29 +248,16 @@ class Place:
             except OSError as error:
                 raise ReplayError(f"{self}: is no folder to write to: {short_reason(error)}; choose another") from error
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager["FolderLock | None"]:
         """Create a local folder if needed, for this user alone, and lock it for this process; remote ones are not.
 
         Raises:
-            ReplayError: the folder cannot be created, or another process holds the lock.
+            ReplayError: the folder cannot be created, or another writer holds the lock.
         """
         if not self.is_local:
-            yield
-            return
+            return nullcontext()
         self.create_private()
-        try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise ReplayError(f"{self}: is no folder to write to: {short_reason(error)}; choose another") from error
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise ReplayError(f"{self}: another process is writing here; wait until it ends") from error
-            yield
-        finally:
-            os.close(descriptor)
+        return closing(FolderLock.acquired(self))
 
     def delete(self) -> None:
         """Delete the file, or the folder with its contents, if it exists."""
@@ -326,6 +318,69 @@ class Place:
         except FileSystemError as error:
             kind = NoFileSystemError if error.is_missing else ReplayError
             raise kind(str(error)) from error.__cause__
+
+
+#: The file in a folder that its writer locks, and which says who that is.
+LOCK = ".lock"
+#: The locks that the next writer of this process takes over, by folder.
+_OFFERED: WeakValueDictionary[str, "FolderLock"] = WeakValueDictionary()
+
+
+@define(eq=False)
+class FolderLock:
+    """The lock on a local folder, held until it is closed, not used any longer, or this process ends."""
+
+    folder: Place
+    _release: Callable[[], object] = field(init=False)
+
+    @classmethod
+    def acquired(cls, folder: Place) -> "FolderLock":
+        """Lock a folder, and write into it who has done so.
+
+        Raises:
+            ReplayError: another writer holds the lock, or the folder cannot be written.
+        """
+        if (offered := _OFFERED.get(folder.uri)) is not None:
+            offered.close()
+        file = folder.child(LOCK)
+        try:
+            descriptor = os.open(file.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ReplayError(f"{folder}: is no folder to write to: {short_reason(error)}; choose another") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(descriptor, 0)
+            about = {"pid": os.getpid(), "host": socket.gethostname(), "since": time_text(SystemClock().now_ms())}
+            os.pwrite(descriptor, json.dumps(about).encode(), 0)
+        except BlockingIOError as error:
+            holder = os.pread(descriptor, 1000, 0)
+            os.close(descriptor)
+            raise ReplayError(_held(folder, file, holder)) from error
+        lock = cls(folder)
+        lock._release = finalize(lock, os.close, descriptor)
+        return lock
+
+    def offer(self) -> None:
+        """Let the next writer of this process take the lock over; one of another process has to wait."""
+        _OFFERED[self.folder.uri] = self
+
+    def close(self) -> None:
+        """Release the lock, unless this was done before."""
+        self._release()
+
+
+def _held(folder: Place, file: Place, holder: bytes) -> str:
+    """Return the message that a lock is held, by whom, and what to do."""
+    try:
+        about = json.loads(holder)
+        who = f"process {about['pid']} on {about['host']} has been writing here since {about['since']}"
+    except ValueError:  # It has only just taken the lock.
+        return f"{folder}: another process is writing here; wait until it ends"
+    if about["host"] != socket.gethostname():
+        return f"{folder}: {who}; wait until it ends, or if that machine is gone, delete {file}"
+    if about["pid"] == os.getpid():
+        return f"{folder}: this process has been writing here since {about['since']}; wait until it ends"
+    return f"{folder}: {who}; wait until it ends, or end it: the lock ends with it"
 
 
 def _files_below(folder: str, prefix: str = "") -> Iterator[str]:
