@@ -26,8 +26,10 @@ if sys.argv[-1].startswith("-Dtest="):
         <testcase name="a(boolean)[2]" classname="{{package}}ATest"/>
         <testcase name="b" classname="{{package}}ATest"><failure message="not&#10; so"/></testcase>
         <testcase name="c" classname="{{package}}ATest"><error>no broker</error></testcase>
-        <testcase name="d" classname="{{package}}ATest"><skipped message="for want of it"/></testcase></testsuite>''')
-    print(f"[ERROR] Tests run: 4, Failures: 2 <<< FAILURE! -- in {{package}}ATest")
+        <testcase name="d" classname="{{package}}ATest"><skipped message="for want of it"/></testcase>
+        <testcase name="e" classname="{{package}}ATest"><skipped message="void ATest.e() is @Disabled"/></testcase>
+        </testsuite>''')
+    print(f"[ERROR] Tests run: 5, Failures: 2 <<< FAILURE! -- in {{package}}ATest")
     print(f"[INFO] Running {{package}}LastTest")
 """
 
@@ -51,6 +53,7 @@ def test_what_maven_says_becomes_outcomes(tmp_path: Path, monkeypatch: pytest.Mo
         Outcome("ATest.b", "failed", "not so"),
         Outcome("ATest.c", "failed", "no broker"),
         Outcome("ATest.d", "left out", "for want of it"),
+        Outcome("ATest.e", "left out", "disabled by Kafka itself"),
         Outcome("LastTest", "failed", "no end in 1800 s"),
     ]
     assert (tmp_path / "asked").read_text().splitlines() == [
