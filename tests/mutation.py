@@ -85,7 +85,7 @@ FAULTS = [
         ("broker/logs/log.py", "storage.start_offset <= offset <= storage.end_offset", "storage.start_offset <= offset < storage.end_offset"),
         ("broker/logs/log.py", "if block.header.size > config.max_message_bytes:", "if block.header.size >= 2 * config.max_message_bytes:"),
         ("broker/fetches.py", "if is_ready or request.max_wait_ms <= 0 or", "if is_ready or"),
-        ("broker/topics.py", "        if partitions < count:", "        if partitions <= count:"),
+        ("broker/topics.py", "        if partitions < count:", "        if partitions < 0:"),
         ("broker/fetch_sessions.py", "session.epoch = 1 if session.epoch == _MOST else session.epoch + 1", "session.epoch += 1"),
         ("broker/fetch_sessions.py", "now_ms - eldest.used_ms < self.rest_ms", "now_ms - eldest.used_ms < 0"),
         ("clients/consumer/fetcher.py", "if now_ms >= self._retry_at_ms.get(node, 0):", "if True:"),

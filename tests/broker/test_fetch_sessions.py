@@ -64,6 +64,19 @@ def test_records_come_again_until_another_position_is_named():
     assert list(ask(broker, session_id=session, session_epoch=1).partitions) == [P0]
 
 
+def test_highest_epoch_is_followed_by_the_first_on_both_sides():
+    broker, client, state = machine(), FetchSession(), PartitionState()
+    client.on_response(ask(broker, **client.begin({P0: Asked(state, 0)})._asdict()), 0)
+    (session,) = broker.fetch_sessions._by_id.values()
+    client._epoch = session.epoch = 0x7FFF_FFFF
+
+    told = ask(broker, **client.again()._asdict())
+    client.on_response(told, 0)
+
+    assert told.error is ErrorCode.NONE
+    assert client.again().session_epoch == session.epoch == 1
+
+
 def test_forgotten_partitions_are_not_read():
     broker = machine()
     session = begun(broker, {P0: 0, P1: 0})

@@ -10,7 +10,7 @@ from streams.broker.handlers import HANDLERS
 from streams.broker.logs.config import BrokerConfig
 from streams.broker.service import Broker
 from streams.broker.topics import Storages, Topics
-from streams.broker.transaction_log import transaction_key, transaction_value
+from streams.broker.transaction_log import TransactionMetadata, transaction_key, transaction_value
 from streams.clients.records import GroupMetadata
 from streams.core.blocks.records import Block, ProducerStamp
 from streams.group import Coordinator, CoordinatorConfig
@@ -331,6 +331,22 @@ def test_repeated_block_is_not_appended_again_and_a_gap_is_refused():
     assert desk.machine.topics.log(P0).high_watermark == 3
 
 
+def test_log_takes_the_latest_epoch_of_an_idempotent_producer_from_its_first_record_on():
+    """No transaction coordinator looks at these records before the log does."""
+    desk = Desk()
+
+    def write(epoch, sequence):
+        block = Block([b"k"], [b"v"], [0], producer=ProducerStamp(7, epoch, sequence))
+        return desk.ask(Produce({P0: [block]})).partitions[P0].error
+
+    assert write(0, 5) is OK
+    assert write(1, 6) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert write(1, 0) is OK
+    assert write(0, 6) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert write(1, 1) is OK
+    assert desk.machine.topics.log(P0).high_watermark == 3
+
+
 def commit_offset(writer, offset):
     writer.desk.ask(AddOffsetsToTxn(writer.name, writer.id, writer.epoch, "group"))
     request = TxnOffsetCommit(writer.name, "group", writer.id, writer.epoch, {P0: OffsetAndMetadata(offset)})
@@ -384,6 +400,28 @@ def test_producer_id_is_never_given_twice_also_after_a_restart():
     desk = desk.restarted()
     again = {desk.ask(InitProducerId()).producer_id for _ in range(5)}
     assert len(given | again) == 10
+
+
+def test_producer_id_of_a_transaction_is_not_given_again_where_the_note_of_given_ids_is_lost():
+    """As with the end of the log, where compaction has left only the latest note."""
+    transactions = Desk().machine.transactions
+    transactions.load([(transaction_key("tx"), transaction_value(TransactionMetadata("tx", 7, 0, 10_000)))], 0)
+
+    *_, answered = transactions.handle(InitProducerId(), 0, None)
+
+    assert answered.response.producer_id == 8
+
+
+def test_transactional_id_is_removed_after_a_week_without_use():
+    desk = Desk(now_ms=0)
+    Writer(desk)
+    week_ms = 7 * 24 * 3_600_000
+
+    desk.machine.maintain(desk.machine.wall_ms(week_ms))
+    assert desk.machine.transactions.get("tx") is not None
+    desk.machine.maintain(desk.machine.wall_ms(week_ms + 1))
+    assert desk.machine.transactions.get("tx") is None
+    assert desk.restarted().machine.transactions.get("tx") is None
 
 
 @pytest.mark.parametrize("timeout_ms", [0, 900_001])

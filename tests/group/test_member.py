@@ -29,7 +29,15 @@ from streams.group import (
     StickyAssignor,
 )
 from streams.protocol.error_codes import ErrorCode
-from streams.protocol.group_messages import CreateGroup, Heartbeat, HeartbeatResponse, JoinGroup, LeaveGroup, SyncGroup
+from streams.protocol.group_messages import (
+    CreateGroup,
+    Heartbeat,
+    HeartbeatResponse,
+    JoinGroup,
+    JoinGroupResponse,
+    LeaveGroup,
+    SyncGroup,
+)
 from streams.protocol.messages import FindCoordinator, FindCoordinatorResponse
 
 
@@ -218,6 +226,27 @@ def test_static_member_does_not_leave_and_returns_without_rebalance(world):
     assert world.history == ["a JoinGroup", "a SyncGroup", "a gets [0, 1, 2, 3]"]
     assert back.generation_id == old.generation_id
     assert not back.is_leader
+
+
+@pytest.mark.parametrize("is_skipped", [False, True])
+def test_leader_that_is_told_to_skip_the_assignment_only_asks_for_its_own(is_skipped):
+    """As a broker tells a static leader that is back in a stable group (KIP-814)."""
+    policy = ConsumerMembership((RangeAssignor(),), "one")
+    policy.topics = ("t",)
+    member = Member(MemberConfig("g", "a", "one", 10_000, 3_000, 60_000), policy)
+    (search,) = member.poll(0)
+    member.on_response(search.request, FindCoordinatorResponse(ErrorCode.NONE, 0), 0)
+    (join,) = member.poll(0)
+    joined = JoinGroupResponse(ErrorCode.NONE, 4, "range", "id", "id", skip_assignment=is_skipped)
+
+    member.on_response(join.request, joined, 0)
+
+    (action,) = member.poll(0)
+    assert member.is_leader
+    assert isinstance(action, PerformAssignment) != is_skipped
+    if is_skipped:
+        assert isinstance(action.request, SyncGroup)
+        assert not action.request.assignments
 
 
 def test_second_process_under_an_instance_id_fences_the_first(world):

@@ -6,6 +6,7 @@ from streams import (
     Consumer,
     EmbeddedBroker,
     ExceptionResponse,
+    Processor,
     Producer,
     Streams,
     StreamsBuilder,
@@ -70,6 +71,31 @@ def test_every_count_is_committed_once_and_in_order(broker):
         watch.until(lambda: all(len(watch.seen.get(key, ())) >= 30 for key in KEYS))
 
     assert watch.seen == {key: list(range(1, 31)) for key in KEYS}
+
+
+def test_thread_that_has_lost_its_membership_since_its_last_poll_does_not_commit(broker, caplog):
+    """A broker takes offsets without a member as those of no group, even if other members have the tasks by now."""
+    lost = []
+
+    class Losing(Processor):
+        def process(self, record):
+            self.context.forward(record.key, record.value)
+            if record.key == KEYS[7] and not lost:
+                lost.append(record)
+                # As the answer to a heartbeat does that comes while the thread waits for its producer.
+                streams.instance.stream_threads[0].consumer._session.member._reset(keep_member_id=True)
+                self.context.commit()
+
+    def topology(builder: StreamsBuilder) -> None:
+        builder.stream(words).process(Losing).group_by_key().count("counts-store").to_stream().to(counts)
+
+    watch = Committed(broker)
+    with Streams(topology, application_id="app", broker=broker, **FAST) as streams:
+        write(broker, 3)
+        watch.until(lambda: all(len(watch.seen.get(key, ())) >= 3 for key in KEYS))
+
+    assert watch.seen == {key: [1, 2, 3] for key in KEYS}
+    assert any("reopens its tasks: group 'app' has removed this member" in message for message in caplog.messages)
 
 
 def test_records_that_a_failed_thread_had_sent_are_not_committed(broker):
