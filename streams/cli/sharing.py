@@ -52,7 +52,7 @@ def run_on_cluster(
         return Workers(_commands(where, config, options), _secrets(options)).run()
 
     if options.worker is not None:
-        end_with_parent()
+        end_with_parent(is_broker=options.broker_in_parent)
         _run_worker(topology, config, settings, options)
         return 0
     streams = Streams(topology, on_state=announcing(config, f"on {config.bootstrap_servers}"), **settings)
@@ -116,7 +116,8 @@ def run_workers_here(
     Provisioner(broker, SystemClock(), config, topology, True).partition_counts()
     with broker.serve("127.0.0.1:0") as server:
         _announce(config, f"by {options.workers} workers on an embedded broker at {server.bootstrap_servers}")
-        return Workers(_commands(server.bootstrap_servers, config, options), _secrets(options)).run()
+        commands = _commands(server.bootstrap_servers, config, options)
+        return Workers([[*command, "--broker-in-parent"] for command in commands], _secrets(options)).run()
 
 
 def _commands(servers: str, config: "StreamsConfig", options: argparse.Namespace) -> list[list[str]]:

@@ -130,14 +130,19 @@ class Workers:
                 signal.signal(number, handler)
 
 
-def end_with_parent() -> None:
-    """Close this worker cleanly when its parent process has ended."""
+def end_with_parent(*, is_broker: bool) -> None:
+    """Close this worker cleanly when its parent process has ended; at once if that ``is_broker`` as well.
+
+    Then nothing can be committed, and closing would wait for the broker, with the state directory locked.
+    """
 
     def watch() -> None:
         # Nothing is written to the pipe, so the read returns when the parent closes it.  sys.stdin is not used, since
         # the exit of the process would wait for its lock.
         while os.read(0, 1):
             pass
+        if is_broker:
+            os._exit(1)
         signal.raise_signal(signal.SIGTERM)
 
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()

@@ -30,6 +30,8 @@ from streams.protocol.admin_messages import (
 )
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
     CreateGroup,
     DeleteGroup,
     DescribedMember,
@@ -55,7 +57,12 @@ from streams.protocol.messages import (
     TopicMetadata,
     TopicSpec,
 )
-from streams.protocol.streams_group_messages import StreamsGroupDescribe, StreamsGroupDescribeResponse
+from streams.protocol.streams_group_messages import (
+    DescribedStreamsMember,
+    StreamsGroupDescribe,
+    StreamsGroupDescribeResponse,
+    StreamsGroupHeartbeat,
+)
 from streams.protocol.transport import ANY_NODE, Cluster
 
 #: Special timestamps of ``list_offsets``, in addition to epoch milliseconds.
@@ -285,6 +292,21 @@ class Admin(Closeable):
         """
         request = StreamsGroupDescribe(group_id)
         return self._requests.ask_group(group_id, request, f"description of streams group {group_id!r}")
+
+    def remove_streams_members(self, group_id: str, is_gone: Callable[[DescribedStreamsMember], bool]) -> None:
+        """Have members leave a streams group before their sessions expire; those still running join again.
+
+        The tasks of a static member wait for its successor.  It is not an error if a member has left in the meantime.
+
+        Raises:
+            BrokerError: there is no streams group of this name, or the broker has none.
+        """
+        for member in filter(is_gone, self.describe_streams_group(group_id).members):
+            instance = member.group_instance_id
+            epoch = LEAVE_EPOCH if instance is None else LEAVE_STATIC_EPOCH
+            request = StreamsGroupHeartbeat(group_id, member.member_id, epoch, group_instance_id=instance)
+            with suppress(MemberFencedError):
+                self._requests.ask_group(group_id, request, f"removal of {member.member_id!r} from group {group_id!r}")
 
     def delete_group(self, group_id: str, *, force: bool = False) -> None:
         """Delete a group with its committed offsets.

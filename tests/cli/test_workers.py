@@ -14,7 +14,7 @@ from tests import programs
 from tests.cli.conftest import Program
 from tests.kafka.processes import Started
 from tests.kafka.word_count import Counting
-from tests.waiting import until
+from tests.waiting import NEVER_MS, until
 
 SCRIPT = """\
 from streams import StreamsBuilder, Topic
@@ -99,14 +99,19 @@ def test_workers_share_the_work_of_an_embedded_broker(folder: Path) -> None:
 
 @pytest.mark.killed
 @needs_proc
-def test_workers_end_with_the_process_that_started_them(folder: Path) -> None:
-    """However it ends: they have nobody to report to."""
+@pytest.mark.parametrize("is_own", [False, True])
+def test_workers_end_with_the_process_that_started_them(folder: Path, is_own: bool) -> None:
+    """However it ends: they have nobody to report to.  With its own broker they would wait for that, to commit."""
     with EmbeddedBroker() as broker, broker.serve("127.0.0.1:0") as server:
         broker.create_topic("app-lines", 3)
         broker.create_topic("app-counts", 2)
-        with started(folder, "--workers", "2", "--bootstrap-servers", server.bootstrap_servers) as run:
+        options = ["--state-dir", str(folder / "state"), "--set", f"request_timeout_ms={NEVER_MS}"]
+        if not is_own:
+            options = ["--bootstrap-servers", server.bootstrap_servers]
+        with started(folder, "--workers", "2", *options) as run:
             run.line_with("by 2 workers on ")
-            until(lambda: len(children(run.process.pid)) == 2)
+            locks = [folder / "state" / f"worker-{number}" for number in (1, 2)]
+            until(lambda: len(children(run.process.pid)) == 2 and (not is_own or all(map(Path.is_dir, locks))))
             workers = children(run.process.pid)
             run.kill()
             until(lambda: not any(map(is_alive, workers)))

@@ -106,6 +106,7 @@ def add_parser(commands: Commands) -> None:
     add_limit(parser)
     # The number of this worker, set by the process that starts the workers.
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--broker-in-parent", action="store_true", help=argparse.SUPPRESS)
     add_log(parser)
     parser.set_defaults(execute=execute)
 

@@ -182,9 +182,9 @@ class Instance:
             if self.config.state_cleanup_dir_max_age_ms >= 0:
                 self.home.delete_outdated(self.environment.clock.now_ms() - self.config.state_cleanup_dir_max_age_ms)
             partition_counts = self._provisioner.partition_counts()
-            if isinstance(self.home, DirectoryHome) and self.config.group_protocol == "classic":
+            if isinstance(self.home, DirectoryHome):
                 # Who has the lock knows that the process before is dead: nobody has to wait for its sessions.
-                self._provisioner.remove_former(self._clients.name(""))
+                self._provisioner.remove_former(self._clients.name(""), self.home.process_id)
             plan = self._plan = self._membership.plan(partition_counts)
             check_unknown_state(plan, partition_counts, self.home.stores(), self._provisioner)
             log_caching(self.topology, self.config)

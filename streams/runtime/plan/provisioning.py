@@ -103,17 +103,22 @@ class Provisioner:
         with self._admin() as admin:
             return [group.group_id for group in admin.list_groups()]
 
-    def remove_former(self, client_prefix: str) -> None:
-        """Remove the members of an earlier process, whose client IDs begin so, before their sessions expire.
+    def remove_former(self, client_prefix: str, process_id: str) -> None:
+        """Remove the members of an earlier process before their sessions expire.
 
-        A static member stays: its successor takes its place at once.
+        A streams group knows the process of a member, a classic group the beginning of its client ID.  Static members
+        of classic groups stay: their successors take their places at once.
         """
+        group_id = self._config.application_id
         try:
             with self._admin() as admin:
-                admin.remove_members(
-                    self._config.application_id,
-                    lambda member: member.client_id.startswith(client_prefix) and not member.group_instance_id,
-                )
+                if self._config.group_protocol == "streams":
+                    admin.remove_streams_members(group_id, lambda member: member.process_id == process_id)
+                else:
+                    admin.remove_members(
+                        group_id,
+                        lambda member: member.client_id.startswith(client_prefix) and not member.group_instance_id,
+                    )
         except BrokerError as error:
             log.debug("members of an earlier process are not removed: %s", error)
 
