@@ -20,6 +20,7 @@ from streams.state.lifecycle import HEADER_PREFIX as HEADER_PREFIX
 from streams.state.lifecycle import KEY_TYPE as KEY_TYPE
 from streams.state.lifecycle import VALUE_TYPE as VALUE_TYPE
 from streams.state.lifecycle import Store as Store
+from streams.state.lifecycle import check_restored as check_restored
 from streams.state.lifecycle import entries_with_headers as entries_with_headers
 from streams.state.opening import EngineName as EngineName
 from streams.state.opening import is_on_disk as is_on_disk

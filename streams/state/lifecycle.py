@@ -96,6 +96,13 @@ class Layout:
     def restore_metadata(self, carried: Mapping[str, bytes]) -> None:
         """Apply the metadata that ``metadata`` has returned."""
 
+    def check_restored(self) -> None:
+        """Check what was restored from a changelog, once all of it is.
+
+        Raises:
+            StoreError: it does not fit.
+        """
+
     def resize(self, entries: int) -> int:
         """Reserve part of the read-cache entries for the layout's own caches; return the remainder."""
         return entries
@@ -490,3 +497,12 @@ def time_bytes(time_ms: int) -> bytes:
 def time_of(data: bytes) -> int:
     """Return the time that was encoded by ``time_bytes``."""
     return int.from_bytes(data, "big", signed=True)
+
+
+def check_restored(store: Store) -> None:
+    """Check what was restored from a changelog, before it is committed.
+
+    Raises:
+        StoreError: a window does not exist in the calendar of the store.
+    """
+    store._layout.check_restored()

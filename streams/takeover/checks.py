@@ -277,6 +277,9 @@ def _store(topology: Topology, spec: StoreSpec) -> Iterator[Finding]:
         elif isinstance(serde.inner if isinstance(serde, WindowedSerde) else serde, PinnedSerde):
             says = f"(of {users}) has {what} of no declared type, which only this library reads"
             yield Finding(Level.CANNOT, where, says, "declare their type, and go on here under another application id")
+    if spec.calendar is not None:
+        says = f"(of {users}) has windows of a calendar ({spec.calendar}), which Kafka Streams has not"
+        yield Finding(Level.BUT, where, says, "give Java a subclass of Windows that has the same ones")
     if version_of(spec.migrations) != FIRST_VERSION:
         says = f"(of {users}) has values of version {version_of(spec.migrations)}: Java needs the migrated type"
         yield Finding(Level.BUT, where, says, "change the serde in Java first")

@@ -11,7 +11,8 @@ from attrs import define, field, frozen
 
 from streams.core.blocks.marks import format_of
 from streams.core.blocks.records import Block, TopicPartition
-from streams.core.errors import StreamsError
+from streams.core.errors import StoreError, StreamsError
+from streams.core.event_time.calendar import Calendar
 from streams.core.serdes.serdes import Serde
 from streams.state import Family, StoreSpec, entries_with_headers, session_parts, window_parts
 
@@ -70,6 +71,7 @@ class EntryReader:
     _loses_headers: bool = True
     #: Converts records of earlier layouts; made for each partition.
     _upgrades: Callable[[TopicPartition], Callable[[Block], Block]] | None = None
+    _calendar: Calendar | None = None
     _open: dict[TopicPartition, Callable[[Block], Block]] = field(factory=dict)
 
     @property
@@ -82,7 +84,7 @@ class EntryReader:
         """Return the reader of a store's changelog."""
         reading = Reading(topic, spec.name)
         family = spec.kind.family
-        return cls(reading, spec.key_serde, spec.value_serde, family, spec.loses_headers, spec.upgrades)
+        return cls(reading, spec.key_serde, spec.value_serde, family, spec.loses_headers, spec.upgrades, spec.calendar)
 
     def take(self, partition: TopicPartition, block: Block) -> None:
         """Read the records of a block."""
@@ -106,7 +108,9 @@ class EntryReader:
         own = self.family.key_format
         if data is not None and own is not None:
             own.check(data)
-            key = _PARTS[self.family](data)[0]
+            key, time_ms, _ = _PARTS[self.family](data)
+            if self._calendar is not None and (misfit := self._calendar.misfit([time_ms])):
+                raise StoreError(f"it {misfit}")
         other_key = _again(self.key_serde, key)
         own_value = format_of(self.value_serde)
         if value is not None and own_value is not None:

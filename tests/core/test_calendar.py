@@ -258,6 +258,7 @@ def test_a_calendar_is_named_by_its_start(windows: CalendarWindows, name: str) -
         (lambda: CalendarWindows.openings("UTC", OPENINGS[::-1]), "opening 2 of UTC starts at .*before the end"),
         (lambda: CalendarWindows.openings("UTC", [OPENINGS[0], OPENINGS[0]]), "sort, or merge them"),
         (lambda: CalendarWindows.openings("UTC", [OPENINGS[0][::-1]]), "opening 1 of UTC .* must end after its start"),
+        (lambda: CalendarWindows.openings("Europe/Berlin", [(datetime.min, datetime(2026, 1, 1))]), "beyond the years"),
         (lambda: CalendarWindows.openings("UTC", [("09:30", "16:00")]), "must be a start and an end, both a datetime"),
     ],
 )  # fmt: skip

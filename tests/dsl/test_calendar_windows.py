@@ -27,7 +27,7 @@ from streams import (
 from streams.core.event_time import calendar
 from streams.core.event_time.calendar import noted_windows, time_zone, windows_of
 from streams.replay.handover.snapshot import structure_differences, structure_of
-from streams.state import open_store
+from streams.state import check_restored, open_store
 from streams.testing import TopologyTestDriver
 
 BERLIN = time_zone("Europe/Berlin")
@@ -238,7 +238,7 @@ def _older(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calendar, "tzdata_version", lambda: "2025b")
 
 
-@pytest.mark.parametrize("how", ["opened again", "restored from a snapshot"])
+@pytest.mark.parametrize("how", ["opened again", "restored from a snapshot", "restored from a changelog"])
 @pytest.mark.parametrize("when", ["2026-03-29", "2026-03-27"])
 def test_state_with_windows_of_another_tzdata_is_refused_only_if_they_differ(
     when: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -251,7 +251,9 @@ def test_state_with_windows_of_another_tzdata_is_refused_only_if_they_differ(
     with monkeypatch.context() as earlier:
         _older(earlier)
         store = open_store(spec, folder, default_engine="rocksdb")
-        store.put_pair("a", 1, 0, DAYS.windows_for(at(when))[0])
+        for time_ms in (at(when), at(when) + 86_400_000):
+            store.put_pair("a", 1, 0, DAYS.windows_for(time_ms)[0])
+        changes = store.drain_changes()
         store.commit({})
         carried = store.carried()
         store.close()
@@ -262,8 +264,14 @@ def test_state_with_windows_of_another_tzdata_is_refused_only_if_they_differ(
         r"store 'n' has a window from 2026-03-28T23:00:00Z to 2026-03-29T23:00:00Z, made with tzdata 2025b, which the "
         r"days of Europe/Berlin have not, with tzdata .*: install tzdata==2025.2"
     )
+    if how == "restored from a changelog":
+        # It has no ends: the day that began at 00:00 of UTC+1, and now at 00:00 of UTC+2.
+        message = r"store 'n' has a window from 2026-03-29T23:00:00Z, which the days of Europe/Berlin have not"
     with pytest.raises(StoreError, match=message) if when == "2026-03-29" else nullcontext():
         again = open_store(spec, folder, default_engine="rocksdb")
-        if folder is None:
+        if how == "restored from a snapshot":
             again.restore_carried(carried)
+        elif folder is None:
+            again.restore(changes)
+            check_restored(again)
         again.close()

@@ -8,7 +8,17 @@ from zlib import crc32
 import pytest
 from attrs import define, field
 
-from streams import EmbeddedBroker, InputError, Producer, State, Streams, StreamsBuilder, Topic, TopicPartition
+from streams import (
+    CalendarWindows,
+    EmbeddedBroker,
+    InputError,
+    Producer,
+    State,
+    Streams,
+    StreamsBuilder,
+    Topic,
+    TopicPartition,
+)
 from streams.clients import Admin
 from streams.comparison import Level
 from streams.core.blocks.records import Block
@@ -298,3 +308,14 @@ def test_misplaced_keys_of_an_input_must_be_looked_at(is_by_hash):
     found = [finding for finding in report.findings if "their hash" in finding.says]
     assert [(finding.level, finding.subject) for finding in found] == [(Level.BUT, "topic words")] * (not is_by_hash)
     assert all("CRC32 (the default of librdkafka" in finding.says for finding in found)
+
+
+def test_a_calendar_is_said_before_java_goes_on(java):
+    def days(builder: StreamsBuilder) -> None:
+        builder.stream(words).group_by_key().windowed_by(CalendarWindows.days("Europe/Berlin")).count("counts")
+
+    lines = said(examined(java, days, gives_back=True), Level.BUT)
+
+    assert any(
+        "store counts: (of " in line and "windows of a calendar (days of Europe/Berlin)" in line for line in lines
+    )

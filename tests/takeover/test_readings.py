@@ -4,7 +4,7 @@ from struct import pack
 
 import pytest
 
-from streams import TopicPartition
+from streams import CalendarWindows, TopicPartition
 from streams.comparison import Level
 from streams.core.blocks.records import Block
 from streams.core.serdes.serdes import LONG, STRING, Serde
@@ -55,6 +55,17 @@ def test_keys_of_another_kind_of_store_are_not_read():
 
     assert found.unreadable == 1
     assert "WindowKeySchema" in str(found.first)
+
+
+def test_windows_that_a_calendar_has_not_are_not_read():
+    """Java's windows of a day, in UTC, under the name of a store with days of Berlin."""
+    days = CalendarWindows.days("Europe/Berlin").calendar
+    utc_ms, berlin_ms = 20_000 * 86_400_000, days.window_of(20_000 * 86_400_000).start_ms
+    own = spec(WINDOW, retention_ms=10, window_size_ms=90_000_000, calendar=days)
+    found = reading(own, *((b"ann" + pack(">qi", start_ms, 0), pack(">q", 3)) for start_ms in (berlin_ms, utc_ms)))
+
+    assert (found.read, found.unreadable) == (1, 1)
+    assert "it has a window from 2024-10-04T00:00:00Z, which the days of Europe/Berlin have not" in str(found.first)
 
 
 def test_entries_with_headers_are_counted_but_not_those_of_versions_and_positions():

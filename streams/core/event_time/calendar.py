@@ -128,12 +128,24 @@ class Calendar:
                 remedy = f"install tzdata=={version[:4]}.{ord(version[4]) - 96}, give a missing opening again"
                 if version == tzdata_version():
                     remedy = "restore the calendar that it had"
-                window = f"window from {time_text(start_ms)} to {time_text(end_ms)}"
-                return (
-                    f"has a {window}, made with tzdata {version}, which the {self} have not, with tzdata "
-                    f"{tzdata_version()}: {remedy}, or give the store another name"
-                )
+                window = f"window from {time_text(start_ms)} to {time_text(end_ms)}, made with tzdata {version}"
+                return self._lacks(window, remedy)
         return None
+
+    def misfit(self, starts: Iterable[int]) -> str | None:
+        """Return which of the starts of windows, as a changelog has them, no window has now, or None."""
+        for start_ms in starts:
+            window = self.window_of(start_ms)
+            if window is None or window.start_ms != start_ms:
+                remedy = "restore the calendar, or the version of tzdata, that it had"
+                return self._lacks(f"window from {time_text(start_ms)}", remedy)
+        return None
+
+    def _lacks(self, window: str, remedy: str) -> str:
+        return (
+            f"has a {window}, which the {self} have not, with tzdata {tzdata_version()}: {remedy}, or give the store "
+            "another name"
+        )
 
     def described(self) -> dict[str, Any]:
         """Return the calendar as JSON, without its openings."""

@@ -351,10 +351,14 @@ class CalendarWindows:
             what = f"opening {number} of {zone}"
             if not isinstance(row, Sequence) or len(row) != 2 or not all(isinstance(bound, datetime) for bound in row):
                 raise ValueError(f"{what} must be a start and an end, both a datetime, not {row!r}")
-            start_ms, end_ms = (
-                ((bound if bound.tzinfo else instants(bound, clock)[-bound.fold].replace(tzinfo=UTC)) - _EPOCH) // _MS
-                for bound in row
-            )
+            try:
+                start_ms, end_ms = (
+                    ((bound if bound.tzinfo else instants(bound, clock)[-bound.fold].replace(tzinfo=UTC)) - _EPOCH)
+                    // _MS
+                    for bound in row
+                )
+            except OverflowError:
+                raise ValueError(f"{what} from {row[0]} to {row[1]} is beyond the years of a datetime") from None
             if not 0 <= start_ms < end_ms:
                 raise ValueError(f"{what} from {row[0]} to {row[1]} must end after its start, and not be before 1970")
             if rows and start_ms < rows[-1][1]:

@@ -22,7 +22,7 @@ from streams.core.notices import alone
 from streams.core.user_code import refuse_result
 from streams.protocol.messages import READ_COMMITTED, READ_UNCOMMITTED
 from streams.runtime.tasks.task import CHANGELOG_POSITION, number_in
-from streams.state import Store, entries_with_headers
+from streams.state import Store, check_restored, entries_with_headers
 
 log = logging.getLogger(__name__)
 
@@ -334,6 +334,7 @@ class Restorer:
                 continue
             # Compaction and transactions leave gaps: the last record may be well before the end offset.
             if item.position >= item.end or (self._consumer.known_position(partition) or 0) >= item.end:
+                check_restored(item.store)
                 item.store.commit({CHANGELOG_POSITION: str(item.end).encode()})
                 item.store.set_restoring(False)
                 text = f"task {item.task_id}: restored store {item.store.spec.name!r}, {item.count:,} records"

@@ -74,6 +74,8 @@ class WindowedLayout(Layout):
     index: TimeIndex | None = None
     #: Sequence number of the last entry, if duplicates are retained.
     sequence: int = field(init=False)
+    #: Starts of restored windows that a calendar has not.
+    _misfits: set[int] = field(factory=set, init=False)
 
     def __attrs_post_init__(self) -> None:
         metadata = self.staged.engine.metadata()
@@ -111,6 +113,11 @@ class WindowedLayout(Layout):
             difference = self.spec.calendar.difference(noted[CALENDAR], self.bounds.visible_from_ms)
             if difference is not None:
                 raise StoreError(f"store {self.spec.name!r} {difference}")
+
+    def check_restored(self) -> None:
+        self._misfits = {start_ms for start_ms in self._misfits if start_ms >= self.bounds.visible_from_ms}
+        if self._misfits and self.spec.calendar is not None:
+            raise StoreError(f"store {self.spec.name!r} {self.spec.calendar.misfit([min(self._misfits)])}")
 
     def restore_metadata(self, carried: Mapping[str, bytes]) -> None:
         observed = carried.get(STREAM_TIME)
@@ -306,6 +313,8 @@ class WindowedLayout(Layout):
         parts = [self.suffix.parts(key) for key in keys]
         times = [part[1] for part in parts]
         self.observe(max(times))
+        if (calendar := self.spec.calendar) is not None:
+            self._misfits.update(start_ms for start_ms in set(times) if calendar.misfit([start_ms]))
         if self.spec.retain_duplicates:
             self.sequence = max(self.sequence, max(part[2] for part in parts))
         self._stage(keys, data, times, self.staged.load)
