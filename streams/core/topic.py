@@ -118,7 +118,8 @@ class Topic(Sink[K, V | None], Source[K, V]):
     ``key`` and ``value`` are type expressions or serdes; without ``key``, all keys are None. ``timestamp`` is a
     function that returns the event time, as a datetime (naive = UTC) or in epoch milliseconds: of (value), or of
     (key, value, headers, timestamp), where the value of a tombstone is None, and so is the timestamp of a record that
-    has none.  The first form also gives the time of records that are written without one.
+    has none; the result None stands for the timestamp of the record.  The first form also gives the time of records
+    that are written without one.
     ``key_from`` is a function that returns the key of a value where none is given: for rows of plain files, and in
     ``Producer.send``, ``TopologyTestDriver.pipe`` and ``simulate``. ``partitions`` is the number of partitions; it
     defaults to that of the existing topic or to the default for the run.

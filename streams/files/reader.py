@@ -9,7 +9,6 @@ import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from hashlib import blake2b
-from itertools import repeat
 from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
@@ -17,7 +16,7 @@ from attrs import define, evolve, field, frozen
 from msgspec import inspect
 
 from streams.core.blocks.partitioning import partitions_for
-from streams.core.blocks.records import NO_TIMESTAMP, Block, Headers
+from streams.core.blocks.records import Block, Headers
 from streams.core.clock import Clock, SystemClock
 from streams.core.collection import collection_paused
 from streams.core.dead_letters import ROW_HEADER
@@ -367,26 +366,29 @@ class FileInput:
         self, columns: RowColumns, values: list[Any] | None, first_row: int, now_ms: int
     ) -> tuple[list[int], int]:
         """Return the times of rows, and how many rows have none of their own."""
-        own_times = columns.timestamps
+        own_times: Sequence[int | None] | None = columns.timestamps
         count = len(columns.values)
         times = list(range(first_row, first_row + count)) if self.has_row_times else [now_ms] * count
-        event_time = self.topic.event_time if self.needs_time else self.topic.value_time
+        event_time = self.topic.event_time
         has_values = values is not None or columns.fields is not None
         lacks_time = own_times is None or None in own_times
-        is_called = event_time is not None and has_values and (lacks_time or isinstance(event_time, FromValue))
-        untimed = 0 if is_called else count if own_times is None else own_times.count(None)
+        if event_time is not None and has_values and (lacks_time or isinstance(event_time, FromValue)):
+            read_times = None if columns.fields is None else columns.fields.times(event_time.function)
+            called = self._called(event_time, columns, values, times) if read_times is None else read_times
+            lowest = min(filter(None, called), default=0)
+            if lowest < 0:
+                raise _BadRow(f"topic {self.topic.name!r}: the timestamp {lowest} of the value is before 1970")
+            if own_times is not None:
+                called = [time if own is None else own for own, time in zip(own_times, called, strict=True)]
+            own_times = called
+        untimed = count if own_times is None else own_times.count(None)
         if self.needs_time and untimed:
             # A file in which no row can have a time would be skipped whole.
-            kind = _NoTime if event_time is None and own_times is None else _BadRow
+            kind = _NoTime if event_time is None and columns.timestamps is None else _BadRow
             raise kind(
                 f"the row has no time, which {self.needs_time} needs; declare "
                 f"Topic({self.topic.name!r}, timestamp=...) or give records with a timestamp"
             )
-        if event_time is not None and is_called:
-            read_times = None if columns.fields is None else columns.fields.times(event_time.function)
-            times = self._called(event_time, columns, values, times) if read_times is None else read_times
-            if min(times, default=0) < 0:
-                raise _BadRow(f"topic {self.topic.name!r}: the timestamp {min(times)} of the value is before 1970")
         if own_times is not None:
             times = [time if own is None else own for own, time in zip(own_times, times, strict=True)]
         return times, untimed
@@ -397,22 +399,23 @@ class FileInput:
         columns: RowColumns,
         values: list[Any] | None,
         times: Sequence[int],
-    ) -> list[int]:
+    ) -> Sequence[int | None]:
         """Return the results of the topic's ``timestamp`` function; a tombstone gets its time from ``times``.
 
-        A function of the record sees that a row has no time of its own.
+        A function of the record sees that a row has no time of its own, and may have none for it.
         """
         objects = columns.fields.objects(event_time.function) if columns.fields is not None else values or []
         try:
-            block = event_time.block(objects, times)
-            if block is not None:
-                return list(block)
             if isinstance(event_time, FromValue):
+                block = event_time.block(objects, times)
+                if block is not None:
+                    return block
                 return [event_time.one(None, value, time, -1) for value, time in zip(objects, times, strict=True)]
             keys = self.topic.key_serde.deserialize_all(as_list(columns.keys))
-            own_times = [NO_TIMESTAMP if time is None else time for time in columns.timestamps or [None] * len(times)]
+            own_times = columns.timestamps or [None] * len(times)
             headers = columns.headers or [()] * len(times)
-            return list(map(event_time.one, keys, objects, own_times, repeat(NO_TIMESTAMP), headers))
+            rows = zip(own_times, keys, objects, headers, strict=True)
+            return [event_time.of_row(*row) if own is None else own for own, *row in rows]
         except InvalidTimestampError as error:
             raise _BadRow(str(error)) from error
 

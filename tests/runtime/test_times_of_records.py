@@ -19,6 +19,9 @@ from streams import (
     Topic,
     TopologyError,
 )
+from streams.bounded import run_bounded
+from streams.core.clock import VirtualClock
+from streams.files import open_input
 from streams.replay import Table, replay
 from streams.testing import TopologyTestDriver, simulate
 from tests.waiting import until
@@ -106,8 +109,35 @@ def test_rows_without_a_time_have_that_of_the_key_or_are_refused(tmp_path: Path)
     simulate(topology, {clicks: [("at9", 1)]}, seeds=[1], storm_ms=100)
 
     history.write_text('{"key": "ann", "value": 1}\n')
-    with pytest.raises(Exception, match=r"clicks.*must be a datetime or an int of epoch milliseconds, not None"):
+    with pytest.raises(Exception, match=r"the row has no time, which .* topic 'clicks' needs"):
         replay(topology, {clicks: history}, executor="local")
+
+
+@pytest.mark.parametrize("way", ["run", "replay"])
+def test_a_function_sees_that_a_row_has_no_time_in_a_run_as_in_a_replay(way: str, tmp_path: Path) -> None:
+    rows = Topic("rows", value=int, timestamp=lambda key, value, headers, timestamp_ms: timestamp_ms or 5_000)
+    history = tmp_path / "rows.jsonl"
+    history.write_text("1\n")
+
+    def copying(builder: StreamsBuilder) -> None:
+        builder.stream(rows).to("copies")
+
+    if way == "replay":
+        result = replay(copying, {rows: history}, executor="local")
+        times = [row["timestamp"] for row in result.outputs["copies"].to_pylist()]
+    else:
+        with run_bounded(copying, {"rows": open_input(rows, history)}, application_id="app") as run:
+            times = [time_ms for _, block in run.read_output("copies") for time_ms in block.timestamps]
+    assert times == [5_000]
+
+
+def test_a_row_for_which_the_function_has_no_time_has_the_present_in_a_run(tmp_path: Path) -> None:
+    history = tmp_path / "clicks.records.jsonl"
+    history.write_text('{"key": "ann", "value": 1}\n')
+    reader = open_input(clicks, history, clock=VirtualClock(77_000))
+
+    [[(_, block)]] = reader(1)
+    assert list(block.timestamps) == [77_000]
 
 
 @pytest.mark.parametrize(

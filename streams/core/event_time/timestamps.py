@@ -193,7 +193,8 @@ class FromValue:
 class FromRecord:
     """Extracts the event time with a ``Topic(timestamp=...)`` of key, value, headers and record timestamp.
 
-    The value of a tombstone is None, as is the timestamp of a record that has none.
+    The value of a tombstone is None, as is the timestamp of a record that has none.  The result None stands for the
+    timestamp of the record.
     """
 
     topic: str
@@ -206,7 +207,23 @@ class FromRecord:
     def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int, headers: Headers = ()) -> int:
         """Return the event time that the function returns for the record."""
         own = None if timestamp_ms < 0 else timestamp_ms
-        return _one(self.topic, value, lambda: self.function(key, value, headers, own))
+
+        def extract() -> int | datetime | None:
+            time = self.function(key, value, headers, own)
+            return own if time is None else time
+
+        return _one(self.topic, value, extract)
+
+    def of_row(self, key: Any, value: Any, headers: Headers) -> int | None:
+        """Return the event time of a row without a timestamp, or None if the function has none either."""
+        times: list[Any] = []
+
+        def extract() -> int | datetime:
+            times.append(self.function(key, value, headers, None))
+            return 0 if times[0] is None else times[0]
+
+        time = _one(self.topic, value, extract)
+        return None if times[0] is None else time
 
 
 def declared_time(topic: str, function: Any) -> FromValue | FromRecord:
