@@ -7,15 +7,14 @@ import os
 import signal
 import threading
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
 from streams.broker import EmbeddedBroker
-from streams.clients.tcp import TcpCluster
+from streams.clients.tcp import TcpCluster, cluster_of
 from streams.core.blocks.records import TaskId
 from streams.core.clock import Clock, SystemClock
 from streams.core.concurrency.event_loops import LoopCalls, settle
@@ -57,6 +56,7 @@ from streams.topology import PartitionGrouper, Topology
 if TYPE_CHECKING:
     import asyncio
 
+    from streams.broker.tcp import BrokerServer
     from streams.telemetry.lineage import LineageEvents
     from streams.telemetry.otel import Otlp
     from streams.web import WebServer
@@ -102,7 +102,7 @@ def _lineage_of(
     return LineageEvents(config, topology, clock, threads, LineageJob.of_application(topology, f"kafka://{address}"))
 
 
-def _cluster_of(config: StreamsConfig, broker: Cluster | None) -> tuple[Cluster, EmbeddedBroker | None]:
+def _cluster_of(config: StreamsConfig, broker: Cluster | str | None) -> tuple[Cluster, EmbeddedBroker | None]:
     """Return the cluster to run on, and the embedded broker if one was created, to be closed with the application."""
     if config.bootstrap_servers:
         if broker is not None:
@@ -113,9 +113,16 @@ def _cluster_of(config: StreamsConfig, broker: Cluster | None) -> tuple[Cluster,
             f"{', '.join(names)}: for connections to a cluster; give bootstrap_servers=, or set them on broker="
         )
     if broker is not None:
-        return broker, None
+        return cluster_of(broker, "", None, "Streams"), None
     own = EmbeddedBroker()
     return own, own
+
+
+class InstanceArguments(ApplicationSettings, total=False):
+    """The settings of an application, and the addresses of one instance."""
+
+    listen: str | None
+    http: str | None
 
 
 class Streams:
@@ -125,16 +132,21 @@ class Streams:
     raised at the end of the block, or added as a note to the exception that ends the block.
 
     ``topology`` is a function that takes the builder, or a built ``Topology``.  ``broker`` is an
-    ``EmbeddedBroker`` (default: a new one, closed with the application).  With ``bootstrap_servers`` the
-    application runs on a Kafka cluster, where source and sink topics must exist; internal topics are created.
+    ``EmbeddedBroker`` (default: a new one, closed with the application), or addresses as text, ``"host:9092"``, as
+    the setting ``bootstrap_servers`` has them: of brokers outside, where source and sink topics must exist; internal
+    topics are created.
     The settings are those of ``StreamsConfig``.  Instances with the same application ID share the partitions.
+
+    ``listen`` and ``http`` are addresses, ``"127.0.0.1:9092"``, that are open from the start to the end, as with the
+    options ``--listen`` and ``--http`` of ``streams run``: of the embedded broker for Kafka clients, and of the live
+    page (see ``serve``, which takes a token too).  Port 0 is a free one.
 
     ``on_state`` is called with the new and the old state, ``on_restore`` with a task, a store, the number of
     restored records, and the number of records to restore.  ``on_exception`` decides what happens when a thread
     has failed: replace the thread, stop this instance (default), or stop all instances.
 
     Raises:
-        ConfigError: a setting is unknown or invalid.
+        ConfigError: a setting is unknown or invalid, or there is no embedded broker to ``listen``.
         TopologyError: the topology cannot be built.
     """
 
@@ -142,22 +154,31 @@ class Streams:
         self,
         topology: TopologySource,
         *,
-        broker: Cluster | None = None,
+        broker: Cluster | str | None = None,
         clock: Clock | None = None,
         grouper: PartitionGrouper | None = None,
         on_state: StateListener | None = None,
         on_restore: RestoreListener | None = None,
         on_exception: ExceptionHandler | None = None,
         threads: Threads | None = None,
-        **settings: Unpack[ApplicationSettings],
+        **arguments: Unpack[InstanceArguments],
     ) -> None:
+        self._listen = listen = arguments.pop("listen", None)
+        self._http = arguments.pop("http", None)
+        settings = cast("ApplicationSettings", arguments)
+        if isinstance(broker, str) and not settings.get("bootstrap_servers"):
+            settings["bootstrap_servers"] = broker
+            broker = None
         self.config = _named(StreamsConfig.of(**settings))
+        if listen is not None and (self.config.bootstrap_servers or isinstance(broker, TcpCluster)):
+            raise ConfigError(f"listen={listen!r} serves an embedded broker: omit it with brokers outside")
         refuse_unawaited_methods(grouper, ("groups",), "grouper", error=ConfigError)
         self.topology = build_topology(topology, self.config)
         self.broker, self._own_broker = _cluster_of(self.config, broker)
         environment = self._environment(clock or SystemClock(), threads or SystemThreads())
         listeners = InstanceListeners(on_state, on_restore, on_exception)
         self._instance = Instance(self.topology, self.config, environment, listeners, grouper)
+        self._listener: BrokerServer | None = None
         self._servers: list[WebServer] = []
         self._calls: LoopCalls | None = None
 
@@ -207,7 +228,13 @@ class Streams:
         Raises:
             TopologyError: inputs are missing or not co-partitioned.
             StateLockedError: the state directory is in use.
+            ConfigError: an address is taken.
         """
+        if self._listen is not None and self._listener is None:
+            assert isinstance(self.broker, EmbeddedBroker)
+            self._listener = self.broker.serve(self._listen)
+        if self._http is not None and self._server is None:
+            self.serve(self._http)
         self.instance.start()
         if self._otlp is not None:
             self._otlp.start(self.metrics)
@@ -254,6 +281,8 @@ class Streams:
                 self._otlp.close()
             for server in self._servers:
                 server.close()
+            if self._listener is not None:
+                self._listener.close()
             if self._own_broker is not None:
                 self._own_broker.close()
         self._check_failure()
@@ -496,41 +525,29 @@ def run(
     topology: TopologySource,
     *,
     application_id: str,
-    broker: Cluster | None = None,
+    broker: Cluster | str | None = None,
     listen: str | None = None,
+    http: str | None = None,
     on_state: StateListener | None = None,
     **settings: Unpack[Settings],
 ) -> None:
-    """Run an application until SIGINT or SIGTERM, then close it cleanly.
-
-    With the setting ``bootstrap_servers="host:9092"`` the application runs on a Kafka cluster.  With
-    ``listen="127.0.0.1:9092"``, its embedded broker also serves Kafka clients at this address; port 0 is a free one.
+    """Run an application until SIGINT or SIGTERM, then close it cleanly; the arguments are those of ``Streams``.
 
     Raises:
-        ConfigError: the address is taken, or the application has no embedded broker.
+        ConfigError: an address is taken, or the application has no embedded broker to ``listen``.
         StreamsError: the application failed.
     """
-    streams = Streams(topology, application_id=application_id, broker=broker, on_state=on_state, **settings)
-    with nullcontext() if listen is None else _listening(streams, listen):
-        run_until_signal(streams)
-
-
-@contextmanager
-def _listening(streams: Streams, address: str) -> Iterator[None]:
-    """Serve the embedded broker of an application that has not been started; if that fails, close the application.
-
-    Raises:
-        ConfigError: the address is taken, or the application has no embedded broker.
-    """
-    try:
-        if not isinstance(streams.broker, EmbeddedBroker):
-            raise ConfigError(f"listen={address!r} serves an embedded broker: omit it with bootstrap_servers")
-        server = streams.broker.serve(address)
-    except BaseException:
-        streams.close()
-        raise
-    with server:
-        yield
+    run_until_signal(
+        Streams(
+            topology,
+            application_id=application_id,
+            broker=broker,
+            listen=listen,
+            http=http,
+            on_state=on_state,
+            **settings,
+        )
+    )
 
 
 def run_until_signal(streams: Streams) -> None:

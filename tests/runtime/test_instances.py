@@ -5,10 +5,13 @@ import signal
 import subprocess
 import threading
 from datetime import timedelta
+from socket import create_connection
+from urllib.request import urlopen
 
 import pytest
 
 from streams import (
+    ConfigError,
     EmbeddedBroker,
     ProcessingError,
     Processor,
@@ -24,6 +27,7 @@ from streams import (
     key_value_store,
 )
 from tests import programs, waiting
+from tests.ports import free_ports
 
 words = Topic("words", key=str, value=str, partitions=4)
 counts = Topic("counts", key=str, value=int, partitions=4)
@@ -322,6 +326,31 @@ def test_run_ends_cleanly_at_a_signal(number):
 
     assert process.communicate(timeout=300)[0] == "closed\n"
     assert process.returncode == 0
+
+
+def test_addresses_are_open_from_the_start_to_the_end_and_name_brokers_outside():
+    listen, http = (f"127.0.0.1:{port}" for port in free_ports(2))
+    with Streams(topology, application_id="app", listen=listen, http=http) as streams:
+        with urlopen(f"http://{http}/live") as response:
+            assert response.status == 200
+        with Streams(topology, application_id="outside", broker=listen) as outside:
+            waiting.until(lambda: State.RUNNING is streams.state is outside.state)
+    for address in (listen, http):
+        with pytest.raises(ConnectionRefusedError):
+            create_connection(("127.0.0.1", int(address.rpartition(":")[2])))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"broker": "h:1", "bootstrap_servers": "h:2"}, "both broker= and bootstrap_servers= are given"),
+        ({"broker": 9092}, "9092 is no broker; give addresses as text"),
+        ({"broker": "h:1", "listen": "127.0.0.1:0"}, "serves an embedded broker: omit it with brokers outside"),
+    ],
+)
+def test_brokers_that_do_not_fit_are_refused(given, message):
+    with pytest.raises(ConfigError, match=message):
+        Streams(topology, application_id="app", **given)
 
 
 def test_store_that_does_not_exist_is_named():
