@@ -100,6 +100,8 @@ class SimNodes:
     markers_ms: int = 0
     #: Whether the cluster has finalized transactions of version 2 (KIP-890).
     has_second_version: bool = True
+    #: The most records of a partition in a fetch response; None for what the client allows.
+    fetched_records: int | None = None
     _addresses: Sequence[str] = field(init=False)
     #: The moves of all leaders, and of all coordinators.
     _leaders: _Move = field(factory=_Move)
@@ -157,6 +159,8 @@ class SimNodes:
                     self._marking_until_ms[request.transactional_id] = until_ms
             answer(response)
 
+        if isinstance(request, Fetch) and self.fetched_records is not None:
+            request = evolve(request, max_records=min(request.max_records, self.fetched_records))
         self.broker.serve(request, reply)
 
     def _refusal(self, node: int, request: Any) -> Response | None:

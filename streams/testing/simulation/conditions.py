@@ -13,7 +13,7 @@ from streams.core.topic import Topic
 from streams.dsl import TopologySource
 from streams.group import CoordinatorConfig
 from streams.protocol.wire.framing import MAX_FRAME_BYTES
-from streams.testing.simulation.faults import Fault, draw_faults
+from streams.testing.simulation.faults import Fault, draw_crashes_in_restores, draw_faults
 from streams.testing.simulation.network import Weather
 
 #: One input record: topic, key, value and timestamp.
@@ -144,6 +144,8 @@ class Conditions:
     brokers: int = 1
     metadata_lag_ms: int = 0
     markers_ms: int = 0
+    #: The most records of a partition in a fetch response; None for what the client allows.
+    fetched_records: int | None = None
     #: Whether the broker closes the producer's connection on requests of more than a few records.
     limits_requests: bool = False
     #: Whether the cluster has finalized transactions of version 2 (KIP-890).
@@ -205,8 +207,14 @@ class Conditions:
             "max_task_idle_ms": rng.choice((0, 0, 500)),
             "max_poll_records": rng.choice((5, 50, 1_000)),
         }
+        faults = draw_faults(rng, names, scenario.growing, scenario.storm_ms, is_exactly_once=scenario.is_exactly_once)
+        # Drawn apart, so that it changes nothing in the other worlds: restores take long, and machines crash in them.
+        restores = Random(f"few records {seed}")
+        fetched_records = restores.choice((None, None, None, None, 1))
+        if fetched_records is not None:
+            faults += draw_crashes_in_restores(restores, names, scenario.storm_ms)
         drawn = cls(
-            draw_faults(rng, names, scenario.growing, scenario.storm_ms, is_exactly_once=scenario.is_exactly_once),
+            faults,
             weather,
             settings=settings,
             static=frozenset(name for name in names if rng.random() < 0.3),
@@ -218,6 +226,7 @@ class Conditions:
             markers_ms=rng.choice((0, 20, 200)),
             arrival=rng.choice((Arrival.BY_TIME, Arrival.BY_TIME, *Arrival)),
             bursts=rng.choice(_BURSTS),
+            fetched_records=fetched_records,
             # Drawn apart, so that none changes anything else in a world.
             has_second_version=Random(f"transactions {seed}").random() < 0.7,
             tag_values=Random(f"tags {seed}").choice(((1, 2, 3), (1, 2, 2), (2, 1, 2), (2, 2, 1))),

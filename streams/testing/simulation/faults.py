@@ -77,7 +77,7 @@ class Fault:
     """One fault; ``value`` is its duration in milliseconds, if it has one.
 
     With ``request``, it occurs when the machine sends the next request of this type, at the latest after
-    ``AT_REQUEST_MS``.
+    ``AT_REQUEST_MS``.  With ``is_in_restore``, it occurs while the machine restores stores, or not at all.
     """
 
     at_ms: int
@@ -85,9 +85,11 @@ class Fault:
     target: str
     value: int = 0
     request: type[Request] | None = None
+    is_in_restore: bool = False
 
     def __str__(self) -> str:
         when = f", or with the next {self.request.__name__}" if self.request is not None else ""
+        when += ", or in the next restore from then on" if self.is_in_restore else ""
         return f"at {self.at_ms / 1000:.3f} s{when}: {_WORDS[self.kind].format(self.target, self.value)}"
 
 
@@ -120,3 +122,11 @@ def draw_faults(
         request = rng.choice(_REQUESTS[is_exactly_once]) if waits else None
         faults.append(Fault(at_ms, kind, target, value, request))
     return sorted(faults, key=lambda fault: (fault.at_ms, fault.kind, fault.target))
+
+
+def draw_crashes_in_restores(rng: Random, machines: Sequence[str], storm_ms: int) -> list[Fault]:
+    """Draw a crash of each machine in a restore, all within the first ``storm_ms`` milliseconds."""
+    return [
+        Fault(rng.randrange(storm_ms), "crash", machine, rng.randint(*_DURATIONS_MS["crash"]), is_in_restore=True)
+        for machine in machines
+    ]

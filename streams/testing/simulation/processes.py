@@ -115,8 +115,7 @@ class Machine:
         """Crash the process; writes that are not synced may be lost.  Return whether it was running."""
         if self.process is None:
             return False
-        if self.instance is not None:
-            self.states.on_crash(self.instance)
+        self.states.note("crash in a restore", count=self.is_restoring)
         self._end("crashes")
         self.states.note("writes of a store lost in a crash", count=self.disk.crash())
         return True
@@ -167,6 +166,12 @@ class Machine:
     def is_running(self) -> bool:
         """Whether the instance is RUNNING: all its assigned tasks are open and restored."""
         return self.process is not None and self.instance is not None and self.instance.state is State.RUNNING
+
+    @property
+    def is_restoring(self) -> bool:
+        """Whether stores of the instance's tasks are being restored."""
+        threads = () if self.instance is None else self.instance.stream_threads
+        return any(not thread.restorer.is_idle for thread in threads)
 
     def tasks(self) -> list[Task]:
         """Return the active tasks of the instance; empty if it is not running."""

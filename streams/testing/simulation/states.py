@@ -106,10 +106,6 @@ class StateWatch:
             (self._has_lost_marks.add if is_asking else self._has_lost_marks.discard)(name)
         self._copies[name] = copies
 
-    def on_crash(self, instance: Instance) -> None:
-        """Look at a machine that is about to crash."""
-        self.note("crash in a restore", count=any(not thread.restorer.is_idle for thread in instance.stream_threads))
-
 
 def _codes(response: Response) -> Iterator[ErrorCode]:
     yield getattr(response, "error", ErrorCode.NONE)

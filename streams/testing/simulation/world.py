@@ -44,6 +44,8 @@ _OWN = f"{_APPLICATION}-"
 _SETTLING_MS = 180_000
 #: Length in bytes of the sequence number at the end of a key that distinguishes its duplicates.
 _SEQUENCE_BYTES = 4
+#: Probability that a request in a restore triggers a fault that is to occur there.
+_IN_RESTORE = 0.1
 #: Interval in milliseconds of the checks whether all work is complete.
 _LOOK_MS = 200
 
@@ -113,6 +115,7 @@ class World:
             conditions.metadata_lag_ms,
             conditions.markers_ms,
             conditions.has_second_version,
+            conditions.fetched_records,
         )
         self.network = SimNetwork(
             self.scheduler,
@@ -276,11 +279,12 @@ class World:
 
     def _arm(self, fault: Fault) -> None:
         """Apply a fault: now, or when its machine sends the request that triggers it."""
-        if fault.request is None:
+        if fault.request is None and not fault.is_in_restore:
             self._apply(fault)
             return
         self._armed.append(fault)
-        self.scheduler.after(AT_REQUEST_MS, lambda: self._disarm(fault))
+        if fault.request is not None:
+            self.scheduler.after(AT_REQUEST_MS, lambda: self._disarm(fault))
 
     def _disarm(self, fault: Fault) -> None:
         """Apply a fault now if no request has triggered it yet."""
@@ -294,13 +298,19 @@ class World:
         machine = self.machines.get(name)
         if machine is not None and machine.instance is not None:
             self.states.look(name, machine.instance)
-        for fault in [fault for fault in self._armed if fault.target == name and fault.request is type(request)]:
+        for fault in [fault for fault in self._armed if fault.target == name and self._triggers(request, fault)]:
             rng, weather = self.network.rng, self.network.weather
             # A fault that ends or suspends the calling coroutine must be a separate event.
             if fault.kind in ("cut", "silence") and rng.random() < 0.5:
                 self._disarm(fault)
             else:
                 self.scheduler.after(rng.randint(0, 2 * weather.delay_ms), lambda fault=fault: self._disarm(fault))  # type: ignore[misc]
+
+    def _triggers(self, request: Request, fault: Fault) -> bool:
+        """Return whether a request of a fault's machine triggers it; any request in a restore may, early or late."""
+        if fault.is_in_restore:
+            return self.machines[fault.target].is_restoring and self.network.rng.random() < _IN_RESTORE
+        return fault.request is type(request)
 
     def _on_received(self, request: Request, response: Response) -> None:
         self.recorder.on_received(request, response)

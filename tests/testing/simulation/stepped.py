@@ -16,13 +16,24 @@ from typing import Any
 
 from attrs import define, evolve
 
-from streams import CountWindows, EmitStrategy, JoinWindows, Serde, SessionWindows, StreamsBuilder, TimeWindows, Topic
+from streams import (
+    CalendarWindows,
+    CountWindows,
+    EmitStrategy,
+    JoinWindows,
+    Serde,
+    SessionWindows,
+    StreamsBuilder,
+    TimeWindows,
+    Topic,
+)
 from streams.protocol.wire.framing import MAX_FRAME_BYTES
 from streams.testing.simulation.conditions import Conditions, Row, Scenario, in_order_of_topics
 from streams.testing.simulation.oracle import bounded_rows
 from streams.testing.simulation.outcome import Expectation, KeyRows, Outcome, OutputPlace
 from streams.testing.simulation.world import World
 from tests.testing.simulation.combined import number_of
+from tests.testing.simulation.worlds import openings
 
 MS = timedelta(milliseconds=1)
 
@@ -115,7 +126,12 @@ class Stepped:
 
     def windows(self, rng: Random, stream: Any, name: str) -> Any:
         """Which records are late depends on the order among all keys."""
-        windowed = stream.group_by_key().windowed_by(TimeWindows.of(1_000 * MS, grace=rng.choice((0, 300)) * MS))
+        grace = rng.choice((0, 300)) * MS
+        windows: TimeWindows | CalendarWindows = TimeWindows.of(1_000 * MS, grace=grace)
+        # Drawn apart, so that it changes nothing in the other topologies.
+        if Random(f"calendar windows {self.number} {name}").random() < 0.3:
+            windows = CalendarWindows.openings("UTC", openings(0, 30), grace=grace)
+        windowed = stream.group_by_key().windowed_by(windows)
         counted = windowed.count(name).to_stream().map(lambda key, count: (key.key, f"{key.window.start_ms} {count}"))
         late = windowed.late(f"{name}-late").map_values(lambda value: f"late {value}")
         self._show(f"{name} late", late)

@@ -19,12 +19,13 @@ from streams import ConfigError, Processor, Producer, StreamsBuilder, TimeWindow
 from streams.core.concurrency.virtual_loop import VirtualLoop
 from streams.testing import AnomalyKind, SimulationError, SimulationReport, simulate
 from streams.testing.simulation.conditions import Arrival, Conditions, Scenario, in_order_of_topics
+from streams.testing.simulation.faults import Fault
+from streams.testing.simulation.network import Weather
 from streams.testing.simulation.outcome import OutputPlace
 from streams.testing.simulation.states import STATES
 from streams.testing.simulation.world import World
-from tests.testing.simulation import first_seeds, mutations
+from tests.testing.simulation import first_seeds, many, mutations
 from tests.testing.simulation.hashes import printed_with_other_hashes
-from tests.testing.simulation.many import unreached
 from tests.testing.simulation.worlds import (
     FOREIGN,
     ONE,
@@ -68,7 +69,7 @@ STORM = (
     *("resets", "idle_closes", "late_requests", "refused_requests", "drops", "delays", "fencings", "reprocessed"),
 )
 #: Worlds that are right with exactly-once only: a word that is counted twice moves the windows and results after it.
-EXACT = {"count windows", "early results", "own windows"}
+EXACT = {"calendar windows", "count windows", "early results", "own windows"}
 #: Worlds that are also right with at-least-once.
 EITHER = [name for name in WORLDS if name not in REST_MS.keys() | EXACT]
 CASES = [(world, guarantee) for world in EITHER for guarantee in GUARANTEES] + [
@@ -137,11 +138,39 @@ def test_thousand_worlds_reach_every_state():
 
 def test_states_that_many_worlds_have_not_reached_are_named():
     report = SimulationReport(states=Counter(dict.fromkeys(STATES, 2)))
-    assert unreached(report.states, ["state", "exactly once", "steps"]) == []
+    assert many.unreached(report.states, ["state", "exactly once", "steps"]) == []
     assert "crash in a restore 2" in report.summary()
     del report.states["crash in a restore"]
-    assert unreached(report.states, ["state"]) == ["crash in a restore"]
-    assert unreached(report.states, ["exactly once"]) == []
+    assert many.unreached(report.states, ["state"]) == ["crash in a restore"]
+    assert many.unreached(report.states, ["exactly once"]) == []
+
+
+def test_thousand_worlds_that_have_not_reached_a_state_fail(monkeypatch, capsys):
+    states = Counter(dict.fromkeys(STATES, 1))
+    monkeypatch.setattr(
+        many, "storm", lambda world, seeds, guarantee: SimulationReport(states=states, seeds=len(seeds))
+    )
+
+    assert many.main(["word count", "--seeds", "1000"]) == 0
+    del states["crash in a restore"]
+    assert many.main(["word count", "--seeds", "1000"]) == 1
+    assert many.main(["word count", "--seeds", "999"]) == 0
+    assert "never reached in 1000 worlds: crash in a restore" in capsys.readouterr().out
+
+
+@pytest.mark.world
+def test_fault_that_waits_for_a_restore_occurs_in_it():
+    """A machine without a disk restores all state when it is there again."""
+    rows = [(words, key, value, time_ms) for key, value, time_ms in ONE[words]]
+    scenario = Scenario(word_count, rows, {}, {"words": 2, "counts": 2}, 20_000, is_exactly_once=True)
+    faults = [Fault(10_000, "crash", "m1", 100), Fault(10_000, "crash", "m1", 100, is_in_restore=True)]
+    conditions = Conditions(faults, Weather(), machines=1, without_disk=frozenset({"m1"}), fetched_records=1)
+    world = World(1, scenario, conditions)
+
+    assert world.run()[1] is None
+    assert world.states.counts["crash in a restore"] == 1
+    assert world.counters.crashes == 2
+    assert "in the next restore from then on" in str(faults[1])
 
 
 def test_guide_has_every_state_with_what_it_needs():

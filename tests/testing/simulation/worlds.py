@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from streams import (
+    CalendarWindows,
     CountWindows,
     EmitStrategy,
     JoinWindows,
@@ -17,6 +18,7 @@ from streams import (
     Window,
     Windower,
     key_value_store,
+    session_windowed,
     time_windowed,
 )
 from streams.core.settings.settings import Settings
@@ -28,6 +30,7 @@ words = Topic("words", key=str, value=str)
 others = Topic("others", key=str, value=str)
 counts = Topic("counts", key=str, value=int)
 window_counts = Topic("window-counts", key=time_windowed(str, 5 * SECOND), value=int)
+opening_counts = Topic("opening-counts", key=session_windowed(str), value=int)
 deletable = Topic("deletable", key=str, value=int | None)
 pairs = Topic("pairs", key=str, value=str)
 
@@ -258,6 +261,22 @@ def count_windows(builder: StreamsBuilder) -> None:
     windowed.emit(early_every=3).count("early").to_stream(lambda window, _: str(window.window.start_ms)).to(deletable)
 
 
+def openings(start_s: int, end_s: int) -> list[tuple[datetime, datetime]]:
+    """Openings of one and of three seconds that follow each other, and a second between them, from and to a time."""
+    bounds = [at + step for at in range(start_s, end_s, 5) for step in (0, 1, 1, 4)]
+    times = [datetime.fromtimestamp(at, UTC) for at in bounds]
+    return list(zip(times[::2], times[1::2], strict=True))
+
+
+def calendar_windows(builder: StreamsBuilder) -> None:
+    """Openings, final and at once: a record that is repeated after a restart counts twice, or is between openings."""
+    windows = CalendarWindows.openings("UTC", openings(0, 25), grace=SECOND / 2)
+    windowed = builder.stream(words).group_by_key().windowed_by(windows)
+    windowed.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).count("closed").to_stream().to(opening_counts)
+    windowed.count("open").to_stream(lambda window, _: str(window.window.start_ms)).to(deletable)
+    windowed.late().map_values(lambda word: 1).to(counts)
+
+
 async def weight_of(word: str) -> int | None:
     """A call that lasts longer for some words; every third word has no weight."""
     await asyncio.sleep(len(word) / 50)
@@ -306,6 +325,7 @@ def own_windows(builder: StreamsBuilder) -> None:
 WORLDS = {
     "own windows": (own_windows, SIDES),
     "count windows": (count_windows, SIDES),
+    "calendar windows": (calendar_windows, SIDES),
     "early results": (early_results, SIDES),
     "async calls": (async_calls, ONE),
     "look-ups": (look_ups, ONE),
