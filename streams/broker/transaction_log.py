@@ -38,7 +38,7 @@ class TransactionMetadata:
     partitions: tuple[TopicPartition, ...] = ()
     started_ms: int = -1
     updated_ms: int = -1
-    #: The epoch before the producer last bumped it; the producer may retry the bump (KIP-360).
+    #: The epoch before the last bump, which the producer may not have heard of (KIP-360); otherwise -1.
     last_epoch: int = -1
     #: The producer ID of the transaction that is ending, if the producer goes on with another one; otherwise -1.
     previous_producer_id: int = -1
@@ -56,10 +56,9 @@ def transaction_value(transaction: TransactionMetadata) -> bytes:
     )
     writer.int8(_STATES.index(transaction.state)).partitions(transaction.partitions)
     writer.int64(transaction.updated_ms).int64(transaction.started_ms)
-    # Readers of version 0 ignore what follows, as Kafka's tagged fields of version 1 do for the previous ID.
-    return (
-        writer.int64(transaction.previous_producer_id) if transaction.previous_producer_id >= 0 else writer
-    ).finish()
+    # Readers of version 0 ignore what follows.  Kafka has the previous ID in a tagged field of version 1, and forgets
+    # the last epoch: there, a producer that asks again after a restart is fenced.
+    return writer.int64(transaction.previous_producer_id).int16(transaction.last_epoch).finish()
 
 
 def read_transaction(key: bytes, value: bytes | None) -> tuple[str, TransactionMetadata | None] | None:
@@ -83,6 +82,7 @@ def read_transaction(key: bytes, value: bytes | None) -> tuple[str, TransactionM
     updated_ms = reader.int64()
     started_ms = reader.int64()
     previous_producer_id = -1 if reader.is_at_end else reader.int64()
+    last_epoch = -1 if reader.is_at_end else reader.int16()
     return transactional_id, TransactionMetadata(
         transactional_id,
         producer_id,
@@ -92,7 +92,8 @@ def read_transaction(key: bytes, value: bytes | None) -> tuple[str, TransactionM
         partitions,
         started_ms,
         updated_ms,
-        previous_producer_id=previous_producer_id,
+        last_epoch,
+        previous_producer_id,
     )
 
 

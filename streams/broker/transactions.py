@@ -303,9 +303,7 @@ class TransactionCoordinator:
             new = TransactionMetadata(transactional_id, self._new_producer_id(), 0, request.transaction_timeout_ms)
             self._change(new, now_ms)
             self._answer(token, InitProducerIdResponse(ErrorCode.NONE, new.producer_id, new.epoch))
-        elif _is_asked_again(transaction, request):
-            self._answer(token, InitProducerIdResponse(ErrorCode.NONE, transaction.producer_id, transaction.epoch))
-        elif request.producer_id >= 0 and transaction.epoch != request.producer_epoch:
+        elif _is_fenced(transaction, request):
             self._answer(token, InitProducerIdResponse(ErrorCode.PRODUCER_FENCED))
         elif transaction.state is _S.ONGOING:
             # Fence the previous producer and abort its transaction first; the new producer retries.
@@ -314,13 +312,14 @@ class TransactionCoordinator:
         elif transaction.state in _PREPARED:
             self._answer(token, InitProducerIdResponse(ErrorCode.CONCURRENT_TRANSACTIONS))
         else:
-            renewed = self._renewed(transaction)
-            last_epoch = request.producer_epoch if request.producer_id >= 0 else -1
+            # A producer that has not read its next epoch gets it again.
+            is_repeated = _is_last(transaction, request) and transaction.epoch <= _LAST_EPOCH
+            renewed = transaction if is_repeated else self._renewed(transaction)
             renewed = evolve(
                 renewed,
                 timeout_ms=request.transaction_timeout_ms,
                 state=_S.EMPTY,
-                last_epoch=last_epoch,
+                last_epoch=request.producer_epoch if request.producer_id >= 0 else -1,
                 previous_producer_id=-1,
             )
             self._change(renewed, now_ms)
@@ -425,9 +424,13 @@ class TransactionCoordinator:
         They are the same ID with the next epoch or, after the last epoch, a new ID.
         """
         if transaction.epoch < _LAST_EPOCH:
-            return evolve(transaction, epoch=transaction.epoch + 1)
+            return _next_epoch(transaction)
         return evolve(
-            transaction, producer_id=self._new_producer_id(), epoch=0, previous_producer_id=transaction.producer_id
+            transaction,
+            producer_id=self._new_producer_id(),
+            epoch=0,
+            last_epoch=transaction.epoch,
+            previous_producer_id=transaction.producer_id,
         )
 
     def _new_producer_id(self) -> int:
@@ -451,13 +454,23 @@ class TransactionCoordinator:
 
 def _next_epoch(transaction: TransactionMetadata) -> TransactionMetadata:
     """Return the state with a bumped epoch that fences the producer; the highest epoch is reserved for fencing."""
-    return evolve(transaction, epoch=transaction.epoch + 1)
+    return evolve(transaction, epoch=transaction.epoch + 1, last_epoch=transaction.epoch)
 
 
-def _is_asked_again(transaction: TransactionMetadata, request: InitProducerId) -> bool:
-    """Whether a producer retries its last epoch bump because the response was lost (KIP-360)."""
-    return (
-        transaction.state is _S.EMPTY
-        and 0 <= transaction.last_epoch == request.producer_epoch
-        and request.producer_id >= 0
-    )
+def _is_fenced(transaction: TransactionMetadata, request: InitProducerId) -> bool:
+    """Whether a request names a producer that the transactional ID does not belong to any more."""
+    if request.producer_id < 0 or (request.producer_id, request.producer_epoch) == (
+        transaction.producer_id,
+        transaction.epoch,
+    ):
+        return False
+    return transaction.state is _S.ONGOING or not _is_last(transaction, request)
+
+
+def _is_last(transaction: TransactionMetadata, request: InitProducerId) -> bool:
+    """Whether a request names the producer before its last epoch bump, whose response it may not have read (KIP-360).
+
+    Each request with a producer bumps the epoch, and each end of a transaction, also that of a timeout.
+    """
+    is_same = transaction.producer_id == request.producer_id or transaction.epoch == 0
+    return is_same and request.producer_id >= 0 and 0 <= transaction.last_epoch == request.producer_epoch

@@ -230,6 +230,47 @@ def test_end_that_is_asked_for_again_is_answered_as_before_and_changes_nothing()
     assert desk.visible(P0) == [b"a"]
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("bump", ["commit", "timeout", "initialize", "initialize in a transaction"])
+def test_producer_that_has_not_read_its_next_epoch_is_given_it_again(bump, restarts):
+    """The connection or the broker ended before the response: it asks with the epoch that it knows (KIP-360)."""
+    writer = SecondWriter(Desk(), timeout_ms=5_000)
+    asks = InitProducerId("tx", 5_000, writer.id, writer.epoch)
+    end = EndTxn("tx", writer.id, writer.epoch, is_commit=True)
+    if bump != "initialize":
+        writer.write(P0, b"a")
+    if bump == "timeout":
+        writer.desk.advance(5_000)
+    elif bump == "initialize in a transaction":
+        assert writer.desk.ask(asks).error is ErrorCode.CONCURRENT_TRANSACTIONS
+    else:
+        writer.desk.ask(end if bump == "commit" else asks)
+    if restarts:
+        writer.desk = writer.desk.restarted(writer.desk.now_ms)
+
+    for _ in range(2):
+        answer = writer.desk.ask(asks)
+        assert (answer.error, answer.producer_id, answer.producer_epoch) == (OK, writer.id, writer.epoch + 1)
+    assert writer.desk.ask(end).error is ErrorCode.PRODUCER_FENCED
+    writer.epoch = answer.producer_epoch
+    writer.sequences.clear()
+    assert writer.write(P0, b"b")[0] is OK
+    assert writer.desk.ask(asks).error is ErrorCode.PRODUCER_FENCED
+    assert writer.end(commit=True) is OK
+    assert writer.desk.visible(P0) == ([b"a", b"b"] if bump == "commit" else [b"b"])
+
+
+@pytest.mark.parametrize("distance", [0, 1])
+def test_producer_of_another_id_or_of_an_earlier_owner_is_fenced(distance):
+    desk = Desk()
+    writer = Writer(desk)
+    asks = InitProducerId("tx", 5_000, writer.id + distance, writer.epoch)
+    assert desk.ask(asks).error is (ErrorCode.PRODUCER_FENCED if distance else OK)
+    # A new producer of this name: nobody before it is answered.
+    Writer(desk)
+    assert desk.ask(asks).error is ErrorCode.PRODUCER_FENCED
+
+
 def test_records_only_go_where_the_transaction_was_announced():
     desk = Desk()
     writer = Writer(desk)
@@ -345,6 +386,60 @@ def test_log_takes_the_latest_epoch_of_an_idempotent_producer_from_its_first_rec
     assert write(0, 6) is ErrorCode.INVALID_PRODUCER_EPOCH
     assert write(1, 1) is OK
     assert desk.machine.topics.log(P0).high_watermark == 3
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_second_batch_of_an_epoch_does_not_come_before_the_first(restarts):
+    """The commit marker begins the epoch: a batch whose connection was lost comes after the one sent behind it."""
+    writer = SecondWriter(Desk())
+    writer.write(P0, b"a", b"b")
+    assert writer.end(commit=True) is OK
+    if restarts:
+        writer.desk = writer.desk.restarted()
+
+    assert writer.repeat(P0, 2, b"e")[0] is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert writer.repeat(P0, 0, b"c", b"d") == (OK, 3)
+    assert writer.repeat(P0, 2, b"e") == (OK, 5)
+    assert writer.end(commit=True) is OK
+    assert writer.desk.visible(P0) == [b"a", b"b", b"c", b"d", b"e"]
+
+
+def test_sequence_goes_on_after_a_marker_whose_records_were_deleted():
+    """Without epochs of their own, transactions share one sequence; the restarted broker cannot tell how far it was."""
+    writer = Writer(Desk())
+    writer.add(P0)
+    writer.write(P0, b"a", b"b")
+    assert writer.desk.ask(EndTxn("tx", writer.id, writer.epoch, True, bumps_epoch=False)).error is OK
+    writer.desk.machine.topics.log(P0).delete_records(2)
+    writer.desk = writer.desk.restarted()
+
+    writer.add(P0)
+    assert writer.write(P0, b"c") == (OK, 3)
+    assert writer.repeat(P0, 9, b"x")[0] is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+@pytest.mark.parametrize("files", [False, True])
+def test_sequence_goes_on_after_compaction_and_a_restart(tmp_path, files):
+    """Another producer has replaced the last record of a producer, which its sequence is read from."""
+    desk = Desk(Topics(Storages("file", data_dir=tmp_path)) if files else None)
+    config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.bytes": "100"}
+    log = desk.machine.topics.create("table", 1, config).logs[0]
+    first, second = (desk.ask(InitProducerId()).producer_id for _ in range(2))
+
+    def write(desk, producer_id, sequence, key):
+        block = Block([key], [b"v"], [0], producer=ProducerStamp(producer_id, 0, sequence))
+        result = desk.ask(Produce({log.partition: [block]})).partitions[log.partition]
+        return result.error, result.base_offset
+
+    for producer_id, keys in ((first, (b"x", b"a", b"b")), (second, (b"a", b"b", b"c"))):
+        for sequence, key in enumerate(keys):
+            write(desk, producer_id, sequence, key)
+    assert log.compact(desk.now_ms)
+    assert [offset for block in log.read(0, 10) for offset in block.offsets] == [0, 2, 3, 4, 5]
+
+    desk = desk.restarted()
+    assert write(desk, first, 2, b"b") == (OK, 2)
+    assert write(desk, first, 3, b"d") == (OK, 6)
 
 
 def commit_offset(writer, offset):

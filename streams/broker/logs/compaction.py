@@ -3,7 +3,7 @@
 Offsets never change.  The caller passes the blocks and the current time.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from attrs import define, field
 
@@ -17,7 +17,9 @@ class Cleaner:
     """One compaction pass over a log.
 
     ``last_offset`` is the last offset of the log.  Its record is always kept, because a reader
-    would otherwise never reach the end.  ``newest`` maps each key of the dirty part to its latest
+    would otherwise never reach the end.  The records at ``producer_offsets``, the last of each producer, are kept
+    though a later one has their key: a restarted broker reads the producer's sequence from them (Kafka keeps an empty
+    batch).  ``newest`` maps each key of the dirty part to its latest
     offset; ``horizons`` has the delete horizons (epoch milliseconds) of tombstones from earlier passes, by offset.
     With ``record_ttl_ms``, expired records are removed as well; ``next_expiry_ms`` is the time at
     which the next remaining record expires.
@@ -26,6 +28,7 @@ class Cleaner:
     now_ms: int
     delete_retention_ms: int
     last_offset: int
+    producer_offsets: Collection[int]
     horizons: dict[int, int]
     record_ttl_ms: int | None = None
     #: Whether a block belongs to an aborted transaction; such blocks are removed.
@@ -50,12 +53,13 @@ class Cleaner:
             return block if self._keeps_tombstone(block.offsets[0]) else None
         if self.is_aborted(block) and block.offsets[-1] != self.last_offset:
             return None
-        newest = self.newest
+        newest, producer_offsets = self.newest, self.producer_offsets
         columns = zip(block.keys, block.values, block.offsets, strict=True)
         indexes = [
             index
             for index, (key, value, offset) in enumerate(columns)
-            if (key is None or newest.get(key, -1) <= offset) and (value is not None or self._keeps_tombstone(offset))
+            if (key is None or newest.get(key, -1) <= offset or offset in producer_offsets)
+            and (value is not None or self._keeps_tombstone(offset))
         ]
         if self.record_ttl_ms is not None:
             indexes = [index for index in indexes if self._is_live(block, index)]

@@ -171,7 +171,7 @@ class PartitionLog:
         except Exception as error:
             # A user-defined storage may raise anything; the producer gets ``STORAGE_ERROR``.
             raise self._storage_error("append to", error, payload_size(block)) from error
-        stamped = Stamped.of(block, offset)
+        stamped = Stamped.of(block, offset, len(block))
         if stamped is not None:
             self.producers.appended(stamped, now_ms)
 
@@ -450,6 +450,7 @@ class PartitionLog:
             now_ms,
             self.config.delete_retention_ms,
             last_offset,
+            self.producers.last_offsets(),
             self._horizons,
             self.config.record_ttl_ms,
             self.producers.is_aborted,

@@ -33,12 +33,14 @@ class _Appended(NamedTuple):
 class _Producer:
     epoch: int
     last_ms: int
+    #: None: any, because the log does not say how far the producer had come in this epoch.
+    next_sequence: int | None
     recent: deque[_Appended] = field(factory=lambda: deque(maxlen=_REMEMBERED))
 
     @property
-    def next_sequence(self) -> int:
-        last = self.recent[-1]
-        return (last.first + last.length) & _SEQUENCE_MASK
+    def last_sequence(self) -> int:
+        """The sequence of the last record, or -1 if the log has none of this epoch."""
+        return -1 if self.next_sequence is None or not self.recent else (self.next_sequence - 1) & _SEQUENCE_MASK
 
 
 class _Aborted(NamedTuple):
@@ -98,16 +100,15 @@ class ProducerLedger:
             )
         if stamp.sequence < 0:
             return None
-        if stamp.epoch > producer.epoch or not producer.recent:
-            if stamp.sequence != 0 and stamp.epoch > producer.epoch:
-                raise self._out_of_order(stamp, 0)
-            return None
-        for appended in producer.recent:
+        is_new_epoch = stamp.epoch > producer.epoch
+        for appended in () if is_new_epoch else producer.recent:
             distance = (stamp.sequence - appended.first) & _SEQUENCE_MASK
             if distance + len(block) <= appended.length:
                 return appended.offset + distance
-        if stamp.sequence != producer.next_sequence:
-            raise self._out_of_order(stamp, producer.next_sequence)
+        # The second batch of an epoch may arrive before the first, whose connection was lost.
+        expected = 0 if is_new_epoch else producer.next_sequence
+        if expected is not None and stamp.sequence != expected:
+            raise self._out_of_order(stamp, expected)
         return None
 
     def appended(self, stamped: Stamped, now_ms: int) -> None:
@@ -121,19 +122,16 @@ class ProducerLedger:
             last = producer.recent[-1] if producer.recent else None
             if (
                 last is not None
-                and (last.first + last.length) & _SEQUENCE_MASK == stamp.sequence
-                and (last.offset + last.length == base_offset)
+                and producer.next_sequence == stamp.sequence
+                and last.offset + last.length == base_offset
             ):
                 # The records are adjacent in the log: merge them into one batch.
                 producer.recent[-1] = _Appended(last.first, last.length + length, last.offset)
             else:
                 producer.recent.append(_Appended(stamp.sequence, length, base_offset))
+            producer.next_sequence = (stamp.sequence + length) & _SEQUENCE_MASK
         if stamp.is_transactional:
             self._open.setdefault(stamp.producer_id, base_offset)
-
-    def fence(self, producer_id: int, epoch: int, now_ms: int) -> None:
-        """Reject later appends by a producer with an epoch below ``epoch``."""
-        self._producer(ProducerStamp(producer_id, epoch), now_ms)
 
     def epoch_of(self, producer_id: int) -> int:
         """Return the latest epoch of a producer, or -1 if the producer is unknown."""
@@ -146,12 +144,17 @@ class ProducerLedger:
             ActiveProducer(
                 producer_id,
                 producer.epoch,
-                (producer.next_sequence - 1) & _SEQUENCE_MASK if producer.recent else -1,
+                producer.last_sequence,
                 producer.last_ms,
                 self._open.get(producer_id, -1),
             )
             for producer_id, producer in self._producers.items()
         ]
+
+    def last_offsets(self) -> frozenset[int]:
+        """Return the offset of each producer's last record, from which the producer's next sequence is read."""
+        last = (producer.recent[-1] for producer in self._producers.values() if producer.recent)
+        return frozenset(appended.offset + appended.length - 1 for appended in last)
 
     # --- transactions ---------------------------------------------------------------------
 
@@ -206,7 +209,8 @@ class ProducerLedger:
     def _producer(self, stamp: ProducerStamp, now_ms: int) -> _Producer:
         producer = self._producers.get(stamp.producer_id)
         if producer is None or stamp.epoch > producer.epoch:
-            producer = self._producers[stamp.producer_id] = _Producer(stamp.epoch, now_ms)
+            next_sequence = None if producer is None else 0
+            producer = self._producers[stamp.producer_id] = _Producer(stamp.epoch, now_ms, next_sequence)
         producer.last_ms = now_ms
         return producer
 

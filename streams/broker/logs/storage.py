@@ -162,12 +162,15 @@ class Stamped(NamedTuple):
     is_commit: bool = False
 
     @classmethod
-    def of(cls, block: Block, offset: int) -> "Stamped | None":
-        """Return the producer data of a block whose first record is at ``offset``, or None if it has no producer."""
+    def of(cls, block: Block, offset: int, length: int) -> "Stamped | None":
+        """Return the producer data of a block that has ``length`` offsets from ``offset`` on; None without producer.
+
+        Records that compaction has removed had sequences too.
+        """
         stamp = block.producer
         if stamp is None:
             return None
-        return cls(stamp, offset, len(block), stamp.is_control and is_commit_marker(block))
+        return cls(stamp, offset, length, stamp.is_control and is_commit_marker(block))
 
 
 @runtime_checkable
@@ -187,7 +190,7 @@ def stamps_of(storage: LogStorage) -> Iterator[Stamped]:
     offset = storage.start_offset
     while blocks := storage.read(offset, _SCAN_RECORDS):
         for block in blocks:
-            stamped = Stamped.of(block, block.offsets[0])
+            stamped = Stamped.of(block, block.offsets[0], block.offsets[-1] + 1 - block.offsets[0])
             if stamped is not None:
                 yield stamped
         offset = blocks[-1].offsets[-1] + 1
