@@ -6,6 +6,7 @@ A new page or endpoint is a route in ``app``.  Of the other packages, this modul
 
 from collections.abc import Callable, Collection
 from typing import Protocol
+from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -24,12 +25,16 @@ from streams.web.guard import Guard
 from streams.web.health import Finding, Health
 from streams.web.letters import LETTERS_PATH, REDRIVE_PATH, LettersEndpoint
 from streams.web.pages import page_routes
-from streams.web.peers import Peers
+from streams.web.peers import PeerError, Peers
 from streams.web.questions import WHY_PATH, WhyEndpoint
 from streams.web.status import STATUS_PATH, Status
 from streams.web.stores import StoresEndpoint
 
-_PATHS = "there are /, /live, /ready, /progress, /status, /topology.svg, /stores, /metrics, /why and /dead-letters"
+_THREADS_PATH = "/threads"
+_PATHS = (
+    "there are /, /live, /ready, /progress, /status, /threads/NAME, /topology.svg, /stores, /metrics, /why and "
+    "/dead-letters"
+)
 
 
 class Served(Protocol):
@@ -67,6 +72,7 @@ def app(
         Route("/ready", _checked(health.ready)),
         Route("/progress", _checked(health.progress, "limit_ms")),
         Route(STATUS_PATH, _status(status)),
+        Route(f"{_THREADS_PATH}/{{name:path}}", _thread(status, desk.peers)),
         Route("/topology.svg", _drawing(status)),
         *page_routes(),
         Route("/metrics", _metrics(streams.instance.metrics)),
@@ -130,6 +136,26 @@ def _status(status: Status) -> Callable[[Request], Response]:
             200,
             await status.of_group(since_ms, graph_id) if scope == "group" else status.of_instance(since_ms, graph_id),
         )
+
+    return handle  # type: ignore[return-value]
+
+
+def _thread(status: Status, peers: Peers) -> Callable[[Request], Response]:
+    """Return the handler that answers with the stack and tasks of a thread, of this instance or another."""
+
+    async def handle(request: Request) -> Response:
+        name = request.path_params["name"]
+        shown = status.of_thread(name)
+        if shown is not None:
+            return answer(200, shown)
+        endpoint = status.endpoint_of(name)
+        if not endpoint:
+            raise Refused(404, "NO_SUCH_THREAD", f"there is no thread {name[:200]!r}; /status has their names")
+        try:
+            code, body = await peers.send("GET", endpoint, f"{_THREADS_PATH}/{quote(name, safe='')}")
+        except PeerError as error:
+            raise Refused(502, "NO_ANSWER", str(error)) from None
+        return Response(body, code, media_type="application/json")
 
     return handle  # type: ignore[return-value]
 

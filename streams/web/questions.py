@@ -92,7 +92,8 @@ class WhyEndpoint:
             raise Refused(503, "NOT_RUNNING", str(error)) from None
         story = one_story(question, self._instance.topology, parts)
         told = evolve(story, ends=story.ends[:MAX_ENDS]).as_json()
-        return answer(200, told | {"reasons": story.reasons, "more_ends": max(0, len(story.ends) - MAX_ENDS)})
+        told |= {"reasons": story.reasons, "more_ends": max(0, len(story.ends) - MAX_ENDS)}
+        return answer(200, told | {"svg": story.to_svg(has_style=False)})
 
     async def _follow(self, request: Request, asked: _Asked, question: Question) -> StoryPart:
         """Trace the key in the tasks of this instance, and return its part of the story."""

@@ -126,6 +126,27 @@ class Status:
             "history": {"interval_ms": SAMPLE_MS, "columns": list(HISTORY), "rows": self.samples.since(since_ms)},
         }
 
+    def of_thread(self, name: str) -> dict[str, Any] | None:
+        """Return where a stream thread of this instance is: its stack, and its tasks; None if there is none."""
+        instance = self._instance
+        now_ms = instance.environment.clock.now_ms()
+        rates = self.samples.rates()
+        threads = list(instance.stream_threads)
+        for number, thread in enumerate(threads):
+            if thread.name == name:
+                rows = (self._task_row(rates, now_ms, threads, *item) for item in tasks_of(threads))
+                return dict(zip(THREAD_COLUMNS, self._thread_row(rates, thread), strict=True)) | {
+                    "tasks": [dict(zip(TASK_COLUMNS, row, strict=True)) for row in rows if row[1] == number],
+                    "stack": instance.pool.stack_of(name),
+                }
+        return None
+
+    def endpoint_of(self, thread: str) -> str:
+        """Return the address of the other instance that has a thread, or "" if none is known."""
+        client = thread.rpartition("-thread-")[0]
+        rows = (row for row in self._members().values() if row["client"] == client and not row["is_local"])
+        return next((str(row["endpoint"]) for row in rows), "")
+
     def drawing(self, is_simple: bool, is_list: bool) -> str:
         """Return the drawing of the topology, as an SVG document without colours: those are in the page's style."""
         return to_svg(self._description.graph(is_simple=is_simple), is_list=is_list, has_style=False)

@@ -1,6 +1,6 @@
 """``Story``, the explanation of an output or of its absence, which can be shown as text and as JSON."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from attrs import define, evolve, field, frozen
@@ -203,18 +203,26 @@ class Story(str):
         """The story as lines of text, for a terminal."""
         return str(self)
 
-    def to_svg(self) -> str:
-        """Return the story as a drawing: from source records to results; those that ended are red, with the reason."""
+    def to_svg(self, *, has_style: bool = True) -> str:
+        """Return the story as a drawing: from source records to results; those that ended are red, with the reason.
+
+        Of the records that ended at one node for one reason, it has as many as the text. Without ``has_style``, the
+        drawing has classes only, for a page with styles of its own.
+        """
         picture = _Picture()
         for fact in self.outputs:
             picture.add(fact)
-        for end in self.ends:
-            number = picture.box("processor", end.node, end.text, end.reason)
-            picture.marks[number] = "gone"
-            if end.record is not None:
-                picture.graph.edges[picture.add(end.record), number] = ()
+        for (node, reason), ends in _grouped(self.ends).items():
+            for end in ends[: self.limit]:
+                number = picture.box("processor", node, end.text, reason)
+                picture.marks[number] = "gone"
+                if end.record is not None:
+                    picture.graph.edges[picture.add(end.record), number] = ()
+            if len(ends) > self.limit:
+                more = f"and {len(ends) - self.limit:,} more records"
+                picture.marks[picture.box("processor", node, more, more)] = "gone"
         picture.graph.arrange()
-        return to_svg(picture.graph, marks=picture.marks, notes=picture.notes)
+        return to_svg(picture.graph, has_style=has_style, marks=picture.marks, notes=picture.notes)
 
     def _repr_svg_(self) -> str:
         return self.to_svg()
@@ -256,15 +264,20 @@ class _Picture:
         return self.graph.add(kind, name, title)
 
 
+def _grouped(ends: Iterable[End]) -> dict[tuple[str, str], list[End]]:
+    groups: dict[tuple[str, str], list[End]] = {}
+    for end in ends:
+        groups.setdefault((end.node, end.reason), []).append(end)
+    return groups
+
+
 def _lines(
     heading: str, outputs: tuple[Fact, ...], all_ends: tuple[End, ...], notes: tuple[End, ...], limit: int
 ) -> Iterator[str]:
     yield heading
     for fact in outputs:
         yield from fact.lines(1)
-    groups: dict[tuple[str, str], list[End]] = {}
-    for end in all_ends:
-        groups.setdefault((end.node, end.reason), []).append(end)
+    groups = _grouped(all_ends)
     if groups:
         yield "where other records of its window ended:" if outputs else "where records of the key ended:"
     for (node, reason), ends in groups.items():

@@ -60,6 +60,8 @@ def test_the_story_of_a_key_is_shown_as_text_once_the_token_is_given(
             page.until(lambda: "of key" in page.text("#why-story"))
         assert key.replace("'", "\\'") in page.text("#why-story")
         assert "orders-" in page.text("#why-story")
+        assert "orders-" in page.text("#why-picture svg")
+        assert page.run("return getComputedStyle(document.querySelector('#why-picture .shape')).stroke") != "none"
         assert page.run("return document.querySelectorAll('main img').length") == 0
         assert page.run("return document.title").startswith("shop")
         assert not is_shown(page, "#why-stop")

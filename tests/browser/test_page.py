@@ -86,6 +86,19 @@ def test_the_graph_fits_and_shows_what_was_written_or_each_node(broker: Embedded
         assert page.complaints() == []
 
 
+def test_the_stack_of_a_thread_is_shown_when_asked_for(broker: EmbeddedBroker, page: Page) -> None:
+    with served(broker) as (streams, server):
+        page.open(server.url, width=400)
+        page.until(lambda: page.number("#thread-table"))
+        page.run("document.querySelector('#thread-table button').focus()")
+        page.keys(ENTER)
+        page.until(lambda: "thread.py" in page.text("#stack"))
+        assert page.text("#stack").startswith(page.focus)
+        assert "task 0_" in page.text("#stack")
+        assert page.run("return document.documentElement.scrollWidth") <= 400
+        streams.close()
+
+
 def test_a_restore_is_said_first_with_how_far_it_is(broker: EmbeddedBroker, page: Page) -> None:
     with served(broker) as (streams, _), orders_coming(broker):
         waiting.until(lambda: streams.metrics.get("process-total") > 200)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import httpx
@@ -237,3 +237,39 @@ def test_without_the_token_the_page_is_refused_but_asks_for_it(broker, client):
     assert (page.status_code, data.status_code, given.status_code) == (401, 401, 200)
     assert 'id="token-form"' in page.text
     assert "app" not in data.text
+
+
+def test_the_stack_of_a_thread_is_told_with_what_its_tasks_wait_for(broker, client):
+    """By its own instance, and by another one, which asks it."""
+    is_over = Event()
+
+    def held(value: str) -> str:
+        is_over.wait()
+        return value
+
+    def holding(builder: StreamsBuilder) -> None:
+        builder.stream(words).map_values(held).group_by_key().count("kept")
+
+    with served(broker, holding) as (one, server), served(broker, holding) as (two, other):
+        until(lambda: one.tasks() and two.tasks())
+        until(lambda: len(status(client, other.url)["instances"]) == 2)
+        send(broker, words, [(f"k{number}", "x") for number in range(80)])
+        name = rows(status(client, server.url)["threads"])[0]["name"]
+        until(lambda: "in held" in client.get(f"{server.url}/threads/{name}").json()["stack"])
+        told = client.get(f"{other.url}/threads/{name}").json()
+        missing = client.get(f"{server.url}/threads/nobody")
+        is_over.set()
+
+    assert "is_over.wait()" in told["stack"]
+    assert told["name"] == name
+    assert {"stream_time_ms", "waits_for", "waited_ms"} <= told["tasks"][0].keys()
+    assert (missing.status_code, missing.json()["error"]) == (404, "NO_SUCH_THREAD")
+
+
+def test_a_stack_needs_the_token_where_reading_does(broker, client):
+    with running(broker) as streams, streams.serve("0.0.0.0:0", token="word") as server:
+        url = f"{server.url.replace('0.0.0.0', '127.0.0.1')}/threads/any"
+        refused = client.get(url)
+        allowed = client.get(url, headers={"authorization": "Bearer word"})
+
+    assert (refused.status_code, allowed.status_code) == (401, 404)

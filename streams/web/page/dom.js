@@ -56,6 +56,18 @@ export function badge(text, kind) {
   return el("span", { class: `badge ${kind || ""}` }, text);
 }
 
+// A drawing of the server, which fits its place, but is not made smaller than is readable.
+const LEAST_SCALE = 0.6;
+export function drawing(text, largest = 1, least = LEAST_SCALE) {
+  const picture = document.importNode(new DOMParser().parseFromString(text, "image/svg+xml").documentElement, true);
+  const width = Number(picture.getAttribute("width"));
+  picture.removeAttribute("width");
+  picture.removeAttribute("height");
+  picture.style.maxWidth = `${width * largest}px`;
+  picture.style.minWidth = `${width * least}px`;
+  return picture;
+}
+
 // A table with columns {title, of, show, kind, meter}: `of` is the value for sorting, `show` its text.
 // Rows are reused in place, so that what has the focus keeps it.
 export class Table {

@@ -1,6 +1,6 @@
 // The topology: a drawing of the server, to which the numbers of each status are added.
 
-import { brief, by, count, duration, el, nanoseconds, percent, rate, setAttribute, setText } from "./dom.js";
+import { brief, by, count, drawing, duration, el, nanoseconds, percent, rate, setAttribute, setText } from "./dom.js";
 
 // Generated names without what they all have: KSTREAM-MAPVALUES-0000000001 is MAPVALUES-1.
 export const shortName = (full) => full.replace(/^K(STREAM|TABLE)-(?=[A-Z]+-)/, "").replace(/-0+(\d+)$/, "-$1");
@@ -8,7 +8,6 @@ export const shortName = (full) => full.replace(/^K(STREAM|TABLE)-(?=[A-Z]+-)/, 
 // The records that nodes have lost, sent to the dead letters, and left out on purpose.
 export const dropsOf = (status, ...nodes) => nodes.flatMap((node) => Object.values(status.drops[node] || {})).reduce((sums, numbers) => sums.map((sum, index) => sum + numbers[index]), [0, 0, 0]);
 
-const LEAST_SCALE = 0.6;
 const sum = (numbers) => numbers.reduce((one, other) => one + other, 0);
 
 export class Graph {
@@ -47,22 +46,17 @@ export class Graph {
     const query = [this.isAll ? "nodes=all" : "", this.narrow.matches ? "layout=list" : ""].filter(Boolean).join("&");
     const answer = await this.get(`topology.svg?${query}`, { isText: true }).catch(() => ({ ok: false }));
     if (!answer.ok || round !== this.round) return;
-    const drawing = document.importNode(new DOMParser().parseFromString(answer.body, "image/svg+xml").documentElement, true);
-    const width = Number(drawing.getAttribute("width"));
-    drawing.removeAttribute("width");
-    drawing.removeAttribute("height");
-    drawing.style.maxWidth = `${width * (this.narrow.matches ? 1.2 : 1)}px`;
-    if (!this.narrow.matches) drawing.style.minWidth = `${width * LEAST_SCALE}px`;
+    const picture = this.narrow.matches ? drawing(answer.body, 1.2, 0) : drawing(answer.body);
     this.graph = this.isAll ? this.graphs.all : this.graphs.simple;
-    this.titles = [...drawing.querySelectorAll("[data-block]")];
-    this.lines = [...drawing.querySelectorAll("[data-edge]")];
-    this.nodes = [...drawing.querySelectorAll("[data-box]")].map((group, index) => {
+    this.titles = [...picture.querySelectorAll("[data-block]")];
+    this.lines = [...picture.querySelectorAll("[data-edge]")];
+    this.nodes = [...picture.querySelectorAll("[data-box]")].map((group, index) => {
       group.setAttribute("role", "button");
       group.setAttribute("tabindex", index === this.chosen ? 0 : -1);
       group.addEventListener("click", () => this.choose(index, true));
       return { group, line: group.querySelector(".rate"), kinds: group.getAttribute("class") };
     });
-    this.place.replaceChildren(drawing);
+    this.place.replaceChildren(picture);
     this.described = null;
     this.update();
   }

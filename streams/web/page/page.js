@@ -59,7 +59,7 @@ const tasks = new Table(by("task-table"), "Tasks", [
 ], { sorted: 4, down: true, empty: "No task is assigned here." });
 tasks.limit = FEW_TASKS;
 const threads = new Table(by("thread-table"), "Threads", [
-  { title: "Thread", of: (row) => row.name, kind: "long" },
+  { title: "Thread", of: (row) => row.name, draw: (row, text) => el("button", { type: "button", class: "link", title: "Show its stack", onclick: () => showStack(text) }, text), kind: "long" },
   { title: "State", of: (row) => row.state, draw: stateBadge({ running: "good", assigning: "warn", stopping: "bad" }), kind: "word" },
   { title: "Tasks", of: (row) => row.tasks, show: (row) => count(row.tasks), kind: "number" },
   { title: "Standbys", of: (row) => row.standbys, show: (row) => count(row.standbys), kind: "number wide" },
@@ -96,6 +96,15 @@ const settings = new Table(by("setting-table"), "Settings", [
   { title: "Value", of: (row) => `${row.value}${row.unit ? ` ${row.unit}` : ""}`, kind: "long mono" },
   { title: "Default", of: (row) => row.default, kind: "mono wide" },
 ], { empty: "All settings have their defaults." });
+
+/** Where a thread is now: what its tasks wait for, and its stack. */
+async function showStack(name) {
+  const answer = await get(`threads/${encodeURIComponent(name)}`).catch((error) => ({ ok: false, body: { message: `The application does not answer (${error.name}).` } }));
+  const { tasks: rows = [], stack, turn_age_ms: age, message = `the server has answered with status ${answer.status}` } = answer.body || {};
+  const lines = rows.map((row) => `task ${row.task}: ${[row.state, row.stream_time_ms !== null && `stream time ${moment(row.stream_time_ms)}`, waitOf(row) && `waits for ${waitOf(row)}`].filter(Boolean).join(", ")}`);
+  by("stack").hidden = false;
+  setText(by("stack"), answer.ok ? [`${name}${age === null ? "" : `, in its turn for ${duration(age)}`}`, ...lines, "", stack || "The thread has ended."].join("\n") : message);
+}
 
 let shownTasks = [];
 function showTasks() {

@@ -1,6 +1,6 @@
-// Why there is, or is not, an output: a key is followed in the group for a while, and its story shown as text.
+// Why there is, or is not, an output: a key is followed in the group for a while, and its story shown as a graph and as text.
 
-import { el, setText } from "./dom.js";
+import { drawing, el, setText } from "./dom.js";
 
 const MAX_SECONDS = 60, MAX_RECORDS = 1000, MORE_MS = 20000;
 
@@ -16,13 +16,14 @@ export class Why {
     this.button = el("button", { type: "submit", class: "primary", id: "why-ask" }, "Follow");
     this.stop = el("button", { type: "button", id: "why-stop", hidden: true, onclick: () => this.end() }, "Stop");
     this.message = el("p", { class: "empty", role: "status", id: "why-message", hidden: true });
+    this.picture = el("div", { class: "scroll", id: "why-picture", role: "region", "aria-label": "The story as a graph", tabindex: 0, hidden: true });
     this.story = el("pre", { class: "story", id: "why-story", role: "region", "aria-label": "The story of the key", tabindex: 0, hidden: true });
     place.replaceChildren(
       el("form", { class: "query", onsubmit: (event) => { event.preventDefault(); this.ask(); } },
         el("div", {}, el("label", { for: "why-key" }, "Key"), this.key), el("div", {}, el("label", { for: "why-format" }, "The key is given"), this.format),
         el("div", {}, el("label", { for: "why-topic" }, "Output topic"), this.topic), el("div", { class: "few" }, el("label", { for: "why-seconds" }, "Seconds"), this.seconds),
         el("div", { class: "few" }, el("label", { for: "why-limit" }, "or records"), this.limit), this.button, this.stop),
-      this.message, this.story);
+      this.message, this.picture, this.story);
   }
 
   // Topics that sinks write, from the graph of the topology.
@@ -46,7 +47,7 @@ export class Why {
     this.show(`The key is followed for ${seconds} s, or until so many records of it came.`, "");
     try {
       const answer = await this.get("why", { body, signal: this.leave.signal, timeoutMs: seconds * 1000 + MORE_MS });
-      if (answer.ok) this.show("", answer.body.text);
+      if (answer.ok) this.show("", answer.body.text, answer.body.svg);
       else this.show(answer.body?.message || `the server has answered with status ${answer.status}`, "");
     } catch (error) {
       this.show(error.name === "AbortError" ? "Stopped." : `The application does not answer (${error.name}).`, "");
@@ -63,10 +64,12 @@ export class Why {
     if (!answer?.body?.ended) this.leave?.abort();
   }
 
-  show(message, story) {
+  show(message, story, picture) {
     setText(this.message, message);
     this.message.hidden = !message;
     setText(this.story, story);
     this.story.hidden = !story;
+    this.picture.hidden = !picture;
+    this.picture.replaceChildren(...(picture ? [drawing(picture)] : []));
   }
 }
