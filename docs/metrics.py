@@ -15,6 +15,7 @@ TITLES = {
     Scope.INPUT: "Input partition of a task",
     Scope.NODE: "Node",
     Scope.DROPS: "Dropped records",
+    Scope.LATENESS: "Late records",
     Scope.TOPIC: "Topic",
     Scope.STORE: "Store",
     Scope.CACHE: "Record cache",

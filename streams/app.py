@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
 from streams.broker import EmbeddedBroker
 from streams.clients.tcp import TcpCluster, cluster_of
+from streams.core.bars import Charts
 from streams.core.blocks.records import TaskId
 from streams.core.clock import Clock, SystemClock
 from streams.core.concurrency.event_loops import LoopCalls, settle
@@ -45,7 +46,9 @@ from streams.runtime import (
     StoreView,
     ask_instance,
     changes_of,
+    charts_of,
     home_of,
+    late_of,
     owner_of,
     request_of,
     spec_of,
@@ -216,6 +219,11 @@ class Streams:
     def metrics(self) -> Metrics:
         """The metrics of this instance, including those of its clients."""
         return self.instance.metrics
+
+    def charts(self) -> Charts:
+        """Return how late records were, and how many records each partition has had here, as bars for a notebook."""
+        metrics = self.instance.metrics
+        return charts_of(late_of(self.instance.topology, metrics.tallies()), metrics.processed())
 
     @property
     def failure(self) -> BaseException | None:

@@ -1,12 +1,14 @@
 """The end of a run over history: what it dropped, its last line, and its exit status."""
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streams.cli.lines import say
 
 if TYPE_CHECKING:
+    from streams.core.blocks.records import TaskId
     from streams.core.metrics import Dropped
     from streams.runtime import DropLimit, Late
 
@@ -25,6 +27,12 @@ def add_limit(parser: argparse.ArgumentParser) -> None:
         f"exit status is {TOO_MANY_LATE}, outputs are still written (default {USUAL_LIMIT}%). A record counts once for "
         "each window for which it is late: with windows that overlap, more than 100%% are possible, and allowed by a "
         "larger share such as 1000%%",
+    )
+    parser.add_argument(
+        "--charts",
+        metavar="FILE",
+        help="write how late records were (which grace keeps them) and records by partition as bars: text, or a "
+        "drawing if FILE ends with .svg",
     )
 
 
@@ -63,6 +71,15 @@ def end(
     over = f"; more than --max-dropped {limit.text}: the outputs are written, but exit status is {status}"
     say(f"{', '.join(parts)}{over if status else ''}")
     return status
+
+
+def write_charts(path: str | None, late: "Sequence[Late]", processed: "Mapping[TaskId, int]") -> None:
+    """Write the bars of ``--charts``, if it is given."""
+    from streams.runtime import charts_of
+
+    if path:
+        charts = charts_of(late, processed)
+        Path(path).write_text(charts.to_svg() if path.endswith(".svg") else f"{charts}\n", encoding="utf-8")
 
 
 def say_drops(drops: "Iterable[Dropped]") -> int:

@@ -89,6 +89,7 @@ from streams.runtime.tasks.checkpoint import with_origin as with_origin
 from streams.runtime.tasks.lanes import merge_lanes as merge_lanes
 from streams.runtime.tasks.lateness import DropLimit as DropLimit
 from streams.runtime.tasks.lateness import Late as Late
+from streams.runtime.tasks.lateness import charts_of as charts_of
 from streams.runtime.tasks.lateness import late_of as late_of
 from streams.runtime.tasks.outbox import Drained as Drained
 from streams.runtime.tasks.outbox import TopicColumns as TopicColumns

@@ -14,7 +14,7 @@ from streams.core.concurrency.calls import CallLoop
 from streams.core.drop_notes import DropNote
 from streams.core.errors import TopologyError
 from streams.core.inlining import inlined
-from streams.core.metrics import Amounts, Counter, DropReason, Metrics, SensorSpec, Stopwatch, table
+from streams.core.metrics import Amounts, Counter, DropReason, Metrics, SensorSpec, Stopwatch, late_bound, table
 from streams.state import HotState, RecordCache, Section, Store
 from streams.topology.operator import (
     BatchingNode,
@@ -319,10 +319,21 @@ class NodeMetrics:
     task_id: TaskId
     _metrics: Metrics
     _stores: NodeStores
+    #: Counters of late records by bound: in history out of order most records may be late.
+    _late: dict[int, Counter] = field(factory=dict, init=False)
 
     def drop(self, reason: DropReason, count: int = 1) -> None:
         """Count records dropped at this node in the metric ``dropped-records-total``."""
         self._metrics.drop(reason, count, task=self.task_id, node=self.node)
+
+    def late(self, late_ms: int) -> None:
+        """Count a record that came so long after its window had closed, in stream time."""
+        bound = late_bound(late_ms)
+        counter = self._late.get(bound)
+        if counter is None:
+            place = {"task": self.task_id, "node": self.node, "reason": str(bound)}
+            counter = self._late[bound] = self._metrics.counter(table.LATE, **place)
+        counter.value += 1
 
     def tally(self, reason: DropReason) -> Counter:
         """Return the counter of the records that this node does not forward for the given reason.

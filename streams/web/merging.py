@@ -45,6 +45,7 @@ def merged(documents: Sequence[Document], since_ms: int) -> Document:
         "nodes": _added_rows(document["nodes"] for document in same),
         "edges": [_added(rates) for rates in zip(*(document["edges"] for document in same), strict=True)],
         "drops": _drops(document["drops"] for document in documents),
+        "late": _drops(document["late"] for document in documents),
         "subs": _subs([document["subs"] for document in same]),
         "tasks": first["tasks"] | {"rows": sorted(tasks, key=lambda row: [int(part) for part in row[0].split("_")])},
         "threads": first["threads"] | {"rows": threads},

@@ -43,6 +43,7 @@ _COUNTS: Mapping[SensorSpec, str] = {
     table.CONSUMED: "consumed",
     table.PRODUCED: "produced",
     table.DEAD_LETTERS: "letters",
+    table.LATE: "late",
 }
 _TIMES: Mapping[SensorSpec, str] = {
     table.PROCESS_LATENCY: "busy",
@@ -74,7 +75,7 @@ class Totals:
             key: Any = place.task
             if word in ("processing", "polling", "committing"):
                 key = place.thread
-            elif word in ("drops", "sent"):
+            elif word in ("drops", "sent", "late"):
                 key = place.node, place.reason
             elif word in ("consumed", "produced"):
                 key = place.node, place.topic

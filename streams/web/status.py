@@ -207,6 +207,9 @@ class Status:
         topology = self._instance.topology
         now = rates.now
         drops: dict[str, dict[str, list[int]]] = {}
+        late: dict[str, dict[str, list[int]]] = {}
+        for (node, less_than_ms), count in now.of_word("late"):
+            late.setdefault(node, {})[less_than_ms] = [count]
         for (node, reason), count in now.of_word("drops"):
             sent = now.counts.get(("sent", (node, reason)), 0)
             is_intended = reason in INTENDED_REASONS
@@ -232,6 +235,7 @@ class Status:
         return {
             "nodes": shown(counts.nodes, per_second.nodes),
             "drops": drops,
+            "late": late,
             "meanings": {reason: reason.meaning for reason in DropReason},
             "edges": [self._along(per_second, rates, *edge) for edge in self._graph.edges],
         }

@@ -7,6 +7,7 @@ from threading import Event
 import pytest
 
 from streams import EmbeddedBroker, Producer, State, Streams
+from streams.core.clock import SystemClock
 from tests import waiting
 from tests.browser.conftest import Page
 from tests.browser.shop import HOSTILE, SETTINGS, orders, orders_coming, served, shop
@@ -34,6 +35,12 @@ def test_numbers_move_and_errors_and_drops_appear(broker: EmbeddedBroker, page: 
             assert page.number("#problem-count") > 0
             assert "sent to orders-failed" in page.text("#failure-list")
             assert "ValueError" not in page.text("#drop-table")
+            assert "No record came after its window" in page.text("#problems")
+            with Producer(broker) as producer:
+                # Its window of a minute has closed nine to ten minutes ago.
+                producer.send(orders, 100, key="ann", timestamp_ms=SystemClock().now_ms() - 600_000)
+            page.until(lambda: "10 min" in page.text("#late-table"))
+            assert "100%" in page.text("#late-table")
             page.until(lambda: page.rounds > 8)
             picture("page-topology", height=640)
         assert page.complaints() == []

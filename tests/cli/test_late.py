@@ -60,6 +60,13 @@ def test_late_records_above_the_limit_are_an_exit_status_of_their_own(command: s
     assert (accepted.status, "by-hour: 19" in accepted.err) == (0, True)
     assert shuffled(*arguments, "--max-dropped", "150").status == 3
     assert shuffled(*arguments, "--max-dropped", "200").status == 0
+    charted = shuffled(*arguments, "--max-dropped", "100%", "--charts", "charts.txt")
+    assert charted.status == 0
+    charts = (shuffled.folder / "charts.txt").read_text()
+    assert charts.startswith("by-hour: 19")
+    assert charts.endswith("(keeps 100.0%)\n")
+    assert shuffled(*arguments, "--max-dropped", "100%", "--charts", "charts.svg").status == 0
+    assert (shuffled.folder / "charts.svg").read_text().startswith("<svg")
     wrong = shuffled(*arguments, "--max-dropped", "few")
     assert (wrong.status, "give a share such as 1%, or a number of records" in wrong.err) == (2, True)
 

@@ -3,10 +3,13 @@
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streams import ConfigError
-from streams.core.metrics import Counter
-from streams.runtime.tasks.lateness import Disorder, DropLimit, Late
+from streams.core.blocks.records import TaskId
+from streams.core.metrics import Counter, late_bound
+from streams.runtime.tasks.lateness import Disorder, DropLimit, Late, charts_of
 
 
 def by_records(times: list[int]) -> int:
@@ -56,6 +59,33 @@ def test_late_records_are_told_with_share_and_cause():
         "by-hour: 1 of 1,000 records dropped as late (0.10%): their windows were already closed; increase grace"
     )
     assert str(late(30, 20)).startswith("by-hour: 30 records dropped as late")
+
+
+def test_late_records_are_told_with_the_grace_that_keeps_them():
+    some = Late("by-hour", 10, 1000, by_grace=((1_000, 6), (60_000, 3), (3_600_000, 1)))
+
+    assert str(some).endswith("increase grace (by 1 s keeps 60% of them, by 1 h all)")
+    assert str(Late("by-hour", 1, 1000, by_grace=((1_000, 1),))).endswith("increase grace (by 1 s all)")
+    assert [row[2] for row in some.bars().rows] == ["(keeps 60.0%)", "(keeps 90.0%)", "(keeps 100.0%)"]
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=1))
+def test_a_lateness_is_below_its_bound_and_not_below_the_one_before(times: list[int]):
+    bounds = sorted({late_bound(late_ms) for late_ms in times} | {late_bound(late_bound(late_ms)) for late_ms in times})
+    for late_ms in times:
+        assert late_ms < late_bound(late_ms)
+        assert all(bound <= late_ms for bound in bounds if bound < late_bound(late_ms))
+
+
+def test_charts_have_how_late_records_were_and_the_records_of_partitions():
+    some = Late("by-hour", 10, 1000, by_grace=((1_000, 6), (60_000, 4)))
+    charts = charts_of([some], {TaskId(0, 0): 90, TaskId(0, 1): 10, TaskId(1, 0): 5})
+
+    assert str(charts).splitlines()[0] == "by-hour: 10 late records, by how much longer grace keeps them"
+    assert str(charts).splitlines()[3] == "sub-topology 0: records by partition, the largest 1.8 times the average"
+    assert len(str(charts).splitlines()) == 6
+    assert charts.to_svg().count("<rect") == 4
+    assert "no record was late" in str(charts_of([], {TaskId(0, 0): 90}))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 
-from streams.cli.late import add_limit, end, limit_of
+from streams.cli.late import add_limit, end, limit_of, write_charts
 from streams.cli.mistakes import UsageError
 from streams.cli.options import (
     Commands,
@@ -156,6 +156,7 @@ def execute(options: argparse.Namespace) -> int:
         written = {name: writer.write(result.read(name)) for name, writer in writers.items()}
         written |= {name: result.write(name, table.target, **table.options) for name, table in tables.items()}
         _report(result, options)
+        write_charts(options.charts, result.late, result.processed)
         return end(
             records_in=result.source_records,
             records_out=sum(written.values()) if outputs else None,

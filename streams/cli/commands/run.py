@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from attrs import frozen
 
 from streams.cli.http import add_http, serve_if_asked
-from streams.cli.late import add_limit, end, limit_of
+from streams.cli.late import add_limit, end, limit_of, write_charts
 from streams.cli.lines import say
 from streams.cli.mistakes import UsageError
 from streams.cli.options import (
@@ -287,11 +287,13 @@ def _run_bounded(
             )
         with result:
             written = {name: output.write(result.read_output(name)) for name, output in outputs.items()}
+            late = late_of(result.topology, result.metrics.tallies())
+            write_charts(options.charts, late, result.metrics.processed())
             return end(
                 records_in=result.records_in,
                 records_out=sum(written.values()) if outputs else None,
                 drops=result.drops(),
-                late=late_of(result.topology, result.metrics.tallies()),
+                late=late,
                 limit=limit,
                 elapsed_ms=clock.monotonic_ms() - started_ms,
             )

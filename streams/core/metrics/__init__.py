@@ -15,6 +15,7 @@ from streams.core.metrics.drops import Misplaced as Misplaced
 from streams.core.metrics.drops import Tally as Tally
 from streams.core.metrics.drops import dropped as dropped
 from streams.core.metrics.drops import dropped_by_node as dropped_by_node
+from streams.core.metrics.drops import late_bound as late_bound
 from streams.core.metrics.drops import misplaced as misplaced
 from streams.core.metrics.failures import Failure as Failure
 from streams.core.metrics.failures import LastFailures as LastFailures

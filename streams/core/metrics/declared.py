@@ -35,6 +35,7 @@ ATTRIBUTES: Mapping[str, str] = {
     "task-id": "task",
     "processor-node-id": "node",
     "reason": "reason",
+    "less-than-ms": "reason",
     "topic": "topic",
     "partition": "partition",
     "record-cache-id": "store",
@@ -57,6 +58,8 @@ class Scope(Enum):
     NODE = ("stream-processor-node-metrics", ("thread-id", "task-id", "processor-node-id"))
     #: Records dropped at one node for one reason; Kafka Streams has no such scope.
     DROPS = ("stream-processor-node-metrics", ("thread-id", "task-id", "processor-node-id", "reason"))
+    #: Records that one node dropped as late by less than a time; Kafka Streams has no such scope.
+    LATENESS = ("stream-processor-node-metrics", ("thread-id", "task-id", "processor-node-id", "less-than-ms"))
     TOPIC = ("stream-topic-metrics", ("thread-id", "task-id", "processor-node-id", "topic"))
     #: The name of the last tag is prefixed with the type of the store, such as ``rocksdb-state-id``.
     STORE = ("stream-state-metrics", ("thread-id", "task-id", "state-id"))

@@ -1,15 +1,31 @@
 """Numbers of dropped records by node and reason, and the counts that are kept in runs over historical data."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from attrs import frozen
 
 from streams.core.metrics.declared import Stat
-from streams.core.metrics.table import DISORDER, DROPPED_FOR, KEYS_MISPLACED, KEYS_SAMPLED, PROCESSED
+from streams.core.metrics.table import DISORDER, DROPPED_FOR, KEYS_MISPLACED, KEYS_SAMPLED, LATE, PROCESSED
 
+#: Times in milliseconds below which lateness is counted; above the last one they double.
+_LATE_MS = tuple(
+    round(seconds * 1000)
+    for seconds in (0.1, 1, 5, 10, 30, 60, 300, 600, 1800, 3600, 6 * 3600, 86400, 7 * 86400, 30 * 86400)
+)
 #: The key of the description of a topic's misplaced keys, with the topic, among those of dropped records.
 MISPLACED = "misplaced keys"
+
+
+def late_bound(late_ms: int) -> int:
+    """Return the time below which a lateness in milliseconds is counted: a grace longer by it keeps the record.
+
+    >>> late_bound(0), late_bound(999), late_bound(1_000), late_bound(40 * 86_400_000) // 86_400_000
+    (100, 1000, 5000, 60)
+    """
+    place = bisect_right(_LATE_MS, late_ms)
+    return _LATE_MS[place] if place < len(_LATE_MS) else _LATE_MS[-1] << (late_ms // _LATE_MS[-1]).bit_length()
 
 
 class Tally(NamedTuple):
@@ -37,6 +53,11 @@ class Tally(NamedTuple):
     def is_drop(self) -> bool:
         """Whether the count is a number of dropped records."""
         return self.name == DROPPED_FOR.metric(Stat.TOTAL).name
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the count is a number of late records, by less than ``reason`` milliseconds."""
+        return self.name == LATE.metric(Stat.TOTAL).name
 
 
 @frozen

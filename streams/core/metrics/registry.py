@@ -34,6 +34,7 @@ from streams.core.metrics.table import (
     DROPPED_FOR,
     KEYS_MISPLACED,
     KEYS_SAMPLED,
+    LATE,
     PROCESSED,
     SENSORS,
 )
@@ -333,11 +334,11 @@ class Metrics:
         return copied(self._shared.examples)
 
     def tallies(self) -> dict[Tally, int]:
-        """Return the counts that a bounded run reports: processed and dropped records, misplaced keys, disorder."""
+        """Return the counts that a run reports: processed, dropped and late records, misplaced keys, disorder."""
         result: dict[Tally, int] = {}
         for (spec, place), sensor in copied(self._shared.sensors).items():
-            if spec is DROPPED_FOR:
-                tally = Tally(DROPPED_FOR.metric(Stat.TOTAL).name, place.node, place.reason)
+            if spec is DROPPED_FOR or spec is LATE:
+                tally = Tally(spec.metric(Stat.TOTAL).name, place.node, place.reason)
             elif spec is DISORDER:
                 tally = Tally(DISORDER.metric(Stat.VALUE).name, place.topic)
             elif spec is KEYS_MISPLACED or spec is KEYS_SAMPLED:
@@ -349,6 +350,14 @@ class Metrics:
             assert isinstance(sensor, Counter)
             if sensor.value:
                 result[tally] = tally.merged(result.get(tally, 0), sensor.value)
+        return result
+
+    def processed(self) -> dict[TaskId, int]:
+        """Return the numbers of records that tasks have processed."""
+        result: dict[TaskId, int] = {}
+        for (spec, place), sensor in copied(self._shared.sensors).items():
+            if spec is PROCESSED and place.task is not None and isinstance(sensor, Counter):
+                result[place.task] = result.get(place.task, 0) + sensor.value
         return result
 
     def _readings(self) -> Iterator[Reading]:

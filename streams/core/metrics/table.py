@@ -210,6 +210,13 @@ DROPPED_FOR = _sensor(
     Scope.DROPS, counted("dropped-records", "records dropped for a reason"), level=RecordingLevel.OFF, origin=""
 )
 
+LATE = _sensor(
+    Scope.LATENESS,
+    counted("late-records", "records dropped as late by less than a time after their window had closed"),
+    level=RecordingLevel.OFF,
+    origin="",
+)
+
 CALLED = _ours(
     Scope.NODE,
     counted("call", "finished calls of an async operator or a look-up"),

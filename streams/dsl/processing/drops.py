@@ -11,6 +11,7 @@ from streams.topology import Lost, NodeContext
 def dropper(context: NodeContext) -> Lost:
     """Return the function that drops a record; for a late record, it also takes the window and times of ``Lost``."""
     count = context.metrics.drop
+    count_late = context.metrics.late
     lost = context.output.side_output()
 
     @inlined
@@ -25,6 +26,8 @@ def dropper(context: NodeContext) -> Lost:
         stream_time_ms: int = NO_TIMESTAMP,
     ) -> None:
         count(reason)
+        if closed_ms != NO_TIMESTAMP and closed_ms <= stream_time_ms:
+            count_late(stream_time_ms - closed_ms)
         if lost is not None:
             lost(reason, key, value, timestamp_ms, headers, window, closed_ms, stream_time_ms)
 

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from attrs import field, frozen
 
-from streams.core.blocks.records import Block, Record
+from streams.core.bars import Charts
+from streams.core.blocks.records import Block, Record, TaskId
 from streams.core.closeable import Closeable
 from streams.core.errors import ConfigError, InputError, StreamsError
 from streams.core.http.html import ROWS, table
@@ -26,7 +27,7 @@ from streams.replay.run.local import LocalExecutor
 from streams.replay.run.repair import Repair
 from streams.replay.run.session import ReplaySession
 from streams.replay.storage.places import Place
-from streams.runtime import Late, late_of, table_of
+from streams.runtime import Late, charts_of, late_of, table_of
 from streams.state import StoreSpec
 from streams.values import ArrowRecords, partition_columns
 
@@ -334,6 +335,16 @@ class ReplayResult(Closeable):
     def late(self) -> list[Late]:
         """The dropped late records by node, with their share and how far history is out of order."""
         return late_of(self.session.topology, self._tallies)
+
+    @property
+    def processed(self) -> dict[TaskId, int]:
+        """The number of records that each task has processed, with those of earlier runs of the history."""
+        counters = self.session.state.counters
+        return {task: sum(count for tally, count in of.items() if tally.is_read) for task, of in counters.items()}
+
+    def charts(self) -> Charts:
+        """Return how late records were, and how many records each partition had, as bars for a notebook."""
+        return charts_of(self.late, self.processed)
 
     @property
     def misplaced(self) -> list[Misplaced]:

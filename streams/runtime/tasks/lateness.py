@@ -11,7 +11,8 @@ from operator import sub
 
 from attrs import define, frozen
 
-from streams.core.blocks.records import NO_TIMESTAMP
+from streams.core.bars import Bars, Charts
+from streams.core.blocks.records import NO_TIMESTAMP, TaskId
 from streams.core.errors import ConfigError
 from streams.core.metrics import LATE_REASONS, Counter, Tally
 from streams.topology import Topology, sub_topologies
@@ -57,6 +58,8 @@ class Late:
     #: The input topic with the largest disorder, and that disorder in milliseconds; "" and 0 without disorder.
     topic: str = ""
     disorder_ms: int = 0
+    #: Numbers of records by the time in milliseconds by which a longer grace keeps them, ascending.
+    by_grace: tuple[tuple[int, int], ...] = ()
 
     @property
     def share(self) -> float:
@@ -68,11 +71,33 @@ class Late:
         many = f"{self.count:,} of {self.read:,} records" if self.count <= self.read else f"{self.count:,} records"
         text = f"{self.node}: {many} dropped as late ({share})"
         if not self.disorder_ms:
-            return f"{text}: their windows were already closed; increase grace"
+            return f"{text}: their windows were already closed; increase grace{self._kept()}"
         return (
             f"{text}: history of topic {self.topic!r} is out of order by up to {span_text(self.disorder_ms)}; "
             "sort it by time (order event_time of a replay), or set grace to that"
         )
+
+    def bars(self) -> Bars:
+        """Return the records by the time by which a grace would have to be longer, with the share that it keeps."""
+        total = sum(count for _, count in self.by_grace)
+        sums = accumulate(count for _, count in self.by_grace)
+        return Bars(
+            f"{self.node}: {total:,} late records, by how much longer grace keeps them",
+            tuple(
+                (span_text(more_ms), count, f"(keeps {reached / total:.1%})")
+                for (more_ms, count), reached in zip(self.by_grace, sums, strict=True)
+            ),
+        )
+
+    def _kept(self) -> str:
+        """Return which longer grace keeps half of the records or more, and which all."""
+        total = sum(count for _, count in self.by_grace)
+        reached = list(accumulate(count for _, count in self.by_grace))
+        some = next((place for place, kept in enumerate(reached) if kept * 2 >= total), 0)
+        if not total:
+            return ""
+        half = f"by {span_text(self.by_grace[some][0])} keeps {reached[some] / total:.0%} of them, "
+        return f" ({half if reached[some] < total else ''}by {span_text(self.by_grace[-1][0])} all)"
 
 
 @frozen
@@ -114,17 +139,39 @@ def late_of(topology: Topology, tallies: Mapping[Tally, int]) -> list[Late]:
     late: dict[str, int] = {}
     read: dict[str, int] = {}
     disorder: dict[str, int] = {}
+    by_grace: dict[str, list[tuple[int, int]]] = {}
     for tally, count in tallies.items():
         if tally.is_drop:
             if tally.reason in LATE_REASONS:
                 late[tally.place] = late.get(tally.place, 0) + count
+        elif tally.is_late:
+            by_grace.setdefault(tally.place, []).append((int(tally.reason), count))
         elif tally.is_disorder:
             disorder[tally.place] = count
         elif tally.is_read:
             read[tally.place] = count
     topic, most = max(disorder.items(), key=lambda item: item[1], default=("", 0))
-    found = [Late(node, count, read.get(place_of.get(node, ""), 0), topic, most) for node, count in late.items()]
-    return sorted(found, key=lambda one: (-one.count, one.node))
+    nodes = [
+        Late(node, count, read.get(place_of.get(node, ""), 0), topic, most, tuple(sorted(by_grace.get(node, ()))))
+        for node, count in late.items()
+    ]
+    return sorted(nodes, key=lambda one: (-one.count, one.node))
+
+
+def charts_of(late: Iterable[Late], processed: Mapping[TaskId, int]) -> Charts:
+    """Return how late records were by node, and how many records each partition of a sub-topology had, as bars."""
+    bars = [one.bars() for one in late if one.by_grace]
+    by_sub: dict[int, dict[int, int]] = {}
+    for task, count in sorted(processed.items()):
+        by_sub.setdefault(task.sub_topology, {})[task.partition] = count
+    for sub_topology, counts in by_sub.items():
+        total = sum(counts.values())
+        if len(counts) > 1 and total:
+            most = max(counts.values()) * len(counts) / total
+            rows = tuple((str(partition), count, f"({count / total:.0%})") for partition, count in counts.items())
+            title = f"sub-topology {sub_topology}: records by partition, the largest {most:.1f} times the average"
+            bars.append(Bars(title, rows))
+    return Charts(tuple(bars), "no record was late, and no sub-topology has records in several partitions")
 
 
 def span_text(span_ms: int) -> str:

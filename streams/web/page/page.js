@@ -49,6 +49,7 @@ const tasks = new Table(by("task-table"), "Tasks", [
   { title: "Owner", of: (row) => row.owner, kind: "wide long" },
   { title: "State", of: (row) => row.state, draw: stateBadge(TASK_STATES), kind: "word" },
   { title: "Records/s", of: (row) => row.rate, show: (row) => rate(row.rate), kind: "number" },
+  { ...share((row) => row.part), title: "Of its sub-topology", kind: "number wide" },
   { title: "Lag", of: (row) => row.lag, show: (row) => count(row.lag), kind: "number" },
   { title: "Event-time lag", of: (row) => row.time_lag_ms, show: (row) => duration(row.time_lag_ms), kind: "number wide" },
   { title: "Stream time", of: (row) => row.stream_time_ms, show: (row) => moment(row.stream_time_ms), kind: "word wide" },
@@ -56,7 +57,7 @@ const tasks = new Table(by("task-table"), "Tasks", [
   { title: "Time per record", of: (row) => row.ns, show: (row) => nanoseconds(row.ns), kind: "number wide" },
   { ...share((row) => row.busy), title: "Busy", kind: "number wide" },
   { title: "Lost", of: (row) => row.lost, show: (row) => count(row.lost), kind: "number wide" },
-], { sorted: 4, down: true, empty: "No task is assigned here." });
+], { sorted: 5, down: true, empty: "No task is assigned here." });
 tasks.limit = FEW_TASKS;
 const threads = new Table(by("thread-table"), "Threads", [
   { title: "Thread", of: (row) => row.name, draw: (row, text) => el("button", { type: "button", class: "link", title: "Show its stack", onclick: () => showStack(text) }, text), kind: "long" },
@@ -90,6 +91,12 @@ const dropTable = (id, label, empty) => new Table(by(id), label, [
   { title: "The first", of: (row) => row.example, kind: "long wide" },
 ], { empty });
 const lost = dropTable("drop-table", "Lost records", "No record was lost.");
+const late = new Table(by("late-table"), "How late records were", [
+  { title: "Node", of: (row) => shortName(row.node), kind: "long" },
+  { title: "Grace longer by", of: (row) => row.more, show: (row) => duration(row.more), kind: "number" },
+  { title: "Records", of: (row) => row.count, show: (row) => count(row.count), kind: "number" },
+  { ...share((row) => row.keeps), title: "Keeps of the late" },
+], { empty: "No record came after its window had closed." });
 const leftOut = dropTable("left-table", "Records left out on purpose", "No record was left out.");
 const settings = new Table(by("setting-table"), "Settings", [
   { title: "Setting", of: (row) => row.name, kind: "mono" },
@@ -200,10 +207,13 @@ function show(status) {
   graph.show(status);
   if (status.graph) why.know(status.graph);
   graphId = status.graph_id;
+  const totals = status.totals;
+  const processed = {};
+  for (const row of objects(status.tasks)) processed[row.task.split("_")[0]] = (processed[row.task.split("_")[0]] || 0) + row.processed;
   shownTasks = objects(status.tasks).map((row) => {
     const [sub, partition] = row.task.split("_").map(Number);
     const owner = status.threads.rows[row.thread]?.[0] || "";
-    return { ...row, owner, order: sub * 1e6 + partition, text: `${row.task} ${row.state} ${owner} ${waitOf(row)}`.toLowerCase() };
+    return { ...row, owner, part: row.processed / (processed[sub] || 1), order: sub * 1e6 + partition, text: `${row.task} ${row.state} ${owner} ${waitOf(row)}`.toLowerCase() };
   });
   showTasks();
   showRestore(status);
@@ -218,7 +228,11 @@ function show(status) {
   }));
   lost.show(dropped(0));
   leftOut.show(dropped(2));
-  const totals = status.totals;
+  late.show(Object.entries(status.late).flatMap(([node, counts]) => {
+    const rows = Object.entries(counts).map(([more, [number]]) => ({ node, more: Number(more), count: number })).sort((one, other) => one.more - other.more);
+    const total = rows.reduce((sum, row) => sum + row.count, 0);
+    return rows.map((row, index) => ({ ...row, keeps: rows.slice(0, index + 1).reduce((sum, each) => sum + each.count, 0) / total }));
+  }));
   setText(by("problem-count"), `${count(totals.failures)} errors, ${count(totals.lost)} records lost, ${count(totals.dead_letters)} dead letters`);
   instances.show(status.instances);
   threads.show(objects(status.threads));
