@@ -7,10 +7,11 @@ table of names, ``totals`` a table of amounts; ``play`` shows what comes out for
 import asyncio
 import sys
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from streams import agg
 from streams.core.blocks.records import Windowed
 from streams.core.event_time.windows import JoinWindows, SessionWindows, TimeWindows
 from streams.core.topic import Topic
@@ -93,6 +94,8 @@ def examples(request: pytest.FixtureRequest, doctest_namespace: dict[str, Any]) 
         play=made.play,
         driver_of=made.driver_of,
         shown=shown,
+        NamedTuple=NamedTuple,
+        agg=agg,
         asyncio=asyncio,
         timedelta=timedelta,
         Topic=Topic,

@@ -88,6 +88,7 @@ from .core.wrapping import (
     WrappedNode as WrappedNode,
 )
 from .dsl import (
+    agg as agg,
     Branched as Branched,
     CogroupedKStream as CogroupedKStream,
     DeduplicatedKStream as DeduplicatedKStream,

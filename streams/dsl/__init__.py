@@ -1,5 +1,6 @@
 """The typed DSL: streams and tables, which build a logical graph that is then written as a topology."""
 
+from streams.dsl import agg as agg
 from streams.dsl.branched import Branched as Branched
 from streams.dsl.builder import StreamsBuilder as StreamsBuilder
 from streams.dsl.builder import TopologySource as TopologySource

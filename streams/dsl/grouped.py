@@ -163,6 +163,54 @@ class KGroupedStream(Generic[K, V]):
         return KTable(self._plain.aggregate(fold, name, arguments))
 
     @overload
+    def summarize(
+        self,
+        summary: Callable[[V], A],
+        name: str | None = None,
+        *,
+        store: str | None = SAME_AS_NAME,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        **options: Unpack[StoreOptions],
+    ) -> KTable[K, A]: ...
+    @overload
+    def summarize(
+        self,
+        summary: Callable[[V], Any],
+        name: str | None = None,
+        *,
+        value: TypeForm[A] | Serde[A],
+        store: str | None = SAME_AS_NAME,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        **options: Unpack[StoreOptions],
+    ) -> KTable[K, A]: ...
+    def summarize(
+        self,
+        summary: Callable[[V], Any],
+        name: str | None = None,
+        *,
+        value: Any = NOT_GIVEN,
+        store: str | None = SAME_AS_NAME,
+        key: Any = NOT_GIVEN,
+        **options: Unpack[StoreOptions],
+    ) -> KTable[K, Any]:
+        """Aggregate the values of each key as declared by ``summary``, with the aggregates of ``streams.agg``.
+
+        ``summary`` is read once, when the topology is built, with an expression in place of the value.  It returns one
+        aggregate, or an object of a class whose fields are computed from aggregates; its type is that of the table.
+        A store of states that are not the result shows the result to queries.
+        Conditions of records are ``where=`` of an aggregate.
+
+        >>> spent = orders.group_by_key().summarize(lambda amount: agg.sum(amount) / agg.count())
+        >>> play(spent, ("ann", 5), ("ann", 2))
+        [('ann', 5.0), ('ann', 3.5)]
+
+        Raises:
+            TopologyError: the summary has a condition, a loop or a call that cannot be written down, uses the value
+                outside of an aggregate, or has no aggregate.
+        """
+        return KTable(self._plain.summarize(summary, name, StoreArguments(store, key, value, options)))
+
+    @overload
     def windowed_by(
         self, windows: TimeWindows | SlidingWindows | UnlimitedWindows | CountWindows | CalendarWindows
     ) -> TimeWindowedKStream[K, V]: ...

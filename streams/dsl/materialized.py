@@ -95,6 +95,9 @@ class Materialized:
     changelog_config: Mapping[str, str] = field(factory=dict)
     #: Returns the spec of a second store of the operator, given that of this store.
     second: Callable[[StoreSpec], StoreSpec] | None = None
+    #: What queries return of a value, with the serde of that; None: the value itself.
+    show: Callable[[Any], Any] | None = None
+    shown: SerdeVariable | None = None
     _spec: StoreSpec | None = None
     _second_spec: StoreSpec | None = None
 
@@ -126,6 +129,8 @@ class Materialized:
                 ttl_ms=self.ttl_ms,
                 retain_duplicates=self.retain_duplicates,
                 changelog_config=dict(self.changelog_config),
+                show=self.show,
+                shown_serde=(self.shown or self.value).resolve(),
             )
         return self._spec
 

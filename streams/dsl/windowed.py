@@ -165,6 +165,52 @@ class WindowedKStream(Generic[K, V]):
         """
         return KTable(self._ref.reduce(reducer, name, StoreArguments(store, key, value, options)))
 
+    @overload
+    def summarize(
+        self,
+        summary: Callable[[V], A],
+        name: str | None = None,
+        *,
+        store: str | None = SAME_AS_NAME,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        **options: Unpack[WindowStoreOptions],
+    ) -> KTable[Windowed[K], A]: ...
+    @overload
+    def summarize(
+        self,
+        summary: Callable[[V], Any],
+        name: str | None = None,
+        *,
+        value: TypeForm[A] | Serde[A],
+        store: str | None = SAME_AS_NAME,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        **options: Unpack[WindowStoreOptions],
+    ) -> KTable[Windowed[K], A]: ...
+    def summarize(
+        self,
+        summary: Callable[[V], Any],
+        name: str | None = None,
+        *,
+        value: Any = NOT_GIVEN,
+        store: str | None = SAME_AS_NAME,
+        key: Any = NOT_GIVEN,
+        **options: Unpack[WindowStoreOptions],
+    ) -> KTable[Windowed[K], Any]:
+        """Aggregate the values of each key and window as declared by ``summary``, as in ``KGroupedStream``.
+
+        Sessions are merged by the aggregates.
+
+        >>> windowed = orders.group_by_key().windowed_by(SessionWindows.of(timedelta(seconds=1)))
+        >>> shown(play(windowed.summarize(lambda amount: agg.max(amount)), ("ann", 5, 0), ("ann", 2, 500)))
+        ann@0/0: 5
+        ann@0/0: None
+        ann@0/500: 5
+
+        Raises:
+            TopologyError: see ``KGroupedStream.summarize``.
+        """
+        return KTable(self._ref.summarize(summary, name, StoreArguments(store, key, value, options)))
+
 
 @define(eq=False, repr=False)
 class TimeWindowedKStream(WindowedKStream[K, V]):

@@ -50,6 +50,7 @@ from streams.state.views.lru import LruStore as LruStore
 from streams.state.views.measured import MeasuredStore as MeasuredStore
 from streams.state.views.session import SESSION as SESSION
 from streams.state.views.session import SessionStore as SessionStore
+from streams.state.views.shown import queried as queried
 from streams.state.views.versioned import NOT_PUT as NOT_PUT
 from streams.state.views.versioned import VALID_TO_UNDEFINED as VALID_TO_UNDEFINED
 from streams.state.views.versioned import VERSIONED as VERSIONED

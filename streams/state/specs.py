@@ -10,7 +10,7 @@ from enum import Enum
 from operator import methodcaller
 from typing import Any, TypeAlias
 
-from attrs import evolve, field, frozen
+from attrs import Factory, evolve, field, frozen
 
 from streams.core.arguments import MAX_TIME_MS
 from streams.core.blocks.marks import KafkaFormat
@@ -225,6 +225,9 @@ class StoreSpec:
     is_cache: bool = False
     #: The calendar that has the ends of the windows of a window store; None: all have the size ``window_size_ms``.
     calendar: Calendar | None = None
+    #: What queries return of a value, and its serde; None: the value itself.
+    show: Callable[[Any], Any] | None = field(default=None, eq=False)
+    shown_serde: Serde[Any] = field(default=Factory(lambda self: self.value_serde, takes_self=True), converter=inside)
 
     def window_at(self, start_ms: int) -> Window:
         """Return the window of a window store that starts at a time."""

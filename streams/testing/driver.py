@@ -42,7 +42,7 @@ from streams.runtime import (
     metrics_of,
     of_task,
 )
-from streams.state import RecordCache, open_store
+from streams.state import RecordCache, open_store, queried
 from streams.testing.outputs import ReadRecords
 from streams.testing.reference_order import TIMERS, ReferenceOrder, TopicOrder
 from streams.topology import Topology, reader_of, sub_topologies
@@ -254,7 +254,7 @@ class TopologyTestDriver(Closeable):
             StreamsError: the store or the partition does not exist, or there are several and none is given.
         """
         if name in self._globals:
-            return self._globals[name].stores[name].view
+            return queried(self._globals[name].stores[name])
         stores = {task.task_id.partition: task.stores[name] for task in self._tasks if name in task.stores}
         if not stores:
             names = ", ".join(sorted([*self.topology.stores, *self._globals])) or "none"
@@ -263,7 +263,7 @@ class TopologyTestDriver(Closeable):
             raise StreamsError(f"store {name!r} has {len(stores)} partitions; name one: store({name!r}, partition=0)")
         if (partition or 0) not in stores:
             raise StreamsError(f"store {name!r} has the partitions {sorted(stores)}, not {partition!r}")
-        return stores[partition or 0].view
+        return queried(stores[partition or 0])
 
     def metric(self, name: str, node: str | None = None) -> int:
         """Return a total such as ``dropped-records``: the sum over all tasks and all nodes, or over one ``node``."""

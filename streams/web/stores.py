@@ -315,7 +315,7 @@ def _described(spec: StoreSpec) -> dict[str, Any]:
         "name": spec.name,
         "kind": spec.kind.name,
         "key": settled(spec.key_serde).name,
-        "value": settled(spec.value_serde).name,
+        "value": settled(spec.shown_serde).name,
         "queries": sorted(spec.kind.queries),
     }
 
@@ -333,7 +333,7 @@ def _placed(task: str, owner: KeyQueryMetadata) -> dict[str, Any]:
 
 def _shown(spec: StoreSpec, entry: StoreEntry) -> dict[str, Any]:
     """Return the value of a store entry, with its timestamp, window and end of validity if the store has them."""
-    shown: dict[str, Any] = {"value": json_of(spec.value_serde, entry.value)}
+    shown: dict[str, Any] = {"value": json_of(spec.shown_serde, entry.value)}
     if entry.timestamp_ms is not None:
         shown["timestamp"] = entry.timestamp_ms
     if entry.headers is not None:

@@ -131,7 +131,7 @@ def write_results(request: StoreRequest, answers: Answers) -> bytes:
         )
         for task, result in answers.items()
     ]
-    return _write(_Response(results, _type_of(spec.key_serde), _type_of(spec.value_serde)))
+    return _write(_Response(results, _type_of(spec.key_serde), _type_of(spec.shown_serde)))
 
 
 def read_results(request: StoreRequest, data: bytes) -> Answers:
@@ -152,7 +152,7 @@ def read_results(request: StoreRequest, data: bytes) -> Answers:
 
 
 def _take_over(spec: StoreSpec, read: _Response) -> None:
-    for serde, name in ((spec.key_serde, read.key_type), (spec.value_serde, read.value_type)):
+    for serde, name in ((spec.key_serde, read.key_type), (spec.shown_serde, read.value_type)):
         if isinstance(serde, PinnedSerde) and name is not None:
             serde.pin(name)
 
@@ -169,7 +169,7 @@ def _result(request: StoreRequest, read: _Result) -> QueryResult[Any]:
 
 
 def _value_serde(request: StoreRequest) -> Serde[Any]:
-    return LONG if isinstance(request.query, CountQuery) else request.spec.value_serde
+    return LONG if isinstance(request.query, CountQuery) else request.spec.shown_serde
 
 
 def _type_of(serde: Serde[Any]) -> str | None:

@@ -19,7 +19,7 @@ WITHOUT_NODE = {"add_state_store", "build", "cogroup", "emit", "emit_strategy", 
 WORK = [
     {"other", "grouped", "topic", "topics", "store", "migrations", "processor", "transformer"},
     {"predicate", "mapper", "action", "function", "by", "joiner", "initializer", "aggregator", "reducer", "adder"},
-    {"subtractor", "merger"},
+    {"subtractor", "merger", "summary"},
     {"windows", "strategy", "suppressed"},
 ]
 #: The kinds of the table, by what their annotations have; the first that fits counts.

@@ -12,9 +12,11 @@ from attrs import Factory, evolve, field, frozen
 
 from streams.core.arguments import NOT_GIVEN
 from streams.core.event_time.windows import SlidingWindows
+from streams.core.serdes.serde_types import declared_type
 from streams.core.serdes.serdes import LONG
 from streams.dsl.building.early_results import with_early_results
 from streams.dsl.building.side_outputs import SideOutputs
+from streams.dsl.building.table_operators import map_values
 from streams.dsl.building.windowing import UNWINDOWED, Windowing
 from streams.dsl.functions import check_function, result_type
 from streams.dsl.logical import LogicalNode
@@ -29,10 +31,12 @@ from streams.dsl.processing import (
     TableFold,
     on_copies,
     reduction,
+    state_fold,
     table_reduction,
 )
 from streams.dsl.ref import GroupedTableRef, GroupRef, TableRef
 from streams.dsl.serde_variables import SerdeVariable, annotated, declared, overridden
+from streams.dsl.summaries import summarized
 from streams.dsl.table_state import SourceState
 
 REDUCE = "KSTREAM-REDUCE-"
@@ -80,13 +84,35 @@ class StreamAggregation:
         fold = evolve(fold, initializer=OwnAggregates(fold.initializer))
         return self._fold(name, AGGREGATE, fold, value, arguments)
 
+    def summarize(self, summary: Callable[..., Any], name: str | None, arguments: StoreArguments) -> TableRef:
+        """Add the nodes of ``summarize`` to the logical graph: an aggregation, and what shows its states if needed."""
+        group = self.group
+        serde = group.value.serde
+        written = summarized(summary, Any if serde is None else declared_type(serde) or Any, repr(group))
+        form = written.form if arguments.value is NOT_GIVEN else arguments.value
+        fold = state_fold(written.add, written.merge)
+        if written.result is None:
+            return self._fold(name, AGGREGATE, fold, declared(form, group.name), arguments)
+        show = (written.result, declared(form, group.name))
+        states = self._fold(name, AGGREGATE, fold, declared(written.state_form, group.name), arguments, show)
+        results = StoreArguments(None, NOT_GIVEN, form, {})
+        return map_values(states, written.result, name and f"{name}-result", results)
+
     def _fold(
-        self, name: str | None, prefix: str, fold: Fold, value: SerdeVariable, arguments: StoreArguments
+        self,
+        name: str | None,
+        prefix: str,
+        fold: Fold,
+        value: SerdeVariable,
+        arguments: StoreArguments,
+        show: tuple[Callable[[Any], Any], SerdeVariable] | None = None,
     ) -> TableRef:
         group, windowing = self.group, self.windowing
         key = overridden(group.key, arguments.key, group.name)
         explicit_name = arguments.store_name(name)
         materialized = windowing.store(group.graph, explicit_name, prefix, key, value, arguments.options)
+        if show is not None:
+            materialized.show, materialized.shown = show
         full_name = value.node = group.graph.names.node(name, prefix)
         parent = group.partitioned_by_key(materialized.store)
         state = SourceState(materialized)

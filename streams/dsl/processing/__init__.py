@@ -28,6 +28,7 @@ from streams.dsl.processing.folds import OwnAggregates as OwnAggregates
 from streams.dsl.processing.folds import TableFold as TableFold
 from streams.dsl.processing.folds import on_copies as on_copies
 from streams.dsl.processing.folds import reduction as reduction
+from streams.dsl.processing.folds import state_fold as state_fold
 from streams.dsl.processing.folds import table_reduction as table_reduction
 from streams.dsl.processing.in_flight import in_flight_spec as in_flight_spec
 from streams.dsl.processing.joins.asof_join_processor import WAITING_LEFT as WAITING_LEFT

@@ -33,7 +33,7 @@ class StreamAggregate:
     send_old: bool = False
 
     @property
-    def columns(self) -> Aggregation:
+    def columns(self) -> Aggregation | None:
         """What columns do instead."""
         return self.fold.columns
 

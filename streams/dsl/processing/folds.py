@@ -29,11 +29,13 @@ class Fold:
     merger: Callable[[Any, Any, Any], Any] | None = None
     #: Whether the aggregate is independent of the values, even of whether they are None.
     ignores_values: bool = False
+    #: Whether the aggregator gets None for an aggregate without values.
+    starts_with_none: bool = False
 
     @property
-    def columns(self) -> Aggregation:
-        """What columns do instead."""
-        return Aggregation(self.initializer, self.aggregator)
+    def columns(self) -> Aggregation | None:
+        """What columns do instead; None where columns do not know what an aggregate begins with."""
+        return None if self.starts_with_none else Aggregation(self.initializer, self.aggregator)
 
     def with_copies(self, copied: _Copied) -> "Fold":
         """Return the fold whose functions get aggregates from ``copied``."""
@@ -194,6 +196,11 @@ def reduction(reducer: Callable[[Any, Any], Any]) -> Fold:
         return right if left is None else reducer(left, right)
 
     return Fold(_nothing, aggregate, merge)
+
+
+def state_fold(add: _Function, merge: _Function) -> Fold:
+    """Return the fold of functions that take None for a state without values."""
+    return Fold(_nothing, add, merge, starts_with_none=True)
 
 
 def table_reduction(adder: Callable[[Any, Any], Any], subtractor: Callable[[Any, Any], Any]) -> TableFold:

@@ -108,6 +108,8 @@ class StoreChanges:
         elif spec.kind.family is Family.SESSIONS:
             key, end_ms, start_ms = session_parts(key)
         read: Any = spec.value_serde.deserialize(value)
+        if spec.show is not None and read is not None:
+            read = spec.show(read)
         return StoreEntry(spec.key_serde.deserialize(key), read, time_ms, start_ms, end_ms, None, headers)
 
 

@@ -38,7 +38,7 @@ from streams.runtime.stores.store_queries import (
     merged_entries,
 )
 from streams.runtime.threads.thread import StreamThread
-from streams.state import Family, StoreSpec
+from streams.state import Family, StoreSpec, queried
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -347,7 +347,7 @@ def _read(store: Any, verb: str, arguments: Sequence[Any]) -> Any:
             f"store {spec.name!r} is of kind {spec.kind.shown}, which does not support {verb}(); it supports {verbs}",
             store=spec.name,
         )
-    result = getattr(store.view, verb)(*arguments)
+    result = getattr(queried(store), verb)(*arguments)
     return list(result) if isinstance(result, Iterator) else result
 
 

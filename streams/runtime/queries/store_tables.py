@@ -28,7 +28,7 @@ def table_of(spec: StoreSpec, entries: Sequence[StoreEntry]) -> "pa.Table":
         columns["window_start"] = pa.array([entry.start_ms for entry in entries], at)
         # The end of an unlimited window is after the year 9999, the limit of ``datetime``, so it becomes null.
         columns["window_end"] = pa.array([_within(entry.end_ms) for entry in entries], at)
-    columns["value"] = _column(spec.value_serde, [entry.value for entry in entries])
+    columns["value"] = _column(spec.shown_serde, [entry.value for entry in entries])
     times = [entry.timestamp_ms for entry in entries]
     if spec.kind.has_versions:
         columns["valid_from"] = pa.array(times, at)

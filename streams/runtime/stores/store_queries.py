@@ -23,6 +23,7 @@ from streams.state import (
     ValueAndTimestamp,
     ValueTimestampHeaders,
     VersionedRecord,
+    queried,
 )
 
 K = TypeVar("K")
@@ -182,7 +183,7 @@ def _windows(entries: Sequence[StoreEntry], spec: StoreSpec) -> list[tuple[Any, 
 
 def _read(store: Any, verb: str, *arguments: Any) -> Any:
     """Call the read method of a store that is named ``verb``; return None if stores of this kind do not support it."""
-    return getattr(store.view, verb)(*arguments) if verb in store.spec.kind.queries else None
+    return getattr(queried(store), verb)(*arguments) if verb in store.spec.kind.queries else None
 
 
 def _all(store: Any, verb: str, *arguments: Any) -> Iterable[StoreEntry] | None:
@@ -191,7 +192,7 @@ def _all(store: Any, verb: str, *arguments: Any) -> Iterable[StoreEntry] | None:
 
 
 def _of_key(store: Any, key: Any) -> Iterable[StoreEntry] | None:
-    return _one(store, key, store.view.get(key)) if "get" in store.spec.kind.queries else None
+    return _one(store, key, queried(store).get(key)) if "get" in store.spec.kind.queries else None
 
 
 def _range(store: Any, low: Any, high: Any, *, reverse: bool) -> Iterable[StoreEntry] | None:
@@ -387,7 +388,7 @@ class VersionedKeyQuery(StoreQuery["VersionedRecord[V] | None"], Generic[K, V]):
         """Return the matching entry in a list, or an empty list."""
         if not store.spec.kind.has_versions:
             return None
-        view = store.view
+        view = queried(store)
         at = self.as_of_ms
         return _one(store, self.key, view.get(self.key) if at is None else view.get_as_of(self.key, at))
 

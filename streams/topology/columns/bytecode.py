@@ -7,7 +7,7 @@ import builtins
 import dis
 import operator
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import Enum
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, Final
@@ -71,10 +71,17 @@ _LIBRARIES: Final = ("attrs", "attr", "dataclasses")
 class CodeWatch:
     """Checks each Python function that runs, once, and each C function that is called, while a function is traced.
 
-    ``classes`` are those of the values and of the state: their attributes that are no fields may change.
+    ``classes`` are those of the values and of the state: their attributes that are no fields may change.  What the
+    symbols of a caller can do beyond those of columns is given by ``opcodes``, ``kinds``, whose objects may be used
+    from outside, and ``modules``, whose code, with what it calls, is the caller's.
     """
 
     classes: Sequence[type]
+    opcodes: Collection[str] = ()
+    kinds: tuple[type, ...] = ()
+    modules: Collection[str] = ()
+    #: Whether no symbol stands for None, so that code may ask for it.
+    has_no_none: bool = True
     #: Names of attributes that the code reads.
     names: set[str] = field(factory=set)
     _checked: set[CodeType] = field(factory=set)
@@ -97,7 +104,7 @@ class CodeWatch:
         return result
 
     def _on_event(self, frame: FrameType, event: str, argument: Any) -> None:
-        if event not in ("call", "c_call") or self._refusal is not None or _is_own(frame):
+        if event not in ("call", "c_call") or self._refusal is not None or self._is_own(frame):
             return
         try:
             if event == "call":
@@ -124,7 +131,7 @@ class CodeWatch:
         for value in values:
             if isinstance(value, FunctionType):
                 self.check_function(value)
-            elif not (_is_constant(value) or is_c_function(value)):
+            elif not (_is_constant(value) or is_c_function(value) or isinstance(value, self.kinds)):
                 raise TraceError(f"uses a {type(value).__name__} from outside, which may change")
 
     def check(self, code: CodeType, names: Mapping[str, Any]) -> None:
@@ -151,6 +158,8 @@ class CodeWatch:
 
     def _check_step(self, before: Any, step: Any, following: Any, names: Mapping[str, Any]) -> None:
         name = step.opname
+        if not self.has_no_none and (name == "IS_OP" or name.endswith(("_IF_NONE", "_IF_NOT_NONE"))):
+            raise TraceError("uses `is`")
         if name == "IS_OP":
             if not (before.opname == "LOAD_CONST" and before.argval is None):
                 raise TraceError("uses `is` with something other than None")
@@ -160,7 +169,7 @@ class CodeWatch:
             pass
         elif name in ("LOAD_DEREF", "COPY_FREE_VARS"):
             pass  # Outer variables are checked with their values.
-        elif name not in _PLAIN_OPCODES:
+        elif name not in _PLAIN_OPCODES and name not in self.opcodes:
             raise TraceError(_DOES.get(name, f"does {name}"))
         if name in ("LOAD_ATTR", "LOAD_METHOD"):
             self.names.add(step.argval)
@@ -180,10 +189,27 @@ class CodeWatch:
 
     def _check_outer(self, name: str, value: Any) -> None:
         if isinstance(value, ModuleType):
-            if value.__name__ not in _MODULES:
+            if value.__name__ not in _MODULES and value.__name__ not in self.modules:
                 raise TraceError(f"uses the module {name}")
-        elif not (_is_constant(value) or isinstance(value, type | FunctionType) or is_c_function(value)):
+        elif not (_is_constant(value) or isinstance(value, (type, FunctionType, *self.kinds)) or is_c_function(value)):
             raise TraceError(f"uses {name}, a {type(value).__name__} that may change")
+
+    def _is_own(self, frame: FrameType) -> bool:
+        """Whether code is of this package or the caller, generated for a class, or of a library that copies objects."""
+        module = frame.f_globals.get("__name__", "")
+        is_generated = frame.f_code.co_name == "__init__" and frame.f_code.co_filename.startswith(
+            ("<string>", "<attrs generated")
+        )
+        is_library = module.partition(".")[0] in _LIBRARIES or module.startswith(("namedtuple_", __package__))
+        return is_generated or is_library or self._is_of_caller(frame)
+
+    def _is_of_caller(self, frame: FrameType | None) -> bool:
+        """Whether code is of the caller's modules, or called by it."""
+        while self.modules and frame is not None and frame.f_code is not CodeWatch.run.__code__:
+            if frame.f_globals.get("__name__") in self.modules:
+                return True
+            frame = frame.f_back
+        return False
 
     @staticmethod
     def _check_attribute(owner: type, name: str) -> None:
@@ -214,15 +240,6 @@ def _is_constant(value: Any) -> bool:
 def _creates(function: Any) -> bool:
     """Whether a C function creates an object or sets its fields, as generated constructors call them."""
     return getattr(function, "__name__", "") in ("__new__", "__init__", "__setattr__", "setprofile")
-
-
-def _is_own(frame: FrameType) -> bool:
-    """Whether code is of this package, generated for a class, or of a library that copies objects."""
-    module = frame.f_globals.get("__name__", "")
-    is_generated = frame.f_code.co_name == "__init__" and frame.f_code.co_filename.startswith(
-        ("<string>", "<attrs generated")
-    )
-    return is_generated or module.partition(".")[0] in _LIBRARIES or module.startswith(("namedtuple_", __package__))
 
 
 def place_of(function: Any) -> str:

@@ -23,6 +23,7 @@ from streams import (
     Topic,
     Window,
     Windower,
+    agg,
 )
 from streams.testing import TopologyTestDriver
 
@@ -204,3 +205,11 @@ def read(driver: TopologyTestDriver) -> None:
         print(order.amont)  # wrong
     for record in driver.read_records(orders):
         print(record.value.amount)  # wrong
+
+
+def summarized(stream: KStream[str, Order]) -> None:
+    grouped = stream.group_by_key()
+    grouped.summarize(lambda order: agg.sum(order.amont))  # wrong
+    grouped.summarize(lambda order: Order(agg.first(order.customer), agg.first(order.customer)))  # wrong
+    grouped.summarize(lambda order: Order(agg.first(order.customer), amont=agg.count()))  # wrong
+    grouped.summarize(lambda order: agg.count(were=order.amount > 2))  # wrong

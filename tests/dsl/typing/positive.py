@@ -34,6 +34,7 @@ from streams import (
     Window,
     Windowed,
     Windower,
+    agg,
     build_topology,
     count_windowed,
     key_value_store,
@@ -382,6 +383,20 @@ def batched(stream: KStream[int, Order]) -> None:
     assert_type(
         stream.flat_map_batches(lambda records: [(order.customer, key) for key, order in records]), KStream[str, int]
     )
+
+
+def summarized(stream: KStream[str, Order]) -> None:
+    grouped = stream.group_by_key()
+    assert_type(grouped.summarize(lambda order: agg.sum(order.amount)), KTable[str, int])
+    assert_type(grouped.summarize(lambda order: agg.mean(order.amount)), KTable[str, float])
+    assert_type(grouped.summarize(lambda order: agg.first(order.customer), "first"), KTable[str, str])
+    late = grouped.summarize(lambda order: agg.last(order.customer, where=order.amount > 2))
+    assert_type(late, KTable[str, str | None])
+    orders_of = grouped.summarize(lambda order: Order(agg.last(order.customer), agg.count(), agg.max(order.at)))
+    assert_type(orders_of, KTable[str, Order])
+    longest = agg.Aggregate[str, int](lambda text: text, lambda one, two: max(one, two, key=len), max, result=len)
+    sessions = grouped.windowed_by(SessionWindows.of(timedelta(hours=1)))
+    assert_type(sessions.summarize(lambda order: longest(order.customer)), KTable[Windowed[str], int])
 
 
 def tested() -> None:
