@@ -42,13 +42,15 @@ _READ_AHEAD = 200_000
 
 @frozen
 class Progress:
-    """The progress of a bounded run; ``records_total`` is None until every input is read."""
+    """The progress of a bounded run; ``records_total`` is None until every input is read.
+
+    ``records_out`` are those for topics of others, without those for repartition topics.
+    """
 
     records_in: int
     records_total: int | None
     records_out: int
     stream_time_ms: int
-    lag: int
 
 
 @define(eq=False)
@@ -338,14 +340,12 @@ class _Feeder:
     def _show(self) -> None:
         if self._progress is None:
             return
-        done = self._read_so_far()
         tasks = self._tasks()
         self._progress(
             Progress(
-                done,
+                self._read_so_far(),
                 None if self._open else self._written,
                 sum(task.outbox.sent for task in tasks),
                 max((task.queues.stream_time_ms for task in tasks), default=-1),
-                max(0, self._written - done),
             )
         )

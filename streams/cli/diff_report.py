@@ -1,13 +1,14 @@
-"""The report of ``streams diff``, as text and as JSON."""
+"""The report of ``streams diff``, for a terminal, as text and as JSON."""
 
 import json
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 from attrs import frozen
 
+from streams.cli.terminal import table, text
 from streams.comparison import (
     LAST,
     ONLY_NEW,
@@ -29,7 +30,7 @@ from streams.comparison import (
 )
 from streams.core.blocks.records import Record
 from streams.core.event_time.time_texts import time_text
-from streams.core.serdes.display import key_text, value_text
+from streams.core.serdes.display import key_text, plain_text, value_text
 
 #: Maximum line width of sentences.
 _WIDTH = 110
@@ -66,12 +67,86 @@ class Title:
     only_state: bool
 
 
+def as_view(comparison: Comparison, title: Title, width: int) -> Iterator[Any]:
+    """Yield the report as parts for a terminal: first what differs in a line each, then examples in tables."""
+    yield text(f"{title.application_id}: OLD {title.old}, NEW {title.new}", "bold")
+    if not title.only_state:
+        differing = ", ".join(_differing(comparison))
+        yield text(f"Differing: {differing}" if differing else "No output and no store differs", "bold")
+    yield text(f"Taking over: {comparison.take_over.verdict}", "bold")
+    if not title.only_state:
+        yield from differing_view(comparison, width)
+    yield ""
+    yield text("Taking over", "bold")
+    yield from (text(line) for line in _taking_over(comparison.take_over, width - 1))
+
+
+def _differing(comparison: Comparison) -> Iterator[str]:
+    for topic in comparison.topics:
+        if topic.keys_in_all and topic.keys:
+            yield f"{sum(topic.keys.values()):,} of {topic.keys_in_all:,} keys of {topic.name}"
+        elif not topic.is_same:
+            yield f"the {'order' if topic.is_order_only else 'records'} of {topic.name}"
+    for store in comparison.stores:
+        if not store.is_same:
+            yield f"store {_store_name(store)}"
+
+
+def differing_view(comparison: Comparison, width: int) -> Iterator[Any]:
+    """Yield what differs in outputs and stores as parts for a terminal."""
+    same = [topic.name for topic in comparison.topics if topic.is_same]
+    same += [f"store {_store_name(store)}" for store in comparison.stores if store.is_same]
+    for topic in comparison.topics:
+        if not topic.is_same:
+            rows = [_key_cells(example) for example in topic.examples]
+            yield from _part(_topic_lines(topic), rows, sum(topic.keys.values()), width)
+    for store in comparison.stores:
+        if not store.is_same:
+            rows = [_entry_cells(example) for example in store.examples]
+            head, *others = _store_lines(store)
+            yield from _part([f"store {head}", *others], rows, sum(store.entries.values()), width)
+    if same:
+        yield ""
+        yield text(f"The same: {', '.join(same)}", "green")
+
+
+def _part(lines: Iterable[str], rows: Sequence[Sequence[str]], count: int, width: int) -> Iterator[Any]:
+    from rich.padding import Padding
+
+    head, *others = lines
+    yield ""
+    yield text(head, "bold yellow")
+    yield from (text(f"  {line}") for line in others)
+    if rows:
+        heads = "key,OLD,NEW" if width < _WIDTH else "key,OLD,NEW,first differs at"
+        yield Padding(table(heads, rows, width, styles=("", "red", "green", "dim")), (0, 0, 0, 4))
+    yield from (text(line) for line in _left_out(count, len(rows)))
+
+
+def _key_cells(example: KeyDifference) -> tuple[str, ...]:
+    sides = (example.old, example.new)
+    values = example.last if example.kind == LAST else [side and side.value for side in sides]
+    first = min(side.timestamp_ms for side in sides if side is not None)
+    return example.key, *map(_cell, values), time_text(first)
+
+
+def _entry_cells(example: EntryDifference) -> tuple[str, ...]:
+    first = min((time for time in example.times if time is not None), default=None)
+    return example.key, _cell(example.old), _cell(example.new), "" if first is None else time_text(first)
+
+
+def _cell(value: Any) -> str:
+    return "–" if value is None else plain_text(value)
+
+
 def as_text(comparison: Comparison, title: Title) -> str:
     """Return the report as text: outputs, stores, and whether the new version can take over the state."""
     lines = [f"{title.application_id}: OLD {title.old}, NEW {title.new}"]
     if not title.only_state:
         lines += ["", "OUTPUTS", *_topics(comparison), "", "STORES", *_stores(comparison)]
-    return "\n".join([*lines, "", "TAKING OVER", *_taking_over(comparison.take_over)])
+    return "\n".join(
+        [*lines, "", "TAKING OVER", f"  {comparison.take_over.verdict}", *_taking_over(comparison.take_over)]
+    )
 
 
 def changes_text(comparison: Comparison) -> str:
@@ -96,15 +171,23 @@ def _topics(comparison: Comparison) -> Iterator[str]:
     if not comparison.topics:
         yield "  none"
     for topic in comparison.topics:
-        yield f"  {topic.name}: {_counted(topic.counts, 'record', is_same=topic.is_same)}"
-        yield from (f"    {note}" for note in topic.notes)
-        if topic.is_order_only:
-            yield "    the same records of every key; only the order across keys differs"
-        for kind, count in topic.keys.items():
-            yield f"    {_worded(kind, count, topic)}"
+        yield from _indented(_topic_lines(topic))
         for example in topic.examples:
             yield from _key_lines(example)
         yield from _left_out(sum(topic.keys.values()), len(topic.examples))
+
+
+def _indented(lines: Iterable[str]) -> Iterator[str]:
+    return (f"{'    ' if number else '  '}{line}" for number, line in enumerate(lines))
+
+
+def _topic_lines(topic: TopicComparison) -> Iterator[str]:
+    yield f"{topic.name}: {_counted(topic.counts, 'record', is_same=topic.is_same)}"
+    yield from topic.notes
+    if topic.is_order_only:
+        yield "the same records of every key; only the order across keys differs"
+    for kind, count in topic.keys.items():
+        yield _worded(kind, count, topic)
 
 
 def _worded(kind: str, count: int, topic: TopicComparison) -> str:
@@ -152,14 +235,18 @@ def _stores(comparison: Comparison) -> Iterator[str]:
     if not comparison.stores:
         yield "  none"
     for store in comparison.stores:
-        yield f"  {_store_name(store)}: {_counted(store.counts, 'entry', is_same=store.is_same)}"
-        yield from (f"    {note}" for note in store.notes)
-        for kind, count in store.entries.items():
-            one, many = _ENTRIES[kind]
-            yield f"    {count:,} {one if count == 1 else many}"
+        yield from _indented(_store_lines(store))
         for example in store.examples:
             yield f"    {example.key}: {_entry(example)}"
         yield from _left_out(sum(store.entries.values()), len(store.examples))
+
+
+def _store_lines(store: StoreComparison) -> Iterator[str]:
+    yield f"{_store_name(store)}: {_counted(store.counts, 'entry', is_same=store.is_same)}"
+    yield from store.notes
+    for kind, count in store.entries.items():
+        one, many = _ENTRIES[kind]
+        yield f"{count:,} {one if count == 1 else many}"
 
 
 def _store_name(store: StoreComparison) -> str:
@@ -182,15 +269,14 @@ def _entry(example: EntryDifference) -> str:
 # --- takeover -----------------------------------------------------------------------------
 
 
-def _taking_over(take_over: TakeOver) -> Iterator[str]:
-    yield f"  {take_over.verdict}"
+def _taking_over(take_over: TakeOver, width: int = _WIDTH) -> Iterator[str]:
     fates: dict[str, list[str]] = {}
     for fate in take_over.stores:
         fates.setdefault(fate.fate, []).append(_fate_name(fate))
     for fate_name, names in fates.items():
-        yield f"  {fate_name}: {', '.join(names)}"
+        yield from _wrapped(f"{fate_name}: {', '.join(names)}", width, "  ", "      ")
     for finding in take_over.findings:
-        yield from _finding_lines(finding)
+        yield from _finding_lines(finding, width)
 
 
 def _fate_name(fate: StoreFate) -> str:
@@ -199,15 +285,15 @@ def _fate_name(fate: StoreFate) -> str:
     return fate.new or fate.old or ""
 
 
-def _finding_lines(finding: Finding) -> Iterator[str]:
-    yield from _wrapped(f"{_LEVELS[finding.level]}: {finding.subject}: {finding.says}", "  ", "      ")
+def _finding_lines(finding: Finding, width: int) -> Iterator[str]:
+    yield from _wrapped(f"{_LEVELS[finding.level]}: {finding.subject}: {finding.says}", width, "  ", "      ")
     if finding.do:
-        yield from _wrapped(f"-> {finding.do}", "    ", "       ")
+        yield from _wrapped(f"-> {finding.do}", width, "    ", "       ")
 
 
-def _wrapped(text: str, first: str, rest: str) -> list[str]:
+def _wrapped(sentence: str, width: int, first: str, rest: str) -> list[str]:
     return textwrap.wrap(
-        text, _WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+        sentence, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
     )
 
 

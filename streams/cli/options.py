@@ -134,20 +134,43 @@ def add_form(
     )
 
 
+def add_view(parser: argparse.ArgumentParser, drawing: str) -> None:
+    """Add the argument ``--format`` of commands that show a report; ``drawing`` says what its svg is."""
+    text = f"for reading (table), lines for other programs (text), or a drawing of {drawing} (svg)"
+    add_form(parser, f"{text}; default: a table on a terminal, else text", ("auto", "table", "text", "json", "svg"))
+
+
 def opened_outputs(
-    paths: Mapping[str, str], topic_of: "Callable[[str], Topic[Any, Any] | None]", form: str
+    paths: Mapping[str, str],
+    inputs: Mapping[str, Iterable[str]],
+    topic_of: "Callable[[str], Topic[Any, Any] | None]",
+    form: str,
 ) -> "dict[str, FileOutput]":
-    """Return the writers of outputs in the form of ``--format``, by topic.
+    """Return the writers of outputs in the form of ``--format``, by topic; ``inputs`` are the files that are read.
+
+    Several topics may go to standard output, whose lines then name their topic.
 
     Raises:
         OutputError: a file cannot be written, or not in this form.
-        UsageError: no output has a form.
+        UsageError: no output has a form, or a file is that of another topic.
     """
-    from streams.files import open_output
+    from streams.files import STANDARD_OUTPUT, open_output
 
     if not paths and form != "auto":
         raise UsageError(f"--format {form}: needs an --output that is a file or -")
-    return {name: open_output(topic_of(name), path, form) for name, path in paths.items()}
+    taken = {os.path.realpath(file): f"--input {topic}" for topic, files in inputs.items() for file in files}
+    for topic, path in paths.items():
+        if path == STANDARD_OUTPUT:
+            continue
+        if (place := os.path.realpath(path)) in taken:
+            raise UsageError(f"--output {topic}={path}: the file is already that of {taken[place]}; choose another")
+        taken[place] = f"--output {topic}"
+    shown = [topic for topic, path in paths.items() if path == STANDARD_OUTPUT]
+    width = max(map(len, shown)) if len(shown) > 1 else 0
+    return {
+        name: open_output(topic_of(name), path, form, name.ljust(width) if width else "")
+        for name, path in paths.items()
+    }
 
 
 def add_examples(parser: argparse.ArgumentParser, text: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from streams.bounded import Progress
-from streams.core.event_time.time_texts import stream_time_text
+from streams.core.event_time.time_texts import duration_text, time_text
 
 #: Share from which the time that is left is estimated.
 _ESTIMATED_FROM = 0.02
@@ -57,27 +57,13 @@ def times_text(share: float, elapsed_s: float, at_s: float) -> str:
     return f"{text}, about {duration_text(left_s)} left" if left_s >= 1 else text
 
 
-def duration_text(seconds: float) -> str:
-    """Return a duration, in its largest units.
-
-    >>> duration_text(42), duration_text(150), duration_text(7_260)
-    ('42 s', '2 min', '2 h 1 min')
-    """
-    minutes = int(seconds) // 60
-    if not minutes:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
 def state_of(progress: Progress, elapsed_ms: int) -> tuple[str, float]:
     """Return the state of a run as one line, and its share, which is 0 until all inputs are read.
 
-    >>> state_of(Progress(500, 1000, 20, 1_000, 500), elapsed_ms=250)
-    ('500 in, 20 out, 2,000/s, lag 500, stream time 1970-01-01T00:00:01Z', 0.5)
+    >>> state_of(Progress(500, 1000, 20, 1_000), elapsed_ms=250)
+    ('500 in, 20 out, 2,000/s, at 1970-01-01T00:00:01Z', 0.5)
     """
     rate = progress.records_in * 1000 // max(1, elapsed_ms)
-    text = (
-        f"{progress.records_in:,} in, {progress.records_out:,} out, {rate:,}/s, "
-        f"lag {progress.lag:,}, stream time {stream_time_text(progress.stream_time_ms)}"
-    )
+    at = "" if progress.stream_time_ms < 0 else f", at {time_text(progress.stream_time_ms)}"
+    text = f"{progress.records_in:,} in, {progress.records_out:,} out, {rate:,}/s{at}"
     return text, progress.records_in / progress.records_total if progress.records_total else 0.0

@@ -46,3 +46,4 @@ from .reader import open_table as open_table
 from .writer import FileOutput as FileOutput
 from .writer import OutputError as OutputError
 from .writer import open_output as open_output
+from .writer import standard_form as standard_form

@@ -43,6 +43,8 @@ class FileOutput:
     topic: Topic[Any, Any] | None
     #: Whole records as ``json``, or in columns as a ``table``, or each ``value`` alone; Parquet has whole records.
     form: str = "json"
+    #: Name of the topic for each line, filled up to one width, where several topics go to standard output.
+    title: str = ""
 
     def write(self, blocks: Blocks) -> int:
         """Write all records, and return the number of records written.
@@ -71,18 +73,25 @@ class FileOutput:
         if self.form == "table":
             key_serde, value_serde = (self.topic.key_serde, self.topic.value_serde) if self.topic else (None, None)
             key, value = reader(key_serde), reader(value_serde)
-            table = RecordTable(key_serde)
+            table = RecordTable(key_serde, self.title)
             return lambda _, block: (
                 line.encode() for line in table.lines(zip(map(key, block.keys), map(value, block.values), strict=True))
             )
-        return _value_lines(self.topic) if self.form == "value" else _record_lines(self.topic)
+        return _value_lines(self.topic) if self.form == "value" else _record_lines(self.topic, self.title)
 
 
-def open_output(topic: Topic[Any, Any] | None, path: str | os.PathLike[str], form: str = "auto") -> FileOutput:
+def standard_form(form: str, piped: str) -> str:
+    """Return the form of what goes to standard output: by default a table on a terminal, and ``piped`` elsewhere."""
+    return form if form != "auto" else "table" if sys.stdout.isatty() else piped
+
+
+def open_output(
+    topic: Topic[Any, Any] | None, path: str | os.PathLike[str], form: str = "auto", title: str = ""
+) -> FileOutput:
     """Return the writer for an output file; the suffix determines the kind, and ``-`` is standard output.
 
     ``form`` is one of ``FORMS``.  By default a terminal gets a table, and everything else whole records, but for files
-    of ``.jsonl`` of topics without keys, whose lines are values.
+    of ``.jsonl`` of topics without keys, whose lines are values.  ``title`` is a name for each line of standard output.
 
     Without ``topic``, the types of keys and values are not known: they are written as text if they are
     UTF-8, and otherwise as ``{"$hex": ...}``.  An existing file is overwritten.
@@ -92,9 +101,7 @@ def open_output(topic: Topic[Any, Any] | None, path: str | os.PathLike[str], for
     """
     path = os.fspath(path)
     if path == STANDARD_OUTPUT:
-        if form == "auto":
-            form = "table" if sys.stdout.isatty() else "json"
-        return FileOutput(path, FileKind(Kind.RECORDS), topic, form)
+        return FileOutput(path, FileKind(Kind.RECORDS), topic, standard_form(form, "json"), title)
     kind = kind_of(path)
     if kind is None or kind.kind not in WRITTEN:
         what = "its suffix is not of a known kind of file" if kind is None else f"{kind.kind.value} files are read only"
@@ -151,7 +158,9 @@ def _value_lines(topic: Topic[Any, Any] | None) -> Callable[[int, Block], Iterab
     return lines
 
 
-def _record_lines(topic: Topic[Any, Any] | None) -> Callable[[int, Block], Iterable[bytes]]:
+def _record_lines(topic: Topic[Any, Any] | None, title: str) -> Callable[[int, Block], Iterable[bytes]]:
+    # Of a topic's name, nothing is escaped in JSON.
+    head = b'{"topic":"%b",' % title.rstrip().encode() if title else b"{"
     key_json = form_of(topic.key_serde if topic else None).to_json
     value_json = form_of(topic.value_serde if topic else None).to_json
 
@@ -161,7 +170,8 @@ def _record_lines(topic: Topic[Any, Any] | None) -> Callable[[int, Block], Itera
         for key, value, timestamp, header in columns:
             # The timestamp is omitted if there is none; the reader then uses the wall clock time.
             time = b"" if timestamp == NO_TIMESTAMP else b',"timestamp":%d' % timestamp
-            yield b'{"key":%b,"value":%b%b,"headers":%b,"partition":%d}' % (key, value, time, header, partition)
+            record = b'"key":%b,"value":%b%b,"headers":%b,"partition":%d}' % (key, value, time, header, partition)
+            yield head + record
 
     return lines
 

@@ -21,6 +21,7 @@ from streams.web.flows import Flows, shown
 from streams.web.merging import after_interval, has_fields_of, merged
 from streams.web.peers import PeerError, Peers
 from streams.web.samples import HISTORY, SAMPLE_MS, Rates, Samples, tasks_of, time_lag_of
+from streams.web.summary import summary
 
 #: Timeout of a status request to another instance, in seconds.
 STATUS_S = 2.0
@@ -69,7 +70,8 @@ class Status:
             else:
                 row["state"] = answer["state"]
                 documents.append(answer)
-        return merged(documents, since_ms)
+        status = merged(documents, since_ms)
+        return status | summary(status)
 
     def of_instance(self, since_ms: int = 0, graph_id: str = "") -> dict[str, Any]:
         """Return the status of this instance.
@@ -94,7 +96,7 @@ class Status:
             for task_id, remaining, eta_ms in thread.restorer.progress()
         ]
         metrics = instance.metrics
-        return {
+        status = {
             "scope": "instance",
             "application_id": instance.config.application_id,
             "client": instance.client_name,
@@ -125,6 +127,7 @@ class Status:
             "settings": list(_settings(instance)),
             "history": {"interval_ms": SAMPLE_MS, "columns": list(HISTORY), "rows": self.samples.since(since_ms)},
         }
+        return status | summary(status)
 
     def of_thread(self, name: str) -> dict[str, Any] | None:
         """Return where a stream thread of this instance is: its stack, and its tasks; None if there is none."""

@@ -164,13 +164,15 @@ def _title(question: Question, what: str, count: int) -> str:
 def _output(lineage: Lineage, step: Step) -> Fact:
     cause = lineage.of(step)
     tombstone = " (a tombstone)" if step.value is None else ""
+    is_counted = lineage.paths.is_counted(step)
     return Fact(
-        f"{step_text(step, is_counted=lineage.paths.is_counted(step))}{tombstone}",
+        f"{step_text(step, is_counted=is_counted)}{tombstone}",
         step.node,
         key=step.key,
         value=change_value(step.value),
         timestamp_ms=step.timestamp_ms,
         causes=(cause,),
+        is_counted=is_counted,
     )
 
 

@@ -94,9 +94,16 @@ class Reasons:
         cause = self.lineage.of(step)
         if cause.offset is not None and cause.key == step.key:
             return cause
-        text = step_text(step, is_counted=self.paths.is_counted(step))
-        value = change_value(step.value)
-        return Fact(text, step.node, key=step.key, value=value, timestamp_ms=step.timestamp_ms, causes=(cause,))
+        is_counted = self.paths.is_counted(step)
+        return Fact(
+            step_text(step, is_counted=is_counted),
+            step.node,
+            key=step.key,
+            value=change_value(step.value),
+            timestamp_ms=step.timestamp_ms,
+            causes=(cause,),
+            is_counted=is_counted,
+        )
 
     def _reason(self, step: Step) -> tuple[str, str, dict[str, int]]:
         if step.error is not None:

@@ -50,6 +50,8 @@ class Fact:
     causes: "tuple[Fact, ...]" = ()
     #: Number of causes that are left out.
     more: int = 0
+    #: Whether the bounds of the key's window are numbers of records, not times.
+    is_counted: bool = False
 
     def mapped(self, change: "Callable[[Fact], Fact]") -> "Fact":
         """Return the fact with ``change`` applied to its causes, and then to itself."""

@@ -1,10 +1,15 @@
 """Running the program as a user does: in a process of its own, in a folder of its own."""
 
+import fcntl
 import json
 import os
+import pty
 import re
+import struct
 import subprocess
+import termios
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +90,25 @@ class Program:
         """Run to the end."""
         done = programs.run(["-m", "streams", *arguments], cwd=self.folder, env=os.environ | environment)
         return Result.of(done.returncode, done.stdout, done.stderr)
+
+    def on_terminal(self, *arguments: str, columns: int = 80, **environment: str) -> Result:
+        """Run to the end with standard output on a terminal that is so wide and has colors."""
+        terminal, inner = pty.openpty()
+        modes = termios.tcgetattr(inner)
+        modes[1] &= ~termios.OPOST  # Line ends stay as they are.
+        termios.tcsetattr(inner, termios.TCSANOW, modes)
+        fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        plain = {name: text for name, text in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+        env = plain | {"TERM": "xterm-256color"} | environment
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": inner, "stderr": subprocess.PIPE}
+        process = programs.start(["-m", "streams", *arguments], cwd=self.folder, env=env, **pipes)
+        os.close(inner)
+        shown = b""
+        with os.fdopen(terminal, "rb", buffering=0) as stream, suppress(OSError):  # It is closed at the other end.
+            while chunk := stream.read(1 << 16):
+                shown += chunk
+        _, err = process.communicate()
+        return Result.of(process.returncode, shown.decode(), err)
 
     def start(self, *arguments: str) -> Any:
         """Start, to be ended by the test."""

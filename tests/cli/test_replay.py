@@ -101,10 +101,12 @@ def test_progress_has_an_estimate_of_the_time_that_is_left():
 
 
 def test_share_of_a_replay_rises_to_the_end(tmp_path):
-    """It stood still while a stage ran, and there was none once the records of later stages were counted."""
+    """It stood still while a stage ran, there was none once the records of later stages were counted, and the last
+    line was "task 1 of 0".
+    """
     numbers = Topic("numbers", key=str, value=int, timestamp=lambda value: value)
     (tmp_path / "numbers.records.jsonl").write_text("".join(f'{{"key": "k", "value": {n}}}\n' for n in range(1000)))
-    shares = []
+    seen = []
 
     def topology(builder: StreamsBuilder) -> None:
         builder.stream(numbers).group_by(lambda key, number: str(number % 7)).count("seen").to_stream().to("out")
@@ -112,9 +114,13 @@ def test_share_of_a_replay_rises_to_the_end(tmp_path):
     replay(
         topology,
         {numbers: tmp_path / "numbers.records.jsonl"},
-        plan=Plan(executor="local", processes=1, slices=2, progress=lambda progress: shares.append(progress.share)),
+        plan=Plan(executor="local", processes=1, slices=2, progress=seen.append),
     )
 
+    shares = [progress.share for progress in seen]
     assert shares == sorted(shares)
     assert (shares[0], shares[-1]) == (0.0, 1.0)
     assert {0.2, 0.99} < set(shares)
+    last = seen[-1]
+    assert (last.stage, last.tasks_done) == (last.stages - 1, last.tasks)
+    assert last.tasks > 0

@@ -9,6 +9,17 @@ import pytest
 
 from tests.cli.conftest import Program
 
+TWO = """\
+from streams import StreamsBuilder, Topic
+
+a, b, longer = (Topic(name, key=str, value=int) for name in ("a", "b", "longer"))
+
+
+def topology(builder: StreamsBuilder) -> None:
+    builder.stream(a).to(b)
+    builder.stream(a).map_values(lambda number: number + 1).to(longer)
+"""
+
 
 def test_a_bounded_run_ends_with_its_input(streams: Program) -> None:
     streams.write("numbers.jsonl", "1\n4\n5\n")
@@ -113,6 +124,36 @@ def test_whole_records_in_a_file_of_values_are_refused_by_a_topic_of_any_json(st
     assert result.status == 2
     assert f"rows.jsonl:{2 if before else 1}: the row does not match" in result.err
     assert "rename the file so that its name ends with .records.jsonl" in result.err
+
+
+@pytest.mark.parametrize("command", [("run",), ("replay", "--executor", "local")], ids=["run", "replay"])
+def test_two_outputs_go_to_standard_output_with_the_names_of_their_topics(
+    streams: Program, command: tuple[str, ...]
+) -> None:
+    """``run`` refused what ``replay`` took, and nothing told the lines of two topics apart."""
+    streams.write("two.py", TWO)
+    streams.write("a.records.jsonl", '{"key": "k", "value": 1, "timestamp": 5}\n')
+    arguments = (*command, "two.py", "--input", "a=a.records.jsonl", "--output", "b=-", "--output", "longer=-")
+
+    assert streams.on_terminal(*arguments).out == "b       k  1\nlonger  k  2\n"
+    records = [json.loads(line) for line in streams(*arguments).out.splitlines()]
+    assert [(record["topic"], record["value"]) for record in records] == [("b", 1), ("longer", 2)]
+    assert streams(*arguments[:-4], "--output", "b=-").out.startswith('{"key":"k"')
+
+
+@pytest.mark.parametrize("command", [("run",), ("replay", "--executor", "local")], ids=["run", "replay"])
+@pytest.mark.parametrize("other", ["a.records.jsonl", "./b.jsonl"])
+def test_a_file_is_of_one_topic(streams: Program, command: tuple[str, ...], other: str) -> None:
+    streams.write("two.py", TWO)
+    line = '{"key": "k", "value": 1, "timestamp": 5}\n'
+    streams.write("a.records.jsonl", line)
+    outputs = ("--output", "b=b.jsonl", "--output", f"longer={other}")
+
+    refused = streams(*command, "two.py", "--input", "a=a.records.jsonl", *outputs)
+
+    assert refused.status == 2
+    assert f"longer={other}: the file is already that of --" in refused.err
+    assert (streams.folder / "a.records.jsonl").read_text() == line
 
 
 def test_outputs_are_overwritten(streams: Program) -> None:

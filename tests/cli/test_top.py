@@ -149,6 +149,21 @@ def test_a_terminal_shows_new_numbers_at_its_size_until_q(broker):  # noqa: F811
     assert b"\x1b[?25h" in shown.bytes
 
 
+def test_keys_change_to_all_instances_and_hold_the_numbers(broker):  # noqa: F811
+    with running(broker) as streams, streams.serve() as server, terminal(server.url) as shown:
+        frame = shown.until(lambda text: "g all instances  p pause" in text)
+        # The sentence of the page comes first.
+        assert "RUNNING" in frame[0]
+        assert "1 instance, 4 tasks · up to date" in frame[0]
+
+        shown.press(b"g")
+        shown.until(lambda text: "g this instance" in text)
+        shown.press(b"p")
+        shown.until(lambda text: "p paused" in text)
+        shown.press(b"q")
+        assert shown.end() == 0
+
+
 @pytest.mark.slow
 def test_ctrl_c_ends_it_like_q(broker):  # noqa: F811
     with running(broker) as streams, streams.serve() as server, terminal(server.url) as shown:

@@ -118,8 +118,9 @@ def _is_like(expected: str, printed: str) -> bool:
 
 
 def _unordered(text: str) -> str:
-    """Return lines in their alphabetical order, without the partition of a record and its offset there."""
+    """Return lines in their alphabetical order, without guides, the partition of a record and its offset there."""
     text = re.sub(r'"partition":\d+', '"partition":0', text)
+    text = re.sub(r"^[├└│─ ]+", "", text, flags=re.MULTILINE)
     lines = re.sub(r"-\d+ offset \d+", "-0 offset 0", text).splitlines(keepends=True)
     return "".join(sorted(lines))
 
@@ -145,7 +146,7 @@ class Shell:
 
     def __attrs_post_init__(self) -> None:
         # What a page writes into the home of its reader stays in the folder of the page.
-        self._environment = programs.shell_environment(self.commands) | {"HOME": str(self.folder)}
+        self._environment = programs.shell_environment(self.commands) | {"HOME": str(self.folder), "TERM": "dumb"}
         if self.partitions > 1:
             own = self.folder / ".commands"
             own.mkdir()

@@ -107,4 +107,20 @@ def test_global_table_is_filled_before_the_first_record_is_joined():
         values = [value for _, block in finished.read_output("billed") for value in block.values]
 
     assert values == [billed.value_serde.serialize(size - 1)]
-    assert (seen[-1].records_total, seen[-1].lag) == (1, 0)
+    assert (seen[-1].records_in, seen[-1].records_total) == (1, 1)
+
+
+def test_progress_counts_what_comes_out_without_repartition_topics():
+    """A record that was written to a repartition topic and then to an output was told as two."""
+
+    def topology(builder: StreamsBuilder) -> None:
+        words = builder.stream("words", key=bytes, value=str)
+        words.group_by(lambda _, word: word).count("counts").to_stream().to("out")
+
+    def read(count: int, skip: int) -> Iterator[list[tuple[int, Block]]]:
+        yield [(0, Block([b""] * 3, [b"a", b"b", b"a"], [0, 1, 2], None, range(3)))]
+
+    seen = []
+    run_bounded(topology, {"words": read}, application_id="app", progress=seen.append).close()
+
+    assert (seen[-1].records_in, seen[-1].records_out) == (3, 3)

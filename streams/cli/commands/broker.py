@@ -1,7 +1,6 @@
 """``streams broker``: run the embedded broker as a server for any Kafka client."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -189,16 +188,15 @@ def _repair(options: argparse.Namespace) -> int:
         count = count + 1
         records = records + loss.records
     if not count:
-        print(f"streams: no log in {options.data} is damaged", file=sys.stderr)
+        say(f"no log in {options.data} is damaged")
         return 0
     if is_trial:
-        print(
-            f"streams: {count} damages, {records} offsets would be lost; nothing was changed. --execute "
-            "rewrites the logs without them and keeps the damaged files as .damaged",
-            file=sys.stderr,
+        say(
+            f"{count} damages, {records} offsets would be lost; nothing was changed. --execute rewrites the logs "
+            "without them and keeps the damaged files as .damaged"
         )
         return FAILED
-    print(f"streams: {count} damages repaired, {records} offsets lost", file=sys.stderr)
+    say(f"{count} damages repaired, {records} offsets lost")
     return 0
 
 

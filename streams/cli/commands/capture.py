@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streams.cli.cluster import add_where, opened
+from streams.cli.lines import say
 from streams.cli.mistakes import UsageError
 from streams.cli.options import Commands, add_application_id, add_script, add_tasks
 from streams.core.installation import installed_version
@@ -72,7 +73,7 @@ def execute(options: argparse.Namespace) -> int:
     inputs = sum(span.count for span in capsule.spans.values())
     print(f"{options.output}: {inputs:,} records in {commits:,} commits of {len(capsule.spans)} tasks")
     for note in capsule.notes:
-        print(f"streams: {note}", file=sys.stderr)
+        say(note)
     if capsule.left_out:
         print(f"left out: {', '.join(capsule.left_out)}")
     return 0

@@ -126,14 +126,13 @@ def _printers(topics: "Sequence[NamedTopic]", options: argparse.Namespace) -> di
         UsageError: ``--type`` is given for a topic with a script.
     """
     from streams.core.serdes.display import RecordTable, reader
+    from streams.files import standard_form
     from streams.values import form_of
 
-    form = options.format
-    if form == "auto":
-        form = "table" if sys.stdout.isatty() else "value"
+    form = standard_form(options.format, "value")
     printers: dict[str, _Printer] = {}
     for named in topics:
-        title = named.name if len(topics) > 1 else ""
+        title = named.name.ljust(max(len(each.name) for each in topics)) if len(topics) > 1 else ""
         if named.topic is None:
             kind = options.type or "text"
             printers[named.name] = (

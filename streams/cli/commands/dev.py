@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, field, frozen
 
+from streams.cli.lines import say
 from streams.cli.mistakes import UsageError, report
 from streams.cli.options import (
     Commands,
@@ -93,7 +94,7 @@ def execute(options: argparse.Namespace) -> int:
         with development:
             development.repeat(watch)
     except KeyboardInterrupt:
-        print("streams: ended", file=sys.stderr)
+        say("ended")
     finally:
         sys.dont_write_bytecode = writes_bytecode
     return 0
@@ -170,7 +171,7 @@ class _Development(Closeable):
     def _awaited(self, before: _Files, watch: Any) -> list[Path]:
         """Wait until files differ from ``before``; return the changed files."""
         seen = _Files({**self._files().marks, **before.marks})
-        print("streams: waiting for a change; Ctrl-C ends", file=sys.stderr)
+        say("waiting for a change; Ctrl-C ends")
         for _ in watch(*seen.folders, watch_filter=None, rust_timeout=_LOOK_MS, yield_on_timeout=True, recursive=False):
             if changed := seen.changed(self._files()):
                 return changed
@@ -194,10 +195,12 @@ class _Development(Closeable):
         Raises:
             StreamsError: the script or a file cannot be loaded, or user code failed.
         """
-        from streams.cli.diff_report import changes_text
+        from streams.cli.diff_report import changes_text, differing_view
         from streams.cli.late import say_drops
+        from streams.cli.terminal import console, show
         from streams.cli.worlds import ScriptModules
         from streams.comparison import compare
+        from streams.files import standard_form
 
         if changed:
             print(f"\nchanged: {', '.join(path.name for path in changed)}")
@@ -213,7 +216,10 @@ class _Development(Closeable):
                 self._show(version)
             else:
                 comparison = compare(self.last, version, limit=self.options.limit)
-                print(changes_text(comparison) or "no output and no store differs from the last run")
+                if standard_form("auto", "text") == "table":
+                    show(*differing_view(comparison, console().width))
+                else:
+                    print(changes_text(comparison) or "no output and no store differs from the last run")
             if version.result is not None:
                 say_drops(version.result.drops())
             sys.stdout.flush()
@@ -260,13 +266,23 @@ class _Development(Closeable):
 
     def _show(self, version: "Version") -> None:
         from streams.cli.diff_report import record_line
+        from streams.core.serdes.display import RecordTable
+        from streams.files import standard_form
+        from streams.replay.calls.work import output_topic
 
         result = version.result
         assert result is not None
         for name, count in result.records.items():
             print(f"{name}: {count:,} {'record' if count == 1 else 'records'}")
-            for record in result.rows(name)[: self.options.limit]:
-                print(f"  {record_line(record)}")
+            records = result.rows(name)[: self.options.limit]
+            lines = list(map(record_line, records))
+            if standard_form("auto", "text") == "table":
+                topic = output_topic(version.topology, name)
+                lines = RecordTable(topic.key_serde if topic else None).lines(
+                    (record.key, record.value) for record in records
+                )
+            for line in lines:
+                print(f"  {line}")
             if count > self.options.limit:
                 print(f"  and {count - self.options.limit:,} more; --limit shows more of them")
         if not result.records:

@@ -1,15 +1,15 @@
 """``streams diff``: compare two versions of a topology over the same history, and check for a takeover."""
 
 import argparse
-import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, evolve, field
 
+from streams.cli.lines import say
 from streams.cli.mistakes import UsageError
-from streams.cli.options import Commands, add_examples, add_form, add_history, add_settings, pairs, plan_of, settings_of
+from streams.cli.options import Commands, add_examples, add_history, add_settings, add_view, pairs, plan_of, settings_of
 
 if TYPE_CHECKING:
     from streams.cli.scripts import Script
@@ -41,7 +41,7 @@ def add_parser(commands: Commands) -> None:
     add_history(parser, executor="local")
     parser.add_argument("--only-state", action="store_true", help="do not replay: only check whether NEW can take over")
     add_examples(parser, "examples")
-    add_form(parser, "form of what is printed (default text); svg: both as one drawing", ("text", "json", "svg"))
+    add_view(parser, "both topologies")
     add_settings(parser, "a setting of both versions, by Kafka Streams' name (may be repeated)")
     parser.set_defaults(execute=execute)
 
@@ -50,7 +50,9 @@ def execute(options: argparse.Namespace) -> int:
     """Compare the versions and print the differences."""
     from streams.cli import diff_report
     from streams.cli.scripts import Script
+    from streams.cli.terminal import console, show
     from streams.comparison import compare
+    from streams.files import standard_form
 
     inputs = dict(pairs(options.input, "--input", "TOPIC=PATH"))
     _check(options, inputs)
@@ -64,9 +66,12 @@ def execute(options: argparse.Namespace) -> int:
         versions = [side.version(inputs, stack) for side in sides]
         comparison = compare(versions[0], versions[1], limit=options.limit)
         title = diff_report.Title(settings["application_id"], options.old, options.new, options.only_state)
-        if options.format == "json":
+        form = standard_form(options.format, "text")
+        if form == "table":
+            show(*diff_report.as_view(comparison, title, console().width))
+        elif form == "json":
             print(diff_report.as_json(comparison, title))
-        elif options.format == "svg":
+        elif form == "svg":
             print(comparison.to_svg(), end="")
         else:
             print(diff_report.as_text(comparison, title))
@@ -144,7 +149,7 @@ class _Side:
             try:
                 result = stack.enter_context(self._replayed(own))
             except Exception:
-                print(f"streams: {self.script.path}: the replay failed:", file=sys.stderr)
+                say(f"{self.script.path}: the replay failed:")
                 raise
             return Version.of(result)
 
@@ -152,7 +157,7 @@ class _Side:
         from streams.cli.topic_declarations import source_topics
 
         for name in sorted(source_topics(self.topology) - own.keys()):
-            print(f"streams: {self.script.path}: topic {name!r} has no --input: it stays empty", file=sys.stderr)
+            say(f"{self.script.path}: topic {name!r} has no --input: it stays empty")
 
     def _replayed(self, own: Mapping[str, str]) -> "ReplayResult":
         from streams.cli.commands.replay import state_of

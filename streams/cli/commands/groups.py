@@ -74,7 +74,9 @@ def _describe(admin: "Admin", group: str) -> None:
     committed = admin.committed_offsets(group)
     if description.state == "Dead" and not committed:
         raise UsageError(f"there is no group {group!r}; `streams groups list` shows those that are there")
-    print(f"{group}: {description.state}, {len(description.members)} members")
+    print(
+        f"{group}: {description.state}, {len(description.members)} member{'' if len(description.members) == 1 else 's'}"
+    )
     for member in description.members:
         owned: Iterable[TopicPartition] = ()
         if description.protocol_type == CONSUMER_PROTOCOL_TYPE and member.assignment:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, evolve, field, frozen
 
 from streams.cli.cluster import add_where, opened
+from streams.cli.lines import say
 from streams.cli.mistakes import UsageError, is_mistake
 from streams.cli.options import Commands, number_of
 from streams.core.errors import BrokerError, StreamsError
@@ -87,6 +88,8 @@ def execute(options: argparse.Namespace) -> int:
         rows = _Lines(named.name, _readable(options.file), separator, options)
     else:
         rows = _TypedRows(named.name, _typed_input(named.topic, options.file, separator), options)
+    if options.file == "-" and sys.stdin.isatty():
+        say("reading lines from the keyboard; Ctrl-D ends")
     with opened(options) as cluster:
         with Admin(cluster) as admin:
             # The topic is looked up without being created, so that a mistyped name is an error.
@@ -100,7 +103,7 @@ def execute(options: argparse.Namespace) -> int:
         compression = options.compression
         with Producer(cluster, compression_type=compression, linger_ms=20, batch_size_bytes=131_072) as producer:
             count = _sent(producer, rows.send(producer, partitions), options.skip_rows)
-    print(f"streams: {count:,} records to {named.name}", file=sys.stderr)
+    say(f"{count:,} records to {named.name}")
     return 0
 
 

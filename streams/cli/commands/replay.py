@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve, frozen
 
 from streams.cli.late import add_limit, end, limit_of, write_charts
+from streams.cli.lines import say
 from streams.cli.mistakes import UsageError
 from streams.cli.options import (
     Commands,
@@ -111,6 +112,7 @@ def execute(options: argparse.Namespace) -> int:
     from streams.cli.topic_declarations import declared_output, declared_source, source_topics
     from streams.core.clock import SystemClock
     from streams.core.settings.config import StreamsConfig
+    from streams.files import Location
     from streams.replay import LateRecordsError, explain, replay
     from streams.replay.calls.work import output_schema
     from streams.values import partition_columns
@@ -128,7 +130,7 @@ def execute(options: argparse.Namespace) -> int:
     for name in inputs:
         declared_source(topology, name)
     for name in sorted(source_topics(topology) - inputs.keys()):
-        print(f"streams: topic {name!r} has no --input: it gets no records", file=sys.stderr)
+        say(f"topic {name!r} has no --input: it gets no records")
     tables = _tables(options, outputs)
     plan = _plan(options, config.application_id, limit)
     if options.explain:
@@ -136,7 +138,8 @@ def execute(options: argparse.Namespace) -> int:
         print(json.dumps(explanation.to_json(), indent=2) if options.format == "json" else explanation)
         return 0
     files = {name: path for name, path in outputs.items() if name not in tables}
-    writers = opened_outputs(files, lambda name: declared_output(topology, name, config), options.format)
+    read = {topic: [Location.parse(path).path] for topic, path in inputs.items()}
+    writers = opened_outputs(files, read, lambda name: declared_output(topology, name, config), options.format)
     for name, table in tables.items():
         declared_output(topology, name, config)
         # Checked again by the write, but hours of replay may lie before it.
@@ -150,7 +153,7 @@ def execute(options: argparse.Namespace) -> int:
         except LateRecordsError as error:
             result = error.result  # It is complete; only the exit status differs.
         except KeyboardInterrupt:
-            print(f"streams: {_resume_hint(options)}", file=sys.stderr)
+            say(_resume_hint(options))
             raise
     with result:
         written = {name: writer.write(result.read(name)) for name, writer in writers.items()}
@@ -192,12 +195,12 @@ def _report(result: "ReplayResult", options: argparse.Namespace) -> None:
     if options.report:
         Place(options.report).write(json.dumps(result.to_json(), indent=1).encode() + b"\n")
     if result.late_rows:
-        print(f"streams: {_repair_text()}", file=sys.stderr)
+        say(_repair_text())
     if result.repaired is not None:
-        print(f"streams: {result.repaired}", file=sys.stderr)
+        say(str(result.repaired))
     if result.slices_skipped:
         slices = "slice was" if result.slices_skipped == 1 else "slices were"
-        print(f"streams: {result.slices_skipped:,} {slices} done before and skipped", file=sys.stderr)
+        say(f"{result.slices_skipped:,} {slices} done before and skipped")
 
 
 def _plan(options: argparse.Namespace, application_id: str, limit: "DropLimit") -> "Plan":

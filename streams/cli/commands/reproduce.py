@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streams.cli.commands.capture import task_of, versions
+from streams.cli.lines import say
 from streams.cli.mistakes import UsageError
 from streams.cli.options import Commands, add_settings, add_tasks, settings_of
 
@@ -49,9 +50,9 @@ def execute(options: argparse.Namespace) -> int:
     now = versions()
     for name, version in capsule.versions.items():
         if version != now.get(name):
-            print(f"streams: captured with {name} {version}, this is {now.get(name)}", file=sys.stderr)
+            say(f"captured with {name} {version}, this is {now.get(name)}")
     for note in capsule.notes:
-        print(f"streams: {note}", file=sys.stderr)
+        say(note)
     with tempfile.TemporaryDirectory(prefix="streams-capsule-") as folder:
         if options.script is None:
             if capsule.script is None:

@@ -75,7 +75,11 @@ def execute(options: argparse.Namespace) -> int:
         plan = ResetPlan.of(
             admin, options.application, target, topics=topics, outputs=options.output, state_dirs=folders
         )
-        members = f"group with {len(plan.members)} members: {', '.join(plan.members)}" if plan.members else "stopped"
+        members = (
+            f"group with {len(plan.members)} member{'s' if len(plan.members) > 1 else ''}: {', '.join(plan.members)}"
+            if plan.members
+            else "stopped"
+        )
         print(f"application {options.application!r}: {members}")
         for line in plan.lines():
             print(f"  {line}")

@@ -491,7 +491,7 @@ class NamedFiles:
         """Parse the file arguments.
 
         Raises:
-            UsageError: an argument is malformed, or a file is given twice.
+            UsageError: an argument is malformed.
             InputError: there is no such file.
         """
         input_paths = dict(pairs(options.input, "--input", "TOPIC=PATH"))
@@ -499,14 +499,7 @@ class NamedFiles:
         for topic in sorted(input_paths.keys() & following.keys()):
             raise UsageError(f"topic {topic!r} has an --input and a --next; give one file in a run, one run for each")
         inputs = cls.of_inputs(input_paths | following).inputs
-        outputs = dict(pairs(options.output, "--output", "TOPIC=FILE"))
-        taken = {os.path.realpath(file.name): f"--input {topic}" for topic, files in inputs.items() for file in files}
-        for topic, path in outputs.items():
-            place = path if path == "-" else os.path.realpath(path)
-            if place in taken:
-                raise UsageError(f"--output {topic}={path}: the file is already that of {taken[place]}; choose another")
-            taken[place] = f"--output {topic}"
-        return cls(inputs, outputs, frozenset(following))
+        return cls(inputs, dict(pairs(options.output, "--output", "TOPIC=FILE")), frozenset(following))
 
     def readers(
         self, topology: "Topology", *, on_bad_row: Any, clock: "Clock | None" = None
@@ -534,9 +527,10 @@ class NamedFiles:
         """Check the output topics, and return a file writer for each of them.
 
         Raises:
-            UsageError: the topology does not write to one of the topics.
+            UsageError: the topology does not write to one of the topics, or a file is that of another one.
             OutputError: a file cannot be written.
         """
         from streams.cli.topic_declarations import declared_output
 
-        return opened_outputs(self.outputs, lambda name: declared_output(topology, name, config), form)
+        inputs = {topic: [file.name for file in files] for topic, files in self.inputs.items()}
+        return opened_outputs(self.outputs, inputs, lambda name: declared_output(topology, name, config), form)

@@ -1,8 +1,8 @@
 """``streams snapshot``: show, verify or compare snapshots."""
 
 import argparse
-import sys
 
+from streams.cli.lines import say
 from streams.cli.options import Commands, add_debug, add_limit
 
 
@@ -44,7 +44,7 @@ def execute(options: argparse.Namespace) -> int:
         problems = snapshot.verify()
         damaged = damaged or bool(problems)
         for problem in problems:
-            print(f"streams: {snapshot.root}: {problem}", file=sys.stderr)
+            say(f"{snapshot.root}: {problem}")
         if not problems:
             files = len(snapshot.files)
             size = sum(size for size, _ in snapshot.files.values())

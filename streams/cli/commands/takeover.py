@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streams.cli.cluster import add_where, opened
+from streams.cli.lines import say
 from streams.cli.mistakes import UsageError
 from streams.cli.options import Commands, add_application_id, add_execute, add_form, add_script, number_of
 
@@ -129,7 +130,7 @@ def _report(examination: "Examination", options: argparse.Namespace) -> "Report"
     report = examination.report()
     if options.mark:
         examination.mark().write(Path(options.mark))
-        print(f"streams: {options.mark}: marks where the application stands", file=sys.stderr)
+        say(f"{options.mark}: marks where the application stands")
     if options.shadow_from:
         is_whole = options.shadow_from == _EARLIEST
         mark = examination.beginning() if is_whole else PositionMark.read(Path(options.shadow_from))
@@ -145,7 +146,7 @@ def _start(report: "Report", candidate: "Candidate") -> int:
     from streams.comparison import Level
 
     if report.level is Level.CANNOT:
-        print("streams: not started: see what cannot be taken over", file=sys.stderr)
+        say("not started: see what cannot be taken over")
         return DIFFERENT
     config = candidate.config
     on_state = announcing(config, f"on {config.bootstrap_servers}")

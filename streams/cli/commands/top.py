@@ -5,7 +5,7 @@ import json
 import os
 import select
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from streams.cli.http import token_of
 from streams.cli.mistakes import UsageError
 from streams.cli.options import Commands, add_debug, add_form
+from streams.cli.terminal import console, show, table, text
 from streams.core.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -27,8 +28,11 @@ _TIMEOUT_S = 10.0
 #: Number of tasks, and of rows of each other table, that are shown.
 _TASKS = 20
 _ROWS = 5
-#: In terminals with fewer columns, each table shows only its most important columns.
-_NARROW = 80
+#: Samples, of five seconds each, that are drawn as bars.
+_SAMPLES = 36
+_BARS = "▁▂▃▄▅▆▇█"
+_NO_KEY = b"-"
+_STYLES = {"": "default", "warn": "yellow", "bad": "red"}
 
 
 def add_parser(commands: Commands) -> None:
@@ -53,15 +57,13 @@ def execute(options: argparse.Namespace) -> int:
         json.dump(_status(options, token), sys.stdout, indent=2, ensure_ascii=False)
         print()
         return 0
-    from rich.console import Console
-
     status = _status(options, token)
-    console = Console(no_color=options.no_color or None, highlight=False)
-    if not console.is_terminal:
-        console.print(screen(status, console.width))
+    terminal = console(no_color=options.no_color)
+    if not terminal.is_terminal:
+        show(screen(status, terminal.width))
         return 0
-    with _keys() as is_over:
-        _show(console, status, options, token, is_over)
+    with _keys() as pressed:
+        _show(terminal, status, options, token, pressed)
     return 0
 
 
@@ -70,24 +72,29 @@ def _show(
     status: dict[str, Any],
     options: argparse.Namespace,
     token: str | None,
-    is_over: Callable[[], bool],
+    pressed: Callable[[], bytes],
 ) -> None:
-    """Show the status in the whole terminal, whose size may change, until ``is_over`` returns true."""
+    """Show the status in the whole terminal, whose size may change, until q is pressed."""
     from rich.live import Live
 
     clock = SystemClock()
     trouble = ""
+    is_paused = False
     size = console.size
     next_ms = clock.monotonic_ms() + _EVERY_MS
     with Live(
-        get_renderable=lambda: screen(status, console.width, trouble, console.height),
+        get_renderable=lambda: screen(
+            status, console.width, trouble, console.height, "paused" if is_paused else "pause"
+        ),
         console=console,
         screen=True,
         auto_refresh=False,
     ) as live:
         live.refresh()
-        while not is_over():
-            if clock.monotonic_ms() >= next_ms:
+        while b"q" not in (keys := pressed()):
+            is_paused ^= b"p" in keys
+            options.group ^= b"g" in keys
+            if b"g" in keys or (clock.monotonic_ms() >= next_ms and not is_paused):
                 try:
                     status = _status(options, token)
                     trouble = ""
@@ -95,15 +102,15 @@ def _show(
                     # The application may be restarting.
                     trouble = str(error)
                 next_ms = clock.monotonic_ms() + _EVERY_MS
-            elif console.size == size:
+            elif console.size == size and keys == _NO_KEY:
                 continue
             size = console.size
             live.refresh()
 
 
 @contextmanager
-def _keys() -> Iterator[Callable[[], bool]]:
-    """Yield a function that waits a moment for a key press, and returns True if the key was q or Ctrl-C.
+def _keys() -> Iterator[Callable[[], bytes]]:
+    """Yield a function that waits a moment for key presses, and returns them; q is also the end of the keyboard.
 
     Keys are read as they are pressed, without echo, until the end of the ``with`` block.
     """
@@ -114,16 +121,15 @@ def _keys() -> Iterator[Callable[[], bool]]:
     keyboard = sys.stdin.fileno()
     keyboards = [keyboard] if sys.stdin.isatty() else []
 
-    def is_over() -> bool:
+    def pressed() -> bytes:
         ready, _, _ = select.select(keyboards, [], [], _LOOK_S)
-        keys = os.read(keyboard, 64) if ready else b"-"
-        return not keys or b"q" in keys.lower()
+        return os.read(keyboard, 64).lower() or b"q" if ready else _NO_KEY
 
     before = termios.tcgetattr(keyboard) if keyboards else None
     try:
         if keyboards:
             tty.setcbreak(keyboard)
-        yield is_over
+        yield pressed
     except KeyboardInterrupt:
         return
     finally:
@@ -152,45 +158,49 @@ def _status(options: argparse.Namespace, token: str | None) -> dict[str, Any]:
         connection.close()
         status: dict[str, Any] = json.loads(body)
     except (OSError, HTTPException, ValueError) as error:
-        raise UsageError(f"--http {options.http}: no status from there: {error}; is the application running?") from None
+        cause = getattr(error, "strerror", None) or error
+        raise UsageError(f"--http {options.http}: no status from there: {cause}; is the application running?") from None
     if answer.status != 200:
         raise UsageError(f"--http {options.http}: {status.get('message', answer.status)}")
     return status
 
 
-def screen(status: dict[str, Any], width: int, trouble: str = "", height: int = 0) -> "Group":
+def screen(status: dict[str, Any], width: int, trouble: str = "", height: int = 0, pause: str = "") -> "Group":
     """Return the tables that show a status in ``width`` columns; ``trouble`` is an error text to show first.
 
-    The tasks come last, those with the most lag first, since what exceeds the terminal's height is cut off.
+    ``pause`` says what the key p does, if there are keys.  The tasks come last, those with the most lag first, since
+    what exceeds the terminal's height is cut off.
     """
     from rich.console import Group
-    from rich.text import Text
 
     totals = status["totals"]
-    parts: list[Any] = [Text(_printable(trouble), style="bold red")] if trouble else []
-    parts.append(
-        Text.assemble(
-            (_printable(status["application_id"]), "bold"),
-            f"  {status['state']}{', paused' if status['is_paused'] else ''}  ",
-            f"{_rate(totals['in_rate'])} in, {_rate(totals['out_rate'])} out, {totals['processed']:,.0f} processed, ",
-            f"{totals['failures']:,.0f} errors, {totals['lost']:,.0f} lost, {totals['dead_letters']:,.0f} dead letters",
-        )
-    )
+    parts: list[Any] = [text(trouble, "bold red")] if trouble else []
+    state = "green" if status["state"] == "RUNNING" else "yellow" if status["restoring"] else "red"
+    head = text(status["application_id"], "bold").append_text(text(f"  {status['state_text']} ", f"not bold {state}"))
+    for number, (kind, words, _) in enumerate(status["health"]):
+        head.append(" · " if number else " ", "not bold").append_text(text(words, f"not bold {_STYLES[kind]}"))
+    parts.append(head)
+    rates = f"{_rate(totals['in_rate'])} in, {_rate(totals['out_rate'])} out, {totals['processed']:,.0f} processed"
+    parts.append(text(f"{rates}, {totals['failures']:,.0f} errors"))
+    parts += _plots(status["history"])
+    if pause:
+        other = "this instance" if status["scope"] == "group" else "all instances"
+        parts.append(text(f"q quit  g {other}  p {pause}", "dim"))
     rows: list[tuple[str, ...]]
     if status["restoring"]:
         rows = [(row["task"], f"{row['remaining']:,}", _ms(row["eta_ms"])) for row in status["restoring"][:_ROWS]]
-        parts.append(_table("task,records left,ready in", rows, "restoring", width))
+        parts += ["", table("task,records left,ready in", rows, width, "restoring")]
     if status["failures"]:
         rows = [
             (row["node"], f"{row['error']}: {row['message']}", row["place"], f"{row['count']:,}")
             for row in status["failures"][:_ROWS]
         ]
-        parts.append(_table("node,error,*where,times", rows, "last errors", width))
+        parts += ["", table("node,error,*where,times", rows, width, "last errors")]
     rows = [
         (row["client"], row["endpoint"], row["error"] or row["state"] or "not asked", f"{row['tasks']:,}")
         for row in status["instances"][:_ROWS]
     ]
-    parts.append(_table("instance,*address,state,tasks", rows, f"instances: {len(status['instances']):,}", width))
+    parts += ["", table("instance,*address,state,tasks", rows, width, f"instances: {len(status['instances']):,}")]
     columns = status["tasks"]["columns"]
     tasks = [dict(zip(columns, row, strict=True)) for row in status["tasks"]["rows"]]
     tasks.sort(key=lambda task: (-task["lag"], -task["rate"]))
@@ -203,8 +213,21 @@ def screen(status: dict[str, Any], width: int, trouble: str = "", height: int = 
         for task in tasks[: max(_TASKS, height)]
     ]  # fmt: skip
     heads = "task,*owner,state,records/s,lag,*event-time lag,*waits for,*busy"
-    parts.append(_table(heads, rows, f"{len(tasks):,} tasks", width))
+    parts += ["", table(heads, rows, width, f"{len(tasks):,} tasks")]
     return Group(*parts)
+
+
+def _plots(history: dict[str, Any]) -> list[Any]:
+    """Return the last samples of records in, lag and lost records as bars, once there are some."""
+    rows = history["rows"][-_SAMPLES:]
+    columns = dict(zip(history["columns"], zip(*rows, strict=True), strict=True)) if len(rows) > 1 else {}
+    bars = []
+    for what, name in (("in", "in_rate"), ("lag", "lag"), ("lost", "lost_rate")):
+        values = [value or 0 for value in columns.get(name, ())]
+        if most := max(values, default=0):
+            line = "".join(_BARS[round(value / most * (len(_BARS) - 1))] for value in values)
+            bars.append(text(f"{what:4}  {line}  up to {most:,.0f}{'' if name == 'lag' else '/s'}", "cyan"))
+    return bars
 
 
 def _rate(rate: float | None) -> str:
@@ -216,26 +239,6 @@ def _wait(task: dict[str, Any]) -> str:
     what = " of ".join(filter(None, (task["waits_for"], task["awaited"] and f"task {task['awaited']}")))
     parts = [f"{what}, {_ms(task['waited_ms'])}"] if what else []
     return "; ".join([*parts, f"no more for {task['passed_over']}"] if task["passed_over"] else parts)
-
-
-def _table(heads: str, rows: Sequence[tuple[str, ...]], title: str, width: int) -> Any:
-    """Return a table; columns whose head begins with ``*`` are left out in a narrow terminal."""
-    from rich.box import SIMPLE
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = [(i, head) for i, head in enumerate(heads.split(",")) if width >= _NARROW or not head.startswith("*")]
-    table = Table(title=title, title_justify="left", box=SIMPLE, expand=True)
-    for _, head in shown:
-        table.add_column(head.removeprefix("*"), overflow="fold")
-    for row in rows:
-        # As ``Text``, so that markup and control characters in messages are not interpreted.
-        table.add_row(*(Text(_printable(row[i])) for i, _ in shown))
-    return table
-
-
-def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def _ms(time_ms: float | None) -> str:

@@ -97,7 +97,9 @@ def _describe(cluster: Any, admin: Any, names: list[str], *, with_keys: bool) ->
         starts = admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
         ends = admin.list_offsets(dict.fromkeys(partitions, LATEST))
         total = sum(ends[partition] - starts[partition] for partition in partitions)
-        sys.stdout.write(f"{name}: {len(partitions)} partitions, {total:,} offsets\n")
+        sys.stdout.write(
+            f"{name}: {len(partitions)} partition{'' if len(partitions) == 1 else 's'}, {total:,} offsets\n"
+        )
         for partition, leader in zip(partitions, topic.leaders, strict=True):
             sys.stdout.write(
                 f"  partition {partition.partition}: leader {leader}, "

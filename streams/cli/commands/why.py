@@ -3,18 +3,18 @@
 import argparse
 import json
 import os
-import sys
 from pathlib import Path
 
+from streams.cli.lines import say
 from streams.cli.mistakes import UsageError
 from streams.cli.options import (
     Commands,
     add_common,
-    add_form,
     add_limit,
     add_repeatable,
     add_run,
     add_times,
+    add_view,
     pairs,
     plan_of,
     settings_of,
@@ -52,15 +52,18 @@ def add_parser(commands: Commands) -> None:
     )
     add_times(parser)
     add_limit(parser, "records listed in one place", 3)
-    add_form(parser, "form of what is printed (default text); svg: as a small graph", ("text", "json", "svg"))
+    add_view(parser, "the records and nodes")
     parser.set_defaults(execute=execute)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Replay the history with traced tasks, and print the explanation."""
     from streams.cli.scripts import Script, built, source
+    from streams.cli.story_view import parts_of
+    from streams.cli.terminal import show
     from streams.cli.topic_declarations import declared_source, source_topics
     from streams.core.settings.config import StreamsConfig
+    from streams.files import standard_form
     from streams.replay import why
 
     if options.topic and options.node:
@@ -75,7 +78,7 @@ def execute(options: argparse.Namespace) -> int:
     for name in inputs:
         declared_source(topology, name)
     for name in sorted(source_topics(topology) - inputs.keys()):
-        print(f"streams: topic {name!r} has no --input: it gets no records", file=sys.stderr)
+        say(f"topic {name!r} has no --input: it gets no records")
     story = why(
         definition,
         inputs,
@@ -87,9 +90,10 @@ def execute(options: argparse.Namespace) -> int:
         plan=plan_of(options),
         **settings,
     )
-    if options.format == "svg":
-        text = story.to_svg()
+    form = standard_form(options.format, "text")
+    if form == "table":
+        show(*parts_of(story))
     else:
-        text = json.dumps(story.as_json(), indent=2) if options.format == "json" else story.text
-    print(text.replace(f"{Path.cwd()}{os.sep}", ""))
+        other = story.to_svg() if form == "svg" else json.dumps(story.as_json(), indent=2)
+        print((story.text if form == "text" else other).replace(f"{Path.cwd()}{os.sep}", ""))
     return 0 if story.outputs else MISSING

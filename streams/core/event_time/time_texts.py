@@ -1,4 +1,4 @@
-"""Conversion between event times and text."""
+"""Conversion between event times and text; durations as text."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -48,3 +48,18 @@ def time_text(time_ms: int) -> str:
         return f"{time_ms} ms"
     rest = f".{time_ms % 1000:03d}" if time_ms % 1000 else ""
     return f"{moment:%Y-%m-%dT%H:%M:%S}{rest}Z"
+
+
+def duration_text(seconds: float) -> str:
+    """Return a duration, in its largest units.
+
+    >>> duration_text(42), duration_text(150), duration_text(7_260), duration_text(90_000)
+    ('42 s', '2 min', '2 h 1 min', '1 d 1 h')
+    """
+    minutes = int(seconds) // 60
+    if not minutes:
+        return f"{seconds:.0f} s"
+    hours = minutes // 60
+    if hours < 24:
+        return f"{minutes} min" if not hours else f"{hours} h {minutes % 60} min"
+    return f"{hours // 24:,} d {hours % 24} h"

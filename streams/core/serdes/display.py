@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
-from attrs import define, field
+from attrs import asdict, define, field, has
 
 from streams.core.arguments import MAX_TIME_MS
 from streams.core.blocks.records import Window, Windowed
@@ -25,6 +25,9 @@ def plain(value: Any) -> Any:
         return key_text(value)
     if isinstance(value, bytes):
         return {"$hex": value.hex()}
+    if has(type(value)):
+        # Of classes with slots, msgspec has the fields in alphabetical order.
+        value = asdict(value)
     try:
         return msgspec.to_builtins(value, enc_hook=repr, str_keys=True)
     except (TypeError, ValueError, RecursionError):

@@ -126,7 +126,6 @@ class Reporter:
 
     def finish(self) -> None:
         """Report that the replay has ended."""
-        self._calls = []
         self._share = 1.0
         self._report()
 

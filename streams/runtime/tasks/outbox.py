@@ -102,6 +102,7 @@ class Outbox:
         self._placed: list[tuple[list[int], array[int]]] = []
         #: Notes the places of records as they are written.
         self._rows = PlacedRows(NO_TIMESTAMP, self._placed)
+        #: Records for topics of others, without those for repartition topics.
         self.sent = 0
         self._laned_bytes = 0
         #: Called with the columns of a topic before they are split into blocks.
@@ -256,7 +257,8 @@ class Outbox:
         written = [columns for columns in self._topics.values() if columns.timestamps]
         counts = self._partition_counts([columns.topic for columns in written])
         for columns, count in zip(written, counts, strict=True):
-            self.sent += len(columns.timestamps)
+            if not self._is_internal(columns.topic):
+                self.sent += len(columns.timestamps)
             if columns.places:
                 self._laned_bytes += bytes_in(columns.keys) + bytes_in(columns.values)
             self.on_drained(columns)

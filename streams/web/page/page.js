@@ -139,24 +139,13 @@ function showRestore({ restoring: rows, tasks: { rows: owned } }) {
   restoring.show(rows);
 }
 
-/** Is it well, since when, is it behind, was something lost: in one sentence. */
+/** Is it well, since when, is it behind, was something lost: in the sentence of the server, and numbers in the navigation. */
 function showHealth(status) {
-  const { totals, instances: all, tasks: { rows, columns } } = status;
-  const since = status.events.findLast(([, , text]) => text === status.state);
-  const away = all.filter((row) => row.error).length;
-  const lag = status.state === "RUNNING" ? rows.reduce((sum, row) => sum + row[columns.indexOf("lag")], 0) : null;
-  const parts = [
-    since && ["", `for ${duration(status.now_ms - since[0])}`],
-    ["", `${count(all.length)} ${all.length === 1 ? "instance" : "instances"}, ${count(rows.length)} ${rows.length === 1 ? "task" : "tasks"}`],
-    away && ["bad", `${count(away)} of ${count(all.length)} instances are left out of all numbers`, "#group"],
-    lag === null ? ["", "how far behind is unknown"] : ["", lag ? `${count(lag)} records behind` : "up to date"],
-    totals.lost > 0 && ["bad", `${count(totals.lost)} records lost`, "#problems"],
-    totals.dead_letters > 0 && ["warn", `${count(totals.dead_letters)} dead letters`, "#letters"],
-  ].filter(Boolean);
-  const text = JSON.stringify(parts.map(([kind, words]) => [kind, words]));
+  const { health, tasks: { rows } } = status;
+  const text = JSON.stringify(health);
   if (by("health").dataset.text === text) return;
   by("health").dataset.text = text;
-  by("health").replaceChildren(...parts.flatMap(([kind, words, to], index) => [index ? " · " : "", to ? el("a", { class: kind, href: to }, words) : words]));
+  by("health").replaceChildren(...health.flatMap(([kind, words, to], index) => [index ? " · " : "", to ? el("a", { class: kind, href: to }, words) : words]));
   setText(by("nav-tasks"), count(rows.length));
   setText(by("nav-stores"), count(new Set((graph.graphs?.all.boxes || []).filter((box) => box.kind === "store").map((box) => box.name)).size));
   const problems = status.failures.length + Object.values(status.drops).flatMap((reasons) => Object.values(reasons)).filter(([number]) => number).length;
@@ -197,11 +186,9 @@ function showStop(status) {
 function show(status) {
   setText(by("application"), status.application_id);
   const state = by("state");
-  // The group rebalances, but what one waits for is the restore.
-  const word = status.restoring.length && status.state === "REBALANCING" ? "RESTORING" : status.state;
   const problems = status.totals.failures + status.totals.lost;
-  document.title = `${status.application_id} · ${word.toLowerCase()}${problems ? ` · ${count(problems)} problems` : ""}`;
-  setText(state, status.is_paused ? `${word}, paused` : word);
+  document.title = `${status.application_id} · ${status.state_text.toLowerCase()}${problems ? ` · ${count(problems)} problems` : ""}`;
+  setText(state, status.state_text);
   state.className = `badge ${STATES[status.state] || ""}`;
   plots.add(status.history, status.now_ms);
   graph.show(status);
