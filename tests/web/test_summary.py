@@ -37,8 +37,7 @@ def said(**changes: Any) -> str:
         ),
         (
             {"instances": [{"error": None}, {"error": "no answer"}]},
-            "for 2 h 1 min · 2 instances, 2 tasks · 1 of 2 instances are left out of all numbers · "
-            "up to date",
+            "for 2 h 1 min · 2 instances, 2 tasks · 1 of 2 instances are left out of all numbers · up to date",
         ),
     ],
     ids=["fine", "no event", "behind", "lost", "away"],
