@@ -29,8 +29,8 @@ def write(folder: Path, *, shuffled: bool, days: int = 3, of_day: int = 400) -> 
     return path
 
 
-def told(late: Any) -> list[tuple[str, int, int, str, int]]:
-    return [(one.node, one.count, one.read, one.topic, one.disorder_ms) for one in late]
+def told(late: Any) -> list[tuple[str, int, int, str, int, tuple[tuple[int, int], ...]]]:
+    return [(one.node, one.count, one.read, one.topic, one.disorder_ms, one.by_grace) for one in late]
 
 
 @pytest.mark.slow
@@ -38,14 +38,16 @@ def test_share_and_disorder_are_those_of_a_bounded_run_in_slices_too(tmp_path: P
     path = write(tmp_path, shuffled=True)
     with run_bounded(topology, {"rows": open_input(rows, path)}, application_id="app", partitions=2) as run:
         expected = told(late_of(run.topology, run.metrics.tallies()))
-    ((node, count, read, topic, disorder_ms),) = expected
+    ((node, count, read, topic, disorder_ms, by_grace),) = expected
 
     assert (node, read, topic) == ("by-hour", 1200, "rows")
     assert count > 1000
     assert 22 * HOUR < disorder_ms < DAY
+    assert sum(number for _, number in by_grace) == count
     for slices in (None, 4):
         with replay(topology, {rows: path}, slices=slices, **LOCAL) as result:
             assert told(result.late) == expected
+            assert "by-hour: " in str(result.charts())
 
 
 @pytest.mark.slow

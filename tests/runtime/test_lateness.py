@@ -66,7 +66,10 @@ def test_late_records_are_told_with_the_grace_that_keeps_them():
 
     assert str(some).endswith("increase grace (by 1 s keeps 60% of them, by 1 h all)")
     assert str(Late("by-hour", 1, 1000, by_grace=((1_000, 1),))).endswith("increase grace (by 1 s all)")
-    assert [row[2] for row in some.bars().rows] == ["(keeps 60.0%)", "(keeps 90.0%)", "(keeps 100.0%)"]
+    rows = some.bars().rows
+    assert [label for label, _, _ in rows][:6] == ["1 s", "5 s", "10 s", "30 s", "1 min", "5 min"]
+    assert [count for _, count, _ in rows] == [6, 0, 0, 0, 3, 0, 0, 0, 1]
+    assert [note for _, count, note in rows if count] == ["(keeps 60.0%)", "(keeps 90.0%)", "(keeps 100.0%)"]
 
 
 @given(st.lists(st.integers(0, 10**12), min_size=1))
@@ -78,7 +81,7 @@ def test_a_lateness_is_below_its_bound_and_not_below_the_one_before(times: list[
 
 
 def test_charts_have_how_late_records_were_and_the_records_of_partitions():
-    some = Late("by-hour", 10, 1000, by_grace=((1_000, 6), (60_000, 4)))
+    some = Late("by-hour", 10, 1000, by_grace=((1_000, 6), (5_000, 4)))
     charts = charts_of([some], {TaskId(0, 0): 90, TaskId(0, 1): 10, TaskId(1, 0): 5})
 
     assert str(charts).splitlines()[0] == "by-hour: 10 late records, by how much longer grace keeps them"

@@ -14,7 +14,7 @@ from attrs import define, frozen
 from streams.core.bars import Bars, Charts
 from streams.core.blocks.records import NO_TIMESTAMP, TaskId
 from streams.core.errors import ConfigError
-from streams.core.metrics import LATE_REASONS, Counter, Tally
+from streams.core.metrics import LATE_REASONS, Counter, Tally, late_bound
 from streams.topology import Topology, sub_topologies
 
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"), (1, "ms"))
@@ -79,13 +79,21 @@ class Late:
 
     def bars(self) -> Bars:
         """Return the records by the time by which a grace would have to be longer, with the share that it keeps."""
-        total = sum(count for _, count in self.by_grace)
-        sums = accumulate(count for _, count in self.by_grace)
+        counts = dict(self.by_grace)
+        total = sum(counts.values())
+        last_ms = max(counts)
+        bound_ms = min(counts)
+        while bound_ms < last_ms:
+            # The next one: no gap says that there is nothing between.
+            bound_ms = late_bound(bound_ms)
+            counts.setdefault(bound_ms, 0)
+        rows = sorted(counts.items())
+        sums = accumulate(count for _, count in rows)
         return Bars(
             f"{self.node}: {total:,} late records, by how much longer grace keeps them",
             tuple(
                 (span_text(more_ms), count, f"(keeps {reached / total:.1%})")
-                for (more_ms, count), reached in zip(self.by_grace, sums, strict=True)
+                for (more_ms, count), reached in zip(rows, sums, strict=True)
             ),
         )
 

@@ -49,12 +49,12 @@ const tasks = new Table(by("task-table"), "Tasks", [
   { title: "Owner", of: (row) => row.owner, kind: "wide long" },
   { title: "State", of: (row) => row.state, draw: stateBadge(TASK_STATES), kind: "word" },
   { title: "Records/s", of: (row) => row.rate, show: (row) => rate(row.rate), kind: "number" },
-  { ...share((row) => row.part), title: "Of its sub-topology", kind: "number wide" },
+  { ...share((row) => row.part), title: "Share", kind: "number wide" },
   { title: "Lag", of: (row) => row.lag, show: (row) => count(row.lag), kind: "number" },
   { title: "Event-time lag", of: (row) => row.time_lag_ms, show: (row) => duration(row.time_lag_ms), kind: "number wide" },
   { title: "Stream time", of: (row) => row.stream_time_ms, show: (row) => moment(row.stream_time_ms), kind: "word wide" },
   { title: "Waits for", of: (row) => waitOf(row), kind: "wait" },
-  { title: "Time per record", of: (row) => row.ns, show: (row) => nanoseconds(row.ns), kind: "number wide" },
+  { title: "Per record", of: (row) => row.ns, show: (row) => nanoseconds(row.ns), kind: "number wide" },
   { ...share((row) => row.busy), title: "Busy", kind: "number wide" },
   { title: "Lost", of: (row) => row.lost, show: (row) => count(row.lost), kind: "number wide" },
 ], { sorted: 5, down: true, empty: "No task is assigned here." });
@@ -95,7 +95,7 @@ const late = new Table(by("late-table"), "How late records were", [
   { title: "Node", of: (row) => shortName(row.node), kind: "long" },
   { title: "Grace longer by", of: (row) => row.more, show: (row) => duration(row.more), kind: "number" },
   { title: "Records", of: (row) => row.count, show: (row) => count(row.count), kind: "number" },
-  { ...share((row) => row.keeps), title: "Keeps of the late" },
+  { ...share((row) => row.keeps), title: "Keeps" },
 ], { empty: "No record came after its window had closed." });
 const leftOut = dropTable("left-table", "Records left out on purpose", "No record was left out.");
 const settings = new Table(by("setting-table"), "Settings", [
