@@ -6,14 +6,17 @@ Of the other packages, this package imports only ``core`` and ``files``.
 """
 
 from streams.lakes.delta_log import DeltaLog as DeltaLog
+from streams.lakes.delta_log import delta_changes as delta_changes
 from streams.lakes.delta_log import delta_rows as delta_rows
 from streams.lakes.delta_log import delta_state as delta_state
 from streams.lakes.iceberg_log import IcebergLog as IcebergLog
+from streams.lakes.iceberg_log import iceberg_changes as iceberg_changes
 from streams.lakes.iceberg_log import iceberg_rows as iceberg_rows
 from streams.lakes.iceberg_log import iceberg_state as iceberg_state
 from streams.lakes.lake_log import LAKE_PREFIXES as LAKE_PREFIXES
 from streams.lakes.lake_log import Commit as Commit
 from streams.lakes.lake_log import DataFile as DataFile
+from streams.lakes.lake_log import LakeChange as LakeChange
 from streams.lakes.lake_log import LakeLog as LakeLog
 from streams.lakes.lake_log import LakeName as LakeName
 from streams.lakes.lake_log import LakePosition as LakePosition

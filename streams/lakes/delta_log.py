@@ -5,7 +5,7 @@ Of the other packages, this module imports only ``core`` and ``files``.
 
 import json
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Self
 from urllib.parse import unquote
 
@@ -13,10 +13,11 @@ from attrs import define
 
 from streams.core.clock import SystemClock
 from streams.core.errors import InputError
-from streams.files import is_local
+from streams.files import file_system, is_local
 from streams.lakes.lake_log import (
     Commit,
     DataFile,
+    LakeChange,
     LakeName,
     LakePosition,
     LakeState,
@@ -63,16 +64,51 @@ def delta_state(name: LakeName) -> LakeState:
         return LakeState(str(table.version()), tuple(files), tuple(reversed(operations)), rows)
 
 
-def delta_rows(name: LakeName, state: LakeState, files: Sequence[str]) -> Any:
-    """Return the rows of some files of a table version as a ``pyarrow`` dataset, in the order of ``files``.
+def delta_changes(name: LakeName, since: str, until: str) -> tuple[LakeChange, ...] | None:
+    """Return what the versions after ``since`` up to ``until`` have changed; None if the log has not all of them.
 
     Raises:
-        InputError: there is no such version, or a value of a partition column cannot be read.
+        InputError: the log cannot be read.
+    """
+    if int(since) > int(until):
+        return None
+    system, folder = file_system(_uri(name))
+    changes = []
+    with explained(f"{name}: its log cannot be read", (OSError, ValueError)):
+        for version in range(int(since) + 1, int(until) + 1):
+            try:
+                with system.open_input_stream(f"{folder}/_delta_log/{version:020}.json") as stream:
+                    actions = [json.loads(line) for line in stream.read().splitlines() if line]
+            except FileNotFoundError:
+                return None
+            changes.append(_change(str(version), actions))
+    return tuple(changes)
+
+
+def _change(version: str, actions: Sequence[Mapping[str, Any]]) -> LakeChange:
+    """Return what the actions of a commit change; OPTIMIZE marks its files as ones that change no rows."""
+    files: dict[tuple[str, bool], list[str]] = {}
+    operation = ""
+    for action in actions:
+        operation = action.get("commitInfo", {}).get("operation", operation)
+        for kind in ("add", "remove"):
+            if (file := action.get(kind)) is not None:
+                files.setdefault((kind, file.get("dataChange", True)), []).append(unquote(file["path"]))
+    parts = (("add", True), ("remove", True), ("remove", False))
+    return LakeChange(version, operation, *(tuple(files.get(part, ())) for part in parts))
+
+
+def delta_rows(name: LakeName, state: LakeState, files: Mapping[str, str]) -> Any:
+    """Return the rows of some files, given with a version that has them, as a ``pyarrow`` dataset in this order.
+
+    Raises:
+        InputError: there is no such version, a file was deleted, or a value of a partition column cannot be read.
     """
     # Values of partition columns that Arrow cannot read are no errors of deltalake.
     with explained(f"{name}: cannot be read as a Delta table", (*DeltaLog.errors().all, ValueError)):
         from deltalake import DeltaTable
         from pyarrow.dataset import FileSystemDataset, ParquetReadOptions
+        from pyarrow.fs import FileType
 
         # Nanoseconds, the default for times that Spark writes as INT96, overflow before 1678 and after 2262.
         options = ParquetReadOptions(coerce_int96_timestamp_unit="us")
@@ -80,7 +116,16 @@ def delta_rows(name: LakeName, state: LakeState, files: Sequence[str]) -> Any:
         whole = table.to_pyarrow_dataset(parquet_read_options=options)
         # The log has the paths of files encoded, as parts of a URI, the dataset has them as they are.
         fragments = {part.path.lstrip("/"): part for part in whole.get_fragments()}
+        for version in set(files.values()) - {state.version}:
+            before = DeltaTable(_uri(name), version=int(version)).to_pyarrow_dataset(parquet_read_options=options)
+            fragments = {part.path.lstrip("/"): part for part in before.get_fragments()} | fragments
         chosen = [fragments[file.lstrip("/")] for file in files]
+        for part in chosen:
+            if whole.filesystem.get_file_info(part.path).type == FileType.NotFound:
+                raise InputError(
+                    f"{name}: {part.path} is gone: VACUUM has deleted it before it was read; resume within the "
+                    "retention of the table, or start in another folder"
+                )
         return FileSystemDataset(chosen, _schema(table), whole.format, whole.filesystem)
 
 

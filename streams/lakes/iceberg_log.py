@@ -16,6 +16,7 @@ from streams.core.errors import InputError
 from streams.lakes.lake_log import (
     Commit,
     DataFile,
+    LakeChange,
     LakeName,
     LakePosition,
     LakeState,
@@ -162,8 +163,45 @@ def _tasks(table: Any, snapshot_id: int) -> dict[str, Any]:
     return tasks
 
 
-def iceberg_rows(name: LakeName, state: LakeState, files: Sequence[str]) -> Any:
-    """Return the rows of some files of a snapshot as a ``pyarrow.RecordBatchReader``, in the order of ``files``.
+def iceberg_changes(name: LakeName, since: str, until: str) -> tuple[LakeChange, ...] | None:
+    """Return what the snapshots after ``since`` up to ``until`` have changed; None if some of them have expired.
+
+    Raises:
+        InputError: the table cannot be read.
+    """
+    with explained(f"{name}: cannot be read as an Iceberg table", IcebergLog.errors().all):
+        catalog, rest = _catalog_of(name.table)
+        table = catalog.load_table(rest)
+        changes: list[LakeChange] = []
+        snapshot = table.snapshot_by_id(int(until))
+        while snapshot is not None and str(snapshot.snapshot_id) != since:
+            changes.insert(0, _change(table, snapshot))
+            parent = snapshot.parent_snapshot_id
+            snapshot = None if parent is None else table.snapshot_by_id(parent)
+        return None if snapshot is None else tuple(changes)
+
+
+def _change(table: Any, snapshot: Any) -> LakeChange:
+    """Return what a snapshot has changed; one with the operation "replace" has the rows of the one before."""
+    from pyiceberg.manifest import DataFileContent, ManifestEntryStatus
+
+    added, removed = [], []
+    for manifest in snapshot.manifests(table.io):
+        if manifest.added_snapshot_id != snapshot.snapshot_id:
+            continue
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
+            path = entry.data_file.file_path
+            if entry.snapshot_id == snapshot.snapshot_id and entry.status != ManifestEntryStatus.EXISTING:
+                is_new = entry.data_file.content == DataFileContent.DATA and entry.status == ManifestEntryStatus.ADDED
+                (added if is_new else removed).append(path)
+    operation = str(snapshot.summary and snapshot.summary.operation.value)
+    if operation == "replace":
+        return LakeChange(str(snapshot.snapshot_id), operation, rewritten=tuple(removed))
+    return LakeChange(str(snapshot.snapshot_id), operation, tuple(added), tuple(removed))
+
+
+def iceberg_rows(name: LakeName, state: LakeState, files: Mapping[str, str]) -> Any:
+    """Return the rows of some files, given with a snapshot that has them, as a ``pyarrow.RecordBatchReader``.
 
     Raises:
         InputError: the files cannot be read.
@@ -176,7 +214,9 @@ def iceberg_rows(name: LakeName, state: LakeState, files: Sequence[str]) -> Any:
         catalog, rest = _catalog_of(name.table)
         table = catalog.load_table(rest)
         scan = table.scan(snapshot_id=int(state.version))
-        tasks = _tasks(table, int(state.version))
+        tasks: dict[str, Any] = {}
+        for version in {*files.values(), state.version}:
+            tasks = _tasks(table, int(version)) | tasks
         reader = ArrowScan(table.metadata, table.io, scan.projection(), AlwaysTrue())
         schema = marked_schema(schema_to_pyarrow(scan.projection(), include_field_ids=False))
 

@@ -77,6 +77,20 @@ class LakeState:
 
 
 @frozen
+class LakeChange:
+    """What one version of a table has changed: the files whose rows are new, those whose rows are no longer there.
+
+    A file that was only written again, with the same rows in other files, is ``rewritten``.
+    """
+
+    version: str
+    operation: str
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    rewritten: tuple[str, ...] = ()
+
+
+@frozen
 class DataFile:
     """A data file of a table; ``path`` is relative to the data folder of the table."""
 

@@ -1,13 +1,23 @@
 """Tables as history: detection of the new rows of a table, by its data files or by its version."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import evolve, frozen
 
 from streams.core.errors import InputError
 from streams.core.topic import Topic
-from streams.lakes import LakeName, LakeState, delta_rows, delta_state, iceberg_rows, iceberg_state
+from streams.lakes import (
+    LakeChange,
+    LakeName,
+    LakeState,
+    delta_changes,
+    delta_rows,
+    delta_state,
+    iceberg_changes,
+    iceberg_rows,
+    iceberg_state,
+)
 from streams.replay.errors import ReplayError
 from streams.replay.history.growth import History
 from streams.replay.history.inputs import FileMark, Input, Table
@@ -32,6 +42,8 @@ class TablePlace:
     operations: tuple[tuple[str, str], ...] | None = None
     #: The number of rows of a lake table, None if it is not known.
     rows: int | None = None
+    #: What has changed since the rows that were read, oldest first; None if that is not known.
+    changes: tuple[LakeChange, ...] | None = None
 
     def since(self, version: str) -> str:
         """Return the operations on the table since a version as text in parentheses; empty if they are not known."""
@@ -42,15 +54,20 @@ class TablePlace:
         listed = ", ".join(f"{name} in version {number}" for number, name in later[-5:])
         return f" (read at version {version}; since then: {listed})" if later else f" (read at version {version})"
 
+    def follows(self, marks: Sequence[FileMark]) -> bool:
+        """Return whether the files that were read last are still there, or the changes say what has become of them."""
+        moved = {file for change in self.changes or () for file in (*change.removed, *change.rewritten)}
+        return all(mark.path in moved or mark.path in self.files for mark in marks if mark.tail == marks[-1].tail)
+
 
 @frozen
 class NewRows:
-    """The rows of a table to read: those in ``files``, or all rows if there are no files.
+    """The rows of a table to read: those in ``files``, given with a version that has them, or all if there are none.
 
     ``marks`` identify these rows in the history.
     """
 
-    files: tuple[str, ...]
+    files: Mapping[str, str]
     marks: tuple[FileMark, ...]
 
     def read(self, rows: int) -> list[FileMark]:
@@ -63,6 +80,8 @@ def is_continued(table: Table, place: TablePlace, marks: Sequence[FileMark]) -> 
     """Return whether a table still contains data files or the version that ``marks`` identify."""
     version = table.version or place.version
     heads = {mark.head for mark in marks}
+    if place.changes is not None and place.follows(marks):
+        return True
     return any(mark.path in place.files for mark in marks) or (version is not None and _VERSION + version in heads)
 
 
@@ -77,20 +96,22 @@ def new_rows(topic: str, table: Table, place: TablePlace, history: History) -> N
     if table.is_lake and not place.files and not marks_before:
         return None
     if (place.files or table.is_lake) and table.version is None:
-        files = sorted(set(place.files) - {mark.path for mark in marks_before})
+        files = dict.fromkeys(sorted(set(place.files) - {mark.path for mark in marks_before}), place.version or "")
         lost = next((mark for mark in marks_before if mark.path not in place.files), None)
-        if lost is not None:
+        if marks_before and place.changes is not None and place.follows(marks_before):
+            files = _added(topic, table, place, marks_before)
+        elif lost is not None:
             raise ReplayError(
                 f"topic {topic!r}: {lost.path}, a file of {table.name}, was read before, and is no longer part of it"
                 f"{place.since(lost.tail)}: rows were changed, deleted or written again, so that the new ones are not "
                 f"known; {hint}"
             )
-        marks = tuple(FileMark(path, 0, _FILE, place.version or "") for path in files)
-        return NewRows(tuple(files) if marks_before else (), marks) if files else None
+        marks = tuple(FileMark(path, 0, _FILE, at) for path, at in files.items())
+        return NewRows(files if marks_before else {}, marks) if files else None
     version = table.version or place.version or ""
     head = f"{_VERSION}{version}"
     if not marks_before:
-        return NewRows((), (FileMark(table.name, 0, head, ""),))
+        return NewRows({}, (FileMark(table.name, 0, head, ""),))
     if version and marks_before[-1].head == head:
         return None
     raise ReplayError(
@@ -98,6 +119,30 @@ def new_rows(topic: str, table: Table, place: TablePlace, history: History) -> N
         f"are new is not known: {hint}"
         + ("" if version else ", or name the state of the rows: Table(frame, version=...)")
     )
+
+
+def _added(topic: str, table: Table, place: TablePlace, marks: Sequence[FileMark]) -> dict[str, str]:
+    """Return the files that were added to a lake table since its rows were read, each with a version that has it.
+
+    What only writes rows again, such as OPTIMIZE and compaction, adds none, also to those that it has moved since.
+
+    Raises:
+        ReplayError: rows that may have been read were changed or deleted.
+    """
+    changes = place.changes or ()
+    read = marks[-1].tail
+    if changed := [change for change in changes if change.removed]:
+        listed = ", ".join(f"{change.operation} in version {change.version}" for change in changed[:5])
+        more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
+        raise ReplayError(
+            f"topic {topic!r}: rows of {table.name} were deleted or changed after they were read at version {read}: "
+            f"{listed}{more}; give the new rows alone, with state_from (--state-from), or start in another folder"
+        )
+    there = set(place.files)
+    added = [(file, change.version) for change in changes for file in sorted(change.added)]
+    # The last one has the newest version, from which the next run goes on.
+    moved = {file: version for file, version in added if file not in there}
+    return moved | {file: place.version or "" for file, _ in added if file in there}
 
 
 def check_rows(topic: str, table: Table, history: History, count: int | None) -> None:
@@ -143,7 +188,21 @@ def look_at_lake(table: Table) -> TablePlace:
     return TablePlace(state.files, state.version, state.operations, state.rows)
 
 
-def lake_rows(table: Table, place: TablePlace, files: Sequence[str]) -> Table:
+def with_changes(table: Table, place: TablePlace, marks: Sequence[FileMark]) -> TablePlace:
+    """Return the place of a table with what has changed in it since the rows that ``marks`` identify.
+
+    Raises:
+        InputError: the log of the table cannot be read.
+    """
+    since = marks[-1].tail if marks and marks[-1].head == _FILE else ""
+    if not (table.is_lake and since and place.version):
+        return place
+    name = LakeName.of(table.source)
+    changes = delta_changes if name.format == "delta" else iceberg_changes
+    return evolve(place, changes=changes(name, since, place.version))
+
+
+def lake_rows(table: Table, place: TablePlace, files: Mapping[str, str]) -> Table:
     """Return the rows of the given files of a Delta Lake or Iceberg table (all files by default), as Arrow data.
 
     Raises:
@@ -152,7 +211,8 @@ def lake_rows(table: Table, place: TablePlace, files: Sequence[str]) -> Table:
     name = LakeName.of(table.source)
     state = LakeState(place.version or "", place.files)
     rows = delta_rows if name.format == "delta" else iceberg_rows
-    return Table(rows(name, state, files or place.files), label=table.name, since=table.since)
+    files = files or dict.fromkeys(place.files, state.version)
+    return Table(rows(name, state, files), label=table.name, since=table.since)
 
 
 def write_rows(table: Table, topic: Topic[Any, Any], file: Place) -> TablePlace:

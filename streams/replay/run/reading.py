@@ -21,7 +21,15 @@ from streams.replay.history.inputs import Archive, FileMark, Files, Input, Kafka
 from streams.replay.history.intake import TopicFiles, read_files
 from streams.replay.history.late_rows import LateRows, find_late_rows, late_extents
 from streams.replay.history.row_times import say_row_times
-from streams.replay.history.tables import TablePlace, is_continued, lake_rows, look_at_lake, new_rows, write_rows
+from streams.replay.history.tables import (
+    TablePlace,
+    is_continued,
+    lake_rows,
+    look_at_lake,
+    new_rows,
+    with_changes,
+    write_rows,
+)
 from streams.replay.run.through_spark import (
     ReadTable,
     find_files,
@@ -315,6 +323,7 @@ class Histories:
             ReplayError: it is not known which rows are new, or rows that were read are no longer there.
         """
         history = self._history_of(topic, source, partitions)
+        self._tables[topic] = with_changes(source, self._tables[topic], history.marks)
         rows = new_rows(topic, source, self._tables[topic], history)
         if rows is None:
             return []
@@ -381,7 +390,7 @@ class Histories:
         if self.parent is not None:
             marks = self.parent.marks(topic)
             if isinstance(source, Table):
-                is_same = is_continued(source, self._tables[topic], marks)
+                is_same = is_continued(source, with_changes(source, self._tables[topic], marks), marks)
                 history.marks = marks if is_same else []
                 history.rows_before = self.parent.rows_before(topic) if is_same else self.parent.rows(topic)
             elif (

@@ -267,7 +267,7 @@ def read_new_rows(call: ReadTable, place: TablePlace, history: History) -> Gener
         check_rows(call.topic, call.table, history, counted.count)
     if new is None:
         return False
-    (report,) = yield [evolve(call, files=new.files)]
+    (report,) = yield [evolve(call, files=tuple(new.files))]
     history.add(_by_partition(report.written))
     history.marks += new.read(sum(extent.rows for _, extent in report.written))
     return True
