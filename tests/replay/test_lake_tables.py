@@ -610,6 +610,59 @@ def test_rows_that_were_changed_after_they_were_read_are_an_error(lake: Lake, tm
         replay(table_cases.topology, inputs, **given, resume=True)
 
 
+@pytest.mark.case
+@pytest.mark.parametrize("kills", [None, 1, 2])
+def test_changed_rows_of_a_table_are_repaired(lake: Lake, tmp_path: Path, kills: int | None) -> None:
+    """Results are those of one replay over the table as it is; a killed repair changes nothing until it takes effect."""
+    rows = table_cases.rows(300)
+    rows[170]["product"] = "gone"
+    given: dict[str, Any] = {"executor": "local", "processes": 1, "application_id": "a", "partitions": 2}
+    inputs = {table_cases.orders: lake.name("orders")}
+
+    def nightly(*, repair: bool = True) -> Any:
+        plan = Plan(store="in_memory", repair=repair)
+        return replay(table_cases.topology, inputs, plan, **given, directory=tmp_path / "work", resume=True)
+
+    for first in range(0, 200, 50):
+        lake.append("orders", table_cases.table(rows[first : first + 50]))
+        nightly().close()
+    lake.append("orders", table_cases.table(rows[200:]))
+    lake.compact("orders")
+    lake.delete("orders", "product", "gone")
+    if kills is not None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(LocalExecutor, "run", killed_after(kills))
+            with pytest.raises(KeyboardInterrupt):
+                nightly()
+    with nightly() as result:
+        assert result.late_rows == []
+        if kills is None:
+            assert result.repaired is not None
+            assert result.repaired.slices_kept == 3
+            assert "since the oldest change is of" in str(result.repaired)
+        repaired = table_cases.replayed(result)
+    with replay(table_cases.topology, inputs, **given) as result:
+        whole = table_cases.replayed(result)
+    assert repaired == whole
+    lake.overwrite("orders")  # With the same rows.
+    with nightly() as result:
+        assert result.repaired is None
+        assert table_cases.replayed(result) == whole
+
+
+def killed_after(calls: int) -> Any:
+    """Return a method of an executor that is killed when it has run so many times."""
+    real = LocalExecutor.run
+    runs = iter(range(calls))
+
+    def run(self: LocalExecutor, *arguments: Any) -> Any:
+        if next(runs, None) is None:
+            raise KeyboardInterrupt
+        return real(self, *arguments)
+
+    return run
+
+
 @pytest.mark.slow
 def test_names_are_checked(lake: Lake, tmp_path: Path) -> None:
     for name in (lake.name("missing"), lake.name("missing") + "@7"):

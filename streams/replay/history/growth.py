@@ -4,11 +4,15 @@ The records of files and Kafka topics are copied.  An archive is read in place, 
 last row groups, whose file names contain a digest of the content.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, zip_longest
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 from attrs import define, field
 
+from streams.core.blocks.records import Block
 from streams.replay.errors import ReplayError
 from streams.replay.history.inputs import FileMark
 from streams.replay.storage.extents import Extents, FileNames
@@ -99,6 +103,23 @@ class History:
         for number, extents in data["extents"].items():
             history.extents[int(number)] = Extents.from_json(extents, history._names)
         return history
+
+
+def first_difference_ms(one: Iterable[Block], other: Iterable[Block]) -> int | None:
+    """Return the time from which on two sorted histories of a partition differ, or None if they do not.
+
+    Records with the same time have no order.
+    """
+    for pair in zip_longest(_by_time(one), _by_time(other)):
+        if pair[0] != pair[1]:
+            return min(part[0] for part in pair if part is not None)
+    return None
+
+
+def _by_time(blocks: Iterable[Block]) -> Iterator[tuple[int, Counter[tuple[Any, Any]]]]:
+    rows = ((time_ms, key, value) for block in blocks for _, key, value, time_ms, _ in block.rows())
+    for time_ms, group in groupby(rows, itemgetter(0)):
+        yield time_ms, Counter((key, value) for _, key, value in group)
 
 
 def archive_mark(extents: Mapping[int, Sequence[Extent]]) -> ArchiveMark:

@@ -64,11 +64,12 @@ class TablePlace:
 class NewRows:
     """The rows of a table to read: those in ``files``, given with a version that has them, or all if there are none.
 
-    ``marks`` identify these rows in the history.
+    ``marks`` identify these rows in the history.  With ``is_again`` they take the place of all rows that were read.
     """
 
     files: Mapping[str, str]
     marks: tuple[FileMark, ...]
+    is_again: bool = False
 
     def read(self, rows: int) -> list[FileMark]:
         """Return the marks, with ``rows`` as the number of rows that were read."""
@@ -85,8 +86,12 @@ def is_continued(table: Table, place: TablePlace, marks: Sequence[FileMark]) -> 
     return any(mark.path in place.files for mark in marks) or (version is not None and _VERSION + version in heads)
 
 
-def new_rows(topic: str, table: Table, place: TablePlace, history: History) -> NewRows | None:
+def new_rows(
+    topic: str, table: Table, place: TablePlace, history: History, *, may_repair: bool = False
+) -> NewRows | None:
     """Return the rows of a table that have not been read yet, or None if there are none.
+
+    With ``may_repair`` these are all rows of a lake table, rows of which were changed.
 
     Raises:
         ReplayError: it is not known which rows are new, or rows that were read are no longer there.
@@ -99,6 +104,9 @@ def new_rows(topic: str, table: Table, place: TablePlace, history: History) -> N
         files = dict.fromkeys(sorted(set(place.files) - {mark.path for mark in marks_before}), place.version or "")
         lost = next((mark for mark in marks_before if mark.path not in place.files), None)
         if marks_before and place.changes is not None and place.follows(marks_before):
+            if may_repair and any(change.removed for change in place.changes):
+                marks = tuple(FileMark(path, 0, _FILE, place.version or "") for path in place.files)
+                return NewRows({}, marks, is_again=True)
             files = _added(topic, table, place, marks_before)
         elif lost is not None:
             raise ReplayError(
@@ -136,7 +144,8 @@ def _added(topic: str, table: Table, place: TablePlace, marks: Sequence[FileMark
         more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
         raise ReplayError(
             f"topic {topic!r}: rows of {table.name} were deleted or changed after they were read at version {read}: "
-            f"{listed}{more}; give the new rows alone, with state_from (--state-from), or start in another folder"
+            f"{listed}{more}; resume with repair=True (--repair), which reads the table again and computes again what "
+            "follows from the oldest change (not after state_from), or start in another folder"
         )
     there = set(place.files)
     added = [(file, change.version) for change in changes for file in sorted(change.added)]

@@ -15,7 +15,7 @@ from streams.replay.errors import ReplayError
 from streams.replay.handover.cutover import check_history
 from streams.replay.handover.snapshot import Snapshot
 from streams.replay.history.archive import read_archive
-from streams.replay.history.growth import ArchiveMark, History, archive_mark, check_archive
+from streams.replay.history.growth import ArchiveMark, History, archive_mark, check_archive, first_difference_ms
 from streams.replay.history.ingest import IngestWork, SortedTopic, safe_name, sort_topics
 from streams.replay.history.inputs import Archive, FileMark, Files, Input, KafkaTopic, Table
 from streams.replay.history.intake import TopicFiles, read_files
@@ -55,6 +55,8 @@ class Histories:
     order: str | None = None
     #: What needs the event times of rows; if it is empty, rows without one are 1 ms apart.
     needs_time: str = ""
+    #: Whether changed rows of tables are repaired.
+    is_repair: bool = False
     #: Snapshot that the replay continues from.
     parent: Snapshot | None = None
     histories: dict[str, History] = field(factory=dict)
@@ -63,6 +65,9 @@ class Histories:
     repairs: list[int] = field(factory=list)
     #: The locations of the rows of tables, by topic.
     _tables: dict[str, TablePlace] = field(factory=dict, init=False)
+    #: The new histories of tables whose rows were changed, until the repair takes effect, and from when on they differ.
+    _again: dict[str, History] = field(factory=dict, init=False)
+    differs_ms: dict[TopicPartition, int] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
         for name in self.sources:
@@ -198,8 +203,19 @@ class Histories:
         yield from self._sort(new)
         for files, marks in unread:
             self._take_files(files, marks)
+        self._compare()
         self._keep_history()
         self.root.child("tables").delete()
+
+    def _compare(self) -> None:
+        """Determine from when on the histories of changed tables differ; one without a difference is taken at once."""
+        for topic, again in list(self._again.items()):
+            for number in range(again.partitions):
+                both = (self.segments.blocks(it.extents.get(number, ())) for it in (self.histories[topic], again))
+                if (differs_ms := first_difference_ms(*both)) is not None:
+                    self.differs_ms[TopicPartition(topic, number)] = differs_ms
+            if not any(at.topic == topic for at in self.differs_ms):
+                self.histories[topic] = self._again.pop(topic)
 
     def _sort(self, read: Sequence[TopicFiles]) -> Steps:
         """Sort the new records of topics by event time, for the topics that have this order."""
@@ -207,7 +223,12 @@ class Histories:
         yield from sort_topics(orders, self.segments, "inputs")
 
     def sort_late_rows(self) -> Steps:
-        """Sort the late rows of all topics into their histories; ``keep_repair`` makes this permanent."""
+        """Sort the late rows of all topics into their histories; ``keep_repair`` makes this permanent.
+
+        The histories of changed tables, which are sorted, take the place of those before.
+        """
+        self.histories |= self._again
+        self._again.clear()
         orders = [
             SortedTopic(topic, dict(history.extents), self._starts(topic))
             for topic, history in self.histories.items()
@@ -224,9 +245,11 @@ class Histories:
 
     @property
     def late_from_ms(self) -> dict[TopicPartition, int]:
-        """The time of the oldest late row of each partition that has late rows."""
-        times_ms: dict[TopicPartition, int] = {}
+        """The time of the oldest late row or changed row of each partition that has some."""
+        times_ms = dict(self.differs_ms)
         for topic, history in self.histories.items():
+            if topic in self._again:
+                continue
             for number, extents in history.extents.items() if history.order == "event_time" else ():
                 times = [extent.lowest_ms for extent, _ in late_extents(extents, self._before_ms(topic))]
                 if times:
@@ -277,7 +300,7 @@ class Histories:
 
     def _take_files(self, files: TopicFiles, marks: Sequence[FileMark]) -> None:
         """Add the files that have been read, with their marks and records, to the history of their topic."""
-        history = self.histories[files.topic]
+        history = self._again.get(files.topic) or self.histories[files.topic]
         if files.skip_rows:
             history.marks.pop()
         # The rows of a lake table come from many of its files, and are counted with the last one.
@@ -307,7 +330,7 @@ class Histories:
         place = self.root.child("inputs")
         topics = {topic: history.to_json() for topic, history in histories.items()}
         write_manifest(place, {"kind": "inputs", "topics": topics, "archives": self.archives, "repairs": self.repairs})
-        named = set().union(*(history.file_names for history in histories.values()))
+        named = set().union(*(history.file_names for history in (*histories.values(), *self._again.values())))
         for file in place.files():
             if f"inputs/{file}" not in named and file != MANIFEST:
                 place.child(file).delete()  # The file is from a failed attempt.
@@ -324,11 +347,15 @@ class Histories:
         """
         history = self._history_of(topic, source, partitions)
         self._tables[topic] = with_changes(source, self._tables[topic], history.marks)
-        rows = new_rows(topic, source, self._tables[topic], history)
+        may_repair = self.is_repair and self.parent is None
+        rows = new_rows(topic, source, self._tables[topic], history, may_repair=may_repair)
         if rows is None:
             return []
         file = self._file_of(topic)
         starts = self._next_offsets(topic)
+        if rows.is_again:
+            starts = {}
+            history = self._again[topic] = History(partitions, order=history.order)
         if source.is_lake:
             content = lake_rows(source, self._tables[topic], rows.files)
             write_rows(content, declared_topic(self.topology, topic), file)

@@ -28,7 +28,7 @@ class Repair:
     results are computed again.  ``because`` is the reason why a later state could not be used, or "".
     """
 
-    #: The time of the oldest late row.
+    #: The time of the oldest late row, or of the oldest change of a table.
     late_from_ms: int
     kept_to_ms: int
     #: Number of slices that are kept, and of slices that became void.
@@ -37,6 +37,8 @@ class Repair:
     because: str = ""
     #: Numbers of tasks: those that are computed again, and all; None if all are computed again.
     tasks: tuple[int, int] | None = None
+    #: Whether the oldest is a change of a table.
+    is_change: bool = False
 
     def __str__(self) -> str:
         if self.slices_kept:
@@ -45,7 +47,7 @@ class Repair:
             text = "repaired: the whole history is computed again"
         if self.tasks is not None:
             text += f", by {self.tasks[0]:,} of {self.tasks[1]:,} tasks"
-        text += f", since the oldest late row is of {time_text(self.late_from_ms)}"
+        text += f", since the oldest {'change' if self.is_change else 'late row'} is of {time_text(self.late_from_ms)}"
         return f"{text} ({self.because})" if self.because else text
 
     def to_json(self) -> dict[str, Any]:

@@ -176,7 +176,7 @@ class ReplaySession:
                 for name, value in inputs.items()
             }
         needed = needs_time(self.topology, self.config, inputs, plan.until, plan.slices)
-        self.inputs = Histories(self.root, self.topology, self.config, inputs, plan.order, needed)
+        self.inputs = Histories(self.root, self.topology, self.config, inputs, plan.order, needed, plan.repair)
         if plan.state_from is not None:
             self._parent = Snapshot.open(Place(os.fspath(plan.state_from)).absolute())
             self._parent.check_files()
@@ -477,6 +477,7 @@ class ReplaySession:
         manifests = [manifest for _, manifest in valid]
         touched = touched_tasks(plan, late)
         oldest_ms = min(late.values())
+        is_change = oldest_ms in self.inputs.differs_ms.values()
         number, reached_ms, because = self._base(plan, manifests, oldest_ms, touched)
         void = manifests[number:]
         yield from self.inputs.sort_late_rows()
@@ -496,7 +497,7 @@ class ReplaySession:
         self.inputs.keep_repair(valid[number - 1][0] + 1 if number else 0)
         self._take_slices(self._manifests())
         tasks = (len(touched), len(plan.groups)) if is_part else None
-        self.repaired = Repair(oldest_ms, reached_ms, number, len(void), because, tasks)
+        self.repaired = Repair(oldest_ms, reached_ms, number, len(void), because, tasks, is_change)
 
     def _base(
         self, plan: ApplicationPlan, manifests: Sequence[Mapping[str, Any]], oldest_ms: int, touched: Set[TaskId]
