@@ -185,7 +185,8 @@ def _change(table: Any, snapshot: Any) -> LakeChange:
     """Return what a snapshot has changed; one with the operation "replace" has the rows of the one before."""
     from pyiceberg.manifest import DataFileContent, ManifestEntryStatus
 
-    added, removed = [], []
+    added: list[str] = []
+    removed: list[str] = []
     for manifest in snapshot.manifests(table.io):
         if manifest.added_snapshot_id != snapshot.snapshot_id:
             continue

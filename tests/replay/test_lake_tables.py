@@ -613,7 +613,7 @@ def test_rows_that_were_changed_after_they_were_read_are_an_error(lake: Lake, tm
 @pytest.mark.case
 @pytest.mark.parametrize("kills", [None, 1, 2])
 def test_changed_rows_of_a_table_are_repaired(lake: Lake, tmp_path: Path, kills: int | None) -> None:
-    """Results are those of one replay over the table as it is; a killed repair changes nothing until it takes effect."""
+    """Results are those of one replay over the table as it is, also if the repair is killed."""
     rows = table_cases.rows(300)
     rows[170]["product"] = "gone"
     given: dict[str, Any] = {"executor": "local", "processes": 1, "application_id": "a", "partitions": 2}
@@ -729,13 +729,23 @@ def test_since_needs_a_column_of_a_table(tmp_path: Path) -> None:
         run(plain, path)
 
 
-@pytest.mark.slow
-def test_explain_reads_the_log_alone(lake: Lake) -> None:
-    lake.append("orders", table_cases.table(table_cases.rows(10)))
+def test_explain_reads_the_log_and_a_sample(lake: Lake, tmp_path: Path) -> None:
+    """Bytes, shares and times are estimated as for files, and with resume only what is new."""
+    rows = table_cases.rows(3000)
+    lake.append("orders", table_cases.table(rows[:2000]))
     name = lake.name("orders")
-    found = explain(table_cases.topology, {table_cases.orders: name}, executor="local", application_id="a")
+    inputs = {table_cases.orders: name}
+    given: dict[str, Any] = {"executor": "local", "processes": 1, "application_id": "a", "directory": tmp_path / "work"}
+    found = explain(table_cases.topology, inputs, **given)
 
-    assert f"{name}, version {lake.versions('orders')[-1]}, 1 file, 10 rows" in str(found)
+    assert f"{name}, version {lake.versions('orders')[-1]}, 1 file, 2,000 rows" in str(found)
+    assert "takes about 1 s of CPU, and 1 s to write the outputs to tables" in str(found)
+    assert found.inputs["orders"].times is not None
+    replay(table_cases.topology, inputs, **given).close()
+    size = sum(file.stat().st_size for file in (tmp_path / "work" / "inputs").rglob("*.parquet"))
+    assert size / 2 < found.written["records of inputs"] < size * 2
+    lake.append("orders", table_cases.table(rows[2000:]))
+    assert explain(table_cases.topology, inputs, **given, resume=True).rows == 1000
 
 
 @pytest.mark.slow

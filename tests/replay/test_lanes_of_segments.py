@@ -9,7 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from streams import StreamsBuilder, Topic
 from streams.core.blocks.records import NO_LANE, Block, Lanes
+from streams.replay import replay
+from streams.replay.run import drive
 from streams.replay.storage.lanes import LaneRanges, LaneTable, packed, unpacked
 from streams.replay.storage.places import Place
 from streams.replay.storage.segments import MergedLanes, Segments, extents_of
@@ -25,7 +28,7 @@ def _written(root: Place, rng: random.Random, lanes: int, tasks: int) -> LaneRan
     for number in range(2):
         with Segments(root).writer(f"file-{number}.parquet", has_places=True) as writer:
             ends = table.ends_of(0, 1)
-            writer.start_lanes(TOPIC, lanes)[: len(ends)] = ends
+            writer.start_lanes(TOPIC, lanes, tasks)[: len(ends)] = ends
             for task in range(tasks):
                 for _ in range(3):
                     numbers = [rng.choice(range(task, lanes, tasks)) for _ in range(rng.choice((1, 20, 400)))]
@@ -122,3 +125,35 @@ def test_ranges_that_were_read_are_forgotten(tmp_path: Path) -> None:
     assert table.ranges.columns.T.tolist() == [[1, 5, 5, 0, 0, 0]]
     assert table.ends.tolist() == [9, 10]
     assert table.moved({"b": "c"}).ranges.files == ("c",)
+
+
+@pytest.mark.parametrize("lanes", [2, 40])
+def test_records_that_a_task_has_in_memory_do_not_grow_with_the_lanes(
+    lanes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All records have one key behind the repartition topic, so that its task reads many of each lane."""
+    monkeypatch.setattr(drive, "_MERGED_ROWS", 200)
+    monkeypatch.setattr(drive, "_BLOCK_RECORDS", 200)
+    waiting: list[int] = []
+
+    def feed(run: drive.TaskRun) -> bool:
+        progressed = real(run)
+        waiting.append(sum(queue.size for queue in run.queues))
+        return progressed
+
+    real = drive.TaskRun.feed
+    monkeypatch.setattr(drive.TaskRun, "feed", feed)
+    numbers = Topic("numbers", key=str, value=int)
+    totals = Topic("totals", key=str, value=int)
+
+    def topology(builder: StreamsBuilder) -> None:
+        by_one = builder.stream(numbers).select_key(lambda _key, _value: "one").repartition("by-one").group_by_key()
+        by_one.reduce(lambda one, other: one + other, name="sums").to_stream().to(totals)
+
+    history = tmp_path / "numbers.records.jsonl"
+    records = ({"key": f"k{number}", "value": number, "timestamp": number} for number in range(4000))
+    history.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+    with replay(topology, {numbers: history}, executor="local", partitions=lanes, application_id="a") as result:
+        assert [record.value for record in result.rows(totals)] == list(accumulate(range(4000)))
+    assert max(waiting[lanes:]) <= 2 * 200

@@ -47,10 +47,10 @@ def test_a_shortage_names_the_setting_that_ends_it() -> None:
     said = short.shortage(_CALL)
 
     assert said is not None
-    assert "runs 2 tasks at a time; outside of the JVM each needs up to 330 MiB: 230 MiB for Python and Arrow" in said
-    assert "in all 660 MiB, but there are 616 MiB (spark.executor.memoryOverhead=1,000 MiB" in said
-    assert "give spark.executor.memoryOverhead=1044m" in said
-    enough = _given("yarn", executor_cores="2", executor_memoryOverhead="1044m")
+    assert "runs 2 tasks at a time; outside of the JVM each needs up to 520 MiB: 420 MiB for Python and Arrow" in said
+    assert "in all 1,040 MiB, but there are 616 MiB (spark.executor.memoryOverhead=1,000 MiB" in said
+    assert "give spark.executor.memoryOverhead=1424m" in said
+    enough = _given("yarn", executor_cores="2", executor_memoryOverhead="1424m")
     assert enough is not None
     assert enough.shortage(_CALL) is None
 

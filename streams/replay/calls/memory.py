@@ -9,9 +9,9 @@ from attrs import frozen
 from streams.core.settings.config import StreamsConfig
 
 _MIB = 1 << 20
-#: A process with Python, the project and pyarrow, and the batches that it reads and writes; measured
-#: (docs/replay-at-scale.md).
-PROCESS_BYTES = 230 * _MIB
+#: A process with Python, the project and pyarrow, and the batches that it reads and writes; the calls that read inputs
+#: have most; measured (docs/replay-at-scale.md).
+PROCESS_BYTES = 420 * _MIB
 
 
 @frozen

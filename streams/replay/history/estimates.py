@@ -7,8 +7,9 @@ a sample.
 
 import io
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -36,6 +37,7 @@ from streams.replay.history.archive import ArchivedTopic
 from streams.replay.history.ingest import source_of
 from streams.replay.history.intake import PACKED_FACTOR, PART_BYTES
 from streams.replay.storage.places import Place
+from streams.values import plain_batch, table_columns
 
 #: Number of threads that read footers and samples; most of them wait for the file system.
 _THREADS = 32
@@ -112,6 +114,15 @@ class _Sample:
                 for column in range(len(columns))
             )
 
+    def added_to(self, estimate: InputEstimate, partitions: int) -> InputEstimate:
+        """Return an estimate with the shares of partitions, the size of a record, and the times of the sample."""
+        return evolve(
+            estimate,
+            placed=tuple(self.placed[number] for number in range(partitions)),
+            record_bytes=self.bytes / max(1, self.rows),
+            times=(min(self.times), max(self.times)) if self.times else None,
+        )
+
 
 @frozen
 class _CountedRows:
@@ -158,18 +169,33 @@ def estimate_files(
         basis = f"estimated from {len(indexes):,} footers, sizes, and {sampled_text}"
     else:
         basis = f"estimated from sizes and {sampled_text}"
-    return InputEstimate(
-        _count(len(paths), "file"),
-        basis,
-        rows,
-        is_exact,
-        sum(sizes),
-        len(paths),
-        sum(_weights(paths, sizes, location)),
-        tuple(sample.placed[number] for number in range(partitions)),
-        sample.bytes / max(1, sample.rows),
-        (min(sample.times), max(sample.times)) if sample.times else None,
-        not needs_time and bool(sample.rows) and not sample.times,
+    calls = sum(_weights(paths, sizes, location))
+    estimate = InputEstimate(_count(len(paths), "file"), basis, rows, is_exact, sum(sizes), len(paths), calls)
+    estimate = sample.added_to(estimate, partitions)
+    return evolve(estimate, has_row_times=not needs_time and bool(sample.rows) and not sample.times)
+
+
+def estimate_table(
+    known: InputEstimate,
+    samples: Iterable[Any],
+    topic: Topic[Any, Any],
+    partitions: int,
+    on_bad_row: OnBadRow = "fail",
+    needs_time: str = "",
+) -> InputEstimate:
+    """Return the size of a table: what is ``known`` of it, and a sample of its rows, given as Arrow batches.
+
+    Raises:
+        InputError: a row of the sample is no valid record of the topic.
+    """
+    sample = _Sample()
+    for batch in samples:
+        data = _as_file(plain_batch(batch.select(list(table_columns(topic, batch.schema, known.what)))))
+        head = FileSource(f"{known.what}.parquet", partial(io.BytesIO, data))
+        for blocks in open_input(topic, head, on_bad_row=on_bad_row, needs_time=needs_time)(partitions, 0):
+            sample.take(blocks)
+    return sample.added_to(
+        evolve(known, basis=f"{known.basis}; the rest from a sample of {_count(sample.rows, 'row')}"), partitions
     )
 
 
@@ -262,17 +288,25 @@ def _head(source: FileSource) -> FileSource:
     return FileSource(source.name, lambda: io.BytesIO(data), kind=evolve(kind, compression=""))
 
 
-def _first_rows(source: FileSource) -> bytes:
+def _as_file(rows: Any) -> bytes:
+    """Return Arrow batches or a table as a Parquet file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     target = io.BytesIO()
+    pq.write_table(pa.table(rows), target)
+    return target.getvalue()
+
+
+def _first_rows(source: FileSource) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     with source.opened() as stream:
         # With a buffer, only the first pages of each column are read.
         file = pq.ParquetFile(stream, buffer_size=1 << 16, pre_buffer=False, coerce_int96_timestamp_unit="us")
         batch = next(iter(file.iter_batches(batch_size=_SAMPLED_ROWS)), None)
-        pq.write_table(pa.Table.from_batches([] if batch is None else [batch], file.schema_arrow), target)
-    return target.getvalue()
+        return _as_file(pa.Table.from_batches([] if batch is None else [batch], file.schema_arrow))
 
 
 def _weights(paths: Sequence[str], sizes: Sequence[int], location: Location) -> Iterator[int]:

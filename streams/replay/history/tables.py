@@ -30,6 +30,9 @@ _FILE = "file of a table"
 _VERSION = "version "
 #: Rows of a row group of a table that is written to a file.
 _GROUP_ROWS = 100_000
+#: Size of the sample of a lake table.
+_SAMPLED_FILES = 8
+_SAMPLED_ROWS = 1_000
 
 
 @frozen
@@ -222,6 +225,23 @@ def lake_rows(table: Table, place: TablePlace, files: Mapping[str, str]) -> Tabl
     rows = delta_rows if name.format == "delta" else iceberg_rows
     files = files or dict.fromkeys(place.files, state.version)
     return Table(rows(name, state, files), label=table.name, since=table.since)
+
+
+def sampled_rows(table: Table, place: TablePlace) -> Iterator[Any]:
+    """Yield the first rows of some files of a lake table as Arrow batches.
+
+    Raises:
+        InputError: the table has a feature that the library of the format cannot read.
+    """
+    import pyarrow as pa
+
+    step = max(1, len(place.files) // _SAMPLED_FILES)
+    for file in place.files[::step][:_SAMPLED_FILES]:
+        source = lake_rows(table, place, {file: place.version or ""}).source
+        is_stream = isinstance(source, pa.RecordBatchReader)
+        batch = next(source if is_stream else iter(source.head(_SAMPLED_ROWS).to_batches()), None)
+        if batch is not None:
+            yield batch.slice(0, _SAMPLED_ROWS)
 
 
 def write_rows(table: Table, topic: Topic[Any, Any], file: Place) -> TablePlace:

@@ -47,7 +47,7 @@ from streams.replay.errors import ReplayError
 from streams.replay.history.ingest import IngestWork, MergeWork, run_ingest, run_merge
 from streams.replay.run.writing import WriteWork, run_write
 from streams.replay.storage.lanes import LaneRanges, LaneTable
-from streams.replay.storage.segments import ExtentReader, Kind, MergedLanes, SegmentWriter
+from streams.replay.storage.segments import GROUP_ROWS, ExtentReader, Kind, MergedLanes, SegmentWriter
 from streams.runtime import (
     RUN_LIMIT,
     ApplicationPlan,
@@ -68,10 +68,10 @@ from streams.runtime import (
 from streams.runtime.instance import collector
 from streams.state import MemoryBudget, RecordCache
 
-#: A queue is refilled when it has no more than this number of records.
-_REFILL_BELOW = 1000
 #: Rows of a partition's lanes up to which they are merged in memory.
 _MERGED_ROWS = 100_000
+#: Records in the blocks of a task's inputs, one of each.
+_BLOCK_RECORDS = 200_000
 
 
 def run_work(
@@ -206,10 +206,13 @@ class Feed:
     raw: deque[tuple[int, int]] = field(factory=deque)
 
     @classmethod
-    def of(cls, item: InputWork | LanesWork, reader: ExtentReader) -> "Feed":
-        """Return the feed of an input partition, or of several lanes as one input, with the partition of the first."""
+    def of(cls, item: InputWork | LanesWork, reader: ExtentReader, most: int) -> "Feed":
+        """Return the feed of an input partition, or of several lanes as one input, with the partition of the first.
+
+        The blocks of a partition have at most ``most`` records.
+        """
         if isinstance(item, InputWork):
-            blocks = reader.blocks(item.extents, item.position, item.end)
+            blocks = reader.blocks(item.extents, item.position, item.end, most)
             return cls(item.partition, blocks, max(item.position, item.end), item.is_ended)
         lanes = MergedLanes.read(reader, item.ranges, item.first, item.positions, is_ended=item.is_ended)
         return cls(item.partition, lanes.blocks(), int(item.ends.max()), item.is_ended, lanes=lanes)
@@ -291,7 +294,7 @@ class StageCall:
             width = len(producers)
             ends = item.lane_ends.get(name, ())
             if not self.work.is_cycle:
-                self.writer.start_lanes(name, plan.partitions[topic] * width)[lane::width][: len(ends)] = ends
+                self.writer.start_lanes(name, plan.partitions[topic] * width, width)[lane::width][: len(ends)] = ends
                 continue
             for number, end in enumerate(ends):
                 self.writer.start_at("repartition", TopicPartition(name, number * width + lane), int(end), producer)
@@ -328,6 +331,8 @@ class TaskRun:
     records_in: int = 0
     records_out: int = 0
     is_touched: bool = False
+    #: A queue is refilled when it has no more than this number of records.
+    refill_below: int = GROUP_ROWS // 10
 
     @classmethod
     def open(cls, call: StageCall, item: TaskWork) -> "TaskRun":
@@ -384,8 +389,9 @@ class TaskRun:
             task.seek(source.partition, source.position if isinstance(source, InputWork) else 0)
             task.queues[source.partition].is_loop = source.partition in call.loops
         call.start_offsets(item)
-        feeds = {source.partition: Feed.of(source, call.reader) for source in inputs}
-        return cls(call, item, task, stores, feeds, metrics, changes)
+        share = min(GROUP_ROWS, -(-_BLOCK_RECORDS // max(1, len(inputs))))
+        feeds = {source.partition: Feed.of(source, call.reader, share) for source in inputs}
+        return cls(call, item, task, stores, feeds, metrics, changes, refill_below=share // 10)
 
     # --- the interface to the stage ---------------------------------------------------------
 
@@ -436,7 +442,7 @@ class TaskRun:
         task = self.task
         for feed in self.feeds.values():
             queue = task.queues[feed.partition]
-            while not feed.is_done and queue.size <= _REFILL_BELOW and queue.failure is None:
+            while not feed.is_done and queue.size <= self.refill_below and queue.failure is None:
                 block = feed.next_block()
                 progressed = True
                 if block is None:

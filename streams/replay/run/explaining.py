@@ -5,33 +5,44 @@ for any size of history.
 No function of the topology is called except those that determine the key and the time of the sampled rows.
 """
 
+import math
 import os
 import shutil
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
-from attrs import asdict, field, frozen
+from attrs import asdict, evolve, field, frozen
 
 from streams.core.blocks.records import TaskId
 from streams.core.event_time.time_texts import time_text
+from streams.files import OnBadRow
 from streams.replay.calls.memory import PROCESS_BYTES, CallMemory, mebibytes
 from streams.replay.calls.schedule import CallSchedule
 from streams.replay.calls.work import declared_topic
 from streams.replay.history.archive import read_archive
-from streams.replay.history.estimates import InputEstimate, estimate_archive, estimate_files
+from streams.replay.history.estimates import InputEstimate, estimate_archive, estimate_files, estimate_table
 from streams.replay.history.ingest import INPUT_GROUP_ROWS, MERGE_CALL_ROWS
 from streams.replay.history.inputs import Archive, Files, Input, KafkaTopic, Table
 from streams.replay.history.row_times import ROW_TIMES
 from streams.replay.history.slicing import Slicing
-from streams.replay.history.tables import look_at_lake
+from streams.replay.history.tables import look_at_lake, sampled_rows
 from streams.replay.run.session import ReplaySession
 from streams.replay.run.through_spark import CountRows, ListFiles, look_at_tables
 from streams.replay.storage.extents import SourceHistory
 from streams.replay.storage.places import Place
-from streams.replay.storage.segments import GROUP_ROWS, GROUPS_PER_FILE
+from streams.replay.storage.segments import GROUP_ROWS, GROUPS_PER_FILE, lane_group_rows
 
 #: Memory of a footer of the files that a process reads, by row group; measured (docs/replay-at-scale.md).
 _GROUP_BYTES = 10 << 10
+#: Memory of a record in a row group that is read, as Arrow data.
+_ROW_BYTES = 150
+#: Seconds of CPU to read a row, to process a record in a stage, to write a record of an output to a table, of a call on
+#: Spark, and of Spark's start; measured (docs/replay-at-scale.md).
+_READ_S = 4e-6
+_STAGE_S = 6e-6
+_OUTPUT_S = 7e-6
+_SPARK_CALL_S = 0.14
+_SPARK_S = 20.0
 #: Bytes of a file and of a row group in a manifest.
 _FILE_BYTES = 250
 _EXTENT_BYTES = 150
@@ -64,6 +75,9 @@ class Explanation:
     #: slices.
     calls: Mapping[str, int]
     written: Mapping[str, int]
+    #: Seconds of CPU in all, and those to write each output to a table or folder, which a replay does on request.
+    cpu_s: float
+    writing_s: float
     #: Memory of a process that runs one task, without the entries of in-memory stores.
     memory_bytes: int
     #: Maximum additional memory of its stores (``state_memory_max_bytes``).
@@ -96,6 +110,8 @@ class Explanation:
             "slices": self.slices,
             "calls": dict(self.calls),
             "written_bytes": dict(self.written),
+            "cpu_seconds": round(self.cpu_s, 1),
+            "cpu_seconds_of_tables": round(self.writing_s, 1),
             "memory_bytes_per_task": self.memory_bytes,
             "state_bytes_per_task": self.state_bytes,
             "problems": list(self.problems),
@@ -117,6 +133,7 @@ class Explanation:
         total = sum(self.written.values())
         parts = ", ".join(f"{what} {_size(count)}" for what, count in self.written.items() if count)
         yield f"  writes at most about {_size(total)}: {parts}"
+        yield f"  takes about {_cpu(self.cpu_s)} of CPU, and {_cpu(self.writing_s)} to write the outputs to tables"
         yield f"  memory: about {self.memory_bytes >> 20:,} MiB for each task that runs at a time{self._of_stores}"
         for problem in self.problems:
             yield f"  warning: {problem}"
@@ -182,6 +199,7 @@ def explaining(session: ReplaySession, processes: int | None) -> Generator[list[
         slices,
         calls,
         written,
+        *_cost(schedule, inputs, rows, sum(calls.values()), is_spark=processes is None),
         memory,
         CallMemory.of(session.config, has_stores=any(map(schedule.plan.stores_of, schedule.plan.groups))).state_bytes,
         tuple(_problems(session.root, inputs, written, memory, processes)),
@@ -198,6 +216,7 @@ def _estimate(
     session: ReplaySession, topic: str, source: Input, partitions: int
 ) -> Generator[list[Any], list[Any], InputEstimate]:
     declared = declared_topic(session.topology, topic)
+    on_bad_row: OnBadRow = "fail" if session.config.deserialization_handler == "fail" else "continue"
     if isinstance(source, Archive):
         return estimate_archive(read_archive(Place(source.path), source.topic or topic))
     if isinstance(source, KafkaTopic):
@@ -208,18 +227,21 @@ def _estimate(
         what = _count(len(answer.listed), "file")
         return InputEstimate(what, "from a listing of Spark", bytes=size, files=len(answer.listed), calls=1)
     if isinstance(source, Files):
-        fails = session.config.deserialization_handler == "fail"
         history = session.inputs.histories.get(topic)
         paths = source.paths if history is None else history.in_order(source.paths)[len(history.marks) :]
-        return estimate_files(
-            paths, declared, partitions, "fail" if fails else "continue", source.location, session.inputs.needs_time
-        )
+        return estimate_files(paths, declared, partitions, on_bad_row, source.location, session.inputs.needs_time)
     if source.is_lake:
         place = look_at_lake(source)
         what = f"{source.name}, version {place.version}, {_count(len(place.files), 'file')}"
         basis = "from the log of the table" if place.rows is not None else "not known before it is read"
         is_exact = place.rows is not None and source.since is None
-        return InputEstimate(what, basis, place.rows, is_exact, files=len(place.files), calls=1)
+        estimate = InputEstimate(what, basis, place.rows, is_exact, files=len(place.files), calls=1)
+        history = session.inputs.histories.get(topic)
+        if history is not None:
+            rest = None if place.rows is None else max(0, place.rows - history.rows)
+            estimate = evolve(estimate, rows=rest, is_exact=False, basis=f"{basis}, without {history.rows:,} rows read")
+        samples = sampled_rows(source, place)
+        return estimate_table(estimate, samples, declared, partitions, on_bad_row, session.inputs.needs_time)
     if source.is_arrow:
         rows = arrow_rows(source.source)
         basis = "not known before it is read" if rows is None else "from the table"
@@ -289,6 +311,28 @@ def _written(schedule: CallSchedule, inputs: Estimates, rows: Mapping[str, int],
     }
 
 
+def _cost(
+    schedule: CallSchedule, inputs: Estimates, rows: Mapping[str, int], calls: int, *, is_spark: bool
+) -> tuple[float, float]:
+    """Return the seconds of CPU of a replay, and those to write its outputs to tables."""
+    plan = schedule.plan
+    subs = [sub for sub in plan.subs if not sub.is_global]
+    read = sum(estimate.rows or 0 for estimate in inputs.values() if estimate.calls)
+    processed = sum(rows.get(topic, 0) for sub in subs for topic in sub.source_topics)
+    outputs = {topic for sub in subs for topic in sub.sink_topics if not plan.is_internal(topic)}
+    of_spark = _SPARK_S + calls * _SPARK_CALL_S if is_spark else 0.0
+    return read * _READ_S + processed * _STAGE_S + of_spark, sum(rows[topic] for topic in outputs) * _OUTPUT_S
+
+
+def _cpu(seconds: float) -> str:
+    """Return a duration of CPU as text.
+
+    >>> _cpu(0.2), _cpu(37.2), _cpu(9_000)
+    ('1 s', '38 s', '2.5 core-hours')
+    """
+    return f"{math.ceil(seconds)} s" if seconds < 3_600 else f"{seconds / 3_600:,.3g} core-hours"
+
+
 def _groups(records: int, partitions: int, calls: int, group_rows: int = GROUP_ROWS) -> int:
     """Return the approximate number of row groups with at most ``group_rows`` rows that calls write.
 
@@ -322,16 +366,20 @@ def _manifest_bytes(schedule: CallSchedule, inputs: Estimates, rows: Mapping[str
 
 
 def _memory(schedule: CallSchedule, rows: Mapping[str, int]) -> int:
-    """Return the memory of a task in bytes: its process, and the Parquet footers of the shuffle files that it reads."""
+    """Return the memory of a task in bytes: its process, and of the lanes that it reads the footers and the row groups.
+
+    Footers are those of the files, and row groups one of each lane.
+    """
     plan = schedule.plan
-    footers = 0
+    lanes = 0
     for topic, producers in plan.lanes.items():
         count = len(producers)
         groups = min(
             GROUPS_PER_FILE, _groups(rows.get(topic, 0), plan.partitions.get(topic, 1), count) // max(1, count)
         )
-        footers = max(footers, count * groups * _GROUP_BYTES)
-    return PROCESS_BYTES + footers
+        kept = min(rows.get(topic, 0), count * lane_group_rows(max(1, count)))
+        lanes = max(lanes, count * groups * _GROUP_BYTES + kept * _ROW_BYTES)
+    return PROCESS_BYTES + lanes
 
 
 def _problems(

@@ -245,6 +245,8 @@ class Scattered:
     """Rows of the lanes of a topic, as columns; ``next_offsets`` has the next offset of each lane."""
 
     next_offsets: Any
+    #: Maximum number of rows in one row group.
+    _most: int
     _lanes: list[Any] = field(factory=list)
     _keys: list[bytes | None] = field(factory=list)
     _values: list[bytes | None] = field(factory=list)
@@ -268,8 +270,8 @@ class Scattered:
         if self._headers is not None:
             self._headers += block.headers if block.headers is not None else [()] * len(block)
 
-    def write(self, write_group: Callable[[Any], tuple[str, int]], most: int) -> LaneRanges:
-        """Write all rows in row groups of neighbouring lanes with at most ``most`` rows, and remove them.
+    def write(self, write_group: Callable[[Any], tuple[str, int]]) -> LaneRanges:
+        """Write all rows in row groups of neighbouring lanes, and remove them.
 
         ``write_group`` writes a batch as a row group, and returns its file and its number there.
 
@@ -280,7 +282,7 @@ class Scattered:
 
         size = len(self)
         batch, lanes, starts = self._take()
-        groups = group_starts(starts.tolist(), size, most)
+        groups = group_starts(starts.tolist(), size, self._most)
         places = [
             write_group(batch.slice(start, end - start)) for start, end in zip(groups, (*groups[1:], size), strict=True)
         ]

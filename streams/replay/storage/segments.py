@@ -34,6 +34,9 @@ Kind: TypeAlias = Literal["source", "sink", "repartition", "through", "store"]
 #: Maximum number of rows in one row group, and in all buffers together.
 GROUP_ROWS = 10_000
 _WAITING_ROWS = 100_000
+#: Rows in the row groups of a partition's lanes, one of each; and a size below which a row group costs too much.
+_LANES_ROWS = 320_000
+_LEAST_GROUP_ROWS = 1_000
 #: Rows of shared row groups that a reader keeps in memory, and the number of files and of their row groups up to which
 #: it keeps files open.
 _KEPT_ROWS = 100_000
@@ -44,6 +47,15 @@ _SECTION_ROWS = 400_000
 #: Maximum number of row groups in one file; reading or writing a file needs 14 KiB of memory per row group.
 GROUPS_PER_FILE = 500
 _COLUMNS = ("offset", "key", "value", "timestamp", "headers", "place")
+
+
+def lane_group_rows(width: int) -> int:
+    """Return the maximum number of rows of a row group of a partition with ``width`` lanes.
+
+    >>> lane_group_rows(8), lane_group_rows(64), lane_group_rows(1_000)
+    (10000, 5000, 1000)
+    """
+    return max(_LEAST_GROUP_ROWS, min(GROUP_ROWS, _LANES_ROWS // width))
 
 
 class Extent(NamedTuple):
@@ -291,12 +303,15 @@ class SegmentWriter:
         if self._waiting > _WAITING_ROWS:
             self._write_all()
 
-    def start_lanes(self, topic: str, count: int) -> Any:
-        """Return the array of the next offsets of the ``count`` lanes of a topic, to be set before any is written."""
+    def start_lanes(self, topic: str, count: int, width: int) -> Any:
+        """Return the array of the next offsets of the ``count`` lanes of a topic, to be set before any is written.
+
+        A reader has a row group of each of the ``width`` lanes of a partition in memory.
+        """
         if topic not in self._scattered:
             import numpy as np
 
-            self._scattered[topic] = Scattered(np.zeros(count, dtype=np.int64))
+            self._scattered[topic] = Scattered(np.zeros(count, dtype=np.int64), lane_group_rows(width))
         return self._scattered[topic].next_offsets
 
     def scatter(self, topic: str, lanes: Any, block: Block) -> None:
@@ -339,7 +354,7 @@ class SegmentWriter:
             self._write([waiting[index] for index in group])
         for topic, rows in sorted(self._scattered.items()):
             if size := len(rows):
-                self._ranges.setdefault(topic, []).append(rows.write(self._file.write_group, GROUP_ROWS))
+                self._ranges.setdefault(topic, []).append(rows.write(self._file.write_group))
                 self._waiting -= size
 
     def _note(self, sources: Iterable[Source], extents: Iterable[Extent]) -> None:
@@ -412,8 +427,10 @@ class ExtentReader:
         self._sections: dict[tuple[str, int], Any] = {}
         self._section_rows = 0
 
-    def blocks(self, extents: Iterable[Extent], position: int = 0, end: int | None = None) -> Iterator[Block]:
-        """Yield the records from offset ``position`` up to ``end`` (exclusive; None reads all).
+    def blocks(
+        self, extents: Iterable[Extent], position: int = 0, end: int | None = None, most: int = GROUP_ROWS
+    ) -> Iterator[Block]:
+        """Yield the records from offset ``position`` up to ``end`` (exclusive; None reads all), ``most`` at a time.
 
         Raises:
             ReplayError: a file is missing or damaged.
@@ -422,7 +439,7 @@ class ExtentReader:
             for extent in extents:
                 if extent.last < position or (end is not None and extent.first >= end):
                     continue
-                yield self._read(extent, position, end)
+                yield from self._read(extent, position, end, most)
         finally:
             if not self._keeps_open:
                 self.close()
@@ -452,21 +469,22 @@ class ExtentReader:
             if opened is not None:  # A damaged file has no reader, but is still open.
                 opened.close()
 
-    def _read(self, extent: Extent, position: int, end: int | None) -> Block:
-        """Return the records of an extent from offset ``position`` up to ``end``."""
+    def _read(self, extent: Extent, position: int, end: int | None, most: int) -> Iterator[Block]:
+        """Yield the records of an extent from offset ``position`` up to ``end``, ``most`` at a time."""
         if (extent.file, extent.group) not in self._shared:
             table = self._whole(extent, _COLUMNS)
             if table.num_rows == extent.rows:
                 offsets = _offsets(extent, table)
-                start, stop = _between(offsets, position, end)
                 # Only these rows become objects: a slice may be a small part of a row group.
-                return evolve(block_of(table.slice(start, stop - start)), offsets=offsets[start:stop])
+                for start, stop in _parts(*_between(offsets, position, end), most):
+                    yield evolve(block_of(table.slice(start, stop - start)), offsets=offsets[start:stop])
+                return
             self._keep(extent, block_of(table))
         block = self.rows(extent)
         if extent.is_dense:
             block = evolve(block, offsets=range(extent.first, extent.last + 1))
-        start, stop = _between(block.offsets, position, end)
-        return block if stop - start == len(block) else block.slice(start, stop)
+        for start, stop in _parts(*_between(block.offsets, position, end), most):
+            yield block if stop - start == len(block) else block.slice(start, stop)
 
     def rows(self, extent: Extent) -> Block:
         """Return the records of an extent with the offsets that the file contains.
@@ -549,6 +567,16 @@ def _between(offsets: Sequence[int], position: int, end: int | None) -> tuple[in
     start = 0 if offsets[0] >= position else bisect_left(offsets, position)
     stop = len(offsets) if end is None or offsets[-1] < end else bisect_left(offsets, end)
     return start, stop
+
+
+def _parts(start: int, stop: int, most: int) -> Iterator[tuple[int, int]]:
+    """Divide a range into parts of at most ``most``; an empty one is one part.
+
+    >>> list(_parts(2, 9, 4)), list(_parts(3, 3, 4))
+    ([(2, 6), (6, 9)], [(3, 3)])
+    """
+    for first in range(start, max(stop, start + 1), most):
+        yield first, min(first + most, stop)
 
 
 def _offsets(extent: Extent, table: Any) -> Sequence[int]:
