@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.utils.config import Config
 
@@ -306,6 +307,64 @@ def test_grown_history_replaces_the_end_of_the_shorter_one(lake: Lake, history: 
 
     assert rows_of(lake.read("days")) == expected
     assert len(expected) == 300
+
+
+def _last_of(table: Any) -> list[tuple[Any, ...]]:
+    """The rows with the last value of each key and window."""
+    names = table.schema.names
+    last = {tuple(row[name] for name in names if name in ("key", "window_start")): row for row in table.to_pylist()}
+    return rows_of(pa.Table.from_pylist(list(last.values()), table.schema))
+
+
+@pytest.mark.case
+@pytest.mark.parametrize("phase", [None, "before the commit", "after the commit"])
+def test_last_values_take_the_place_of_those_of_the_night_before(
+    lake: Lake, history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str | None
+) -> None:
+    given: dict[str, Any] = {"slices": 3, "directory": tmp_path / "work"}
+    target = lake.name("days")
+    with replayed(history, **given) as result:
+        assert 0 < result.write(days, target, mode="last", partition_by="day") < 200
+        assert result.write(days, target, mode="last", partition_by="day") == 0
+        assert rows_of(lake.read("days")) == _last_of(result.table(days).to_arrow())
+    write_sales(history, 100, first=200)
+    with replayed(history, **given, resume=True) as result:
+        if phase is not None:
+            with monkeypatch.context() as patch:
+                _die(patch, phase)
+                with pytest.raises(KeyboardInterrupt):
+                    result.write(days, target, mode="last", partition_by="day")
+        result.write(days, target, mode="last", partition_by="day")
+        expected = _last_of(result.table(days).to_arrow())
+        assert rows_of(lake.read("days")) == expected
+        every = rows_of(result.table(days).to_arrow())
+        result.write(days, target, partition_by="day")
+
+    assert rows_of(lake.read("days")) == every  # Each update again.
+
+
+def test_last_values_of_a_folder_are_without_tombstones_and_need_keys(tmp_path: Path) -> None:
+    words = Topic("words", key=str, value=str)
+    out = Topic("out", key=str, value=str)
+    history = tmp_path / "words.records.jsonl"
+    lines = [("a", "1"), ("b", "1"), ("a", "2"), ("b", None), ("c", "1")]
+    records = [{"key": key, "value": value, "timestamp": number} for number, (key, value) in enumerate(lines)]
+    history.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+    def topology(builder: StreamsBuilder) -> None:
+        builder.stream(words).to(out)
+
+    given: dict[str, Any] = {"executor": "local", "application_id": "a"}
+    with replay(topology, {words: history}, **given) as result:
+        assert result.write(out, tmp_path / "out", mode="last") == 2
+    found = pq.read_table(tmp_path / "out").to_pylist()
+    assert [(row["key"], row["value"], row["offset"]) for row in found] == [("a", "2", 2), ("c", "1", 4)]
+    history.write_text(json.dumps({"key": None, "value": "1", "timestamp": 1}) + "\n")
+    with (
+        replay(topology, {words: history}, **given) as result,
+        pytest.raises(InputError, match=r"out-0: the record at offset 0 has no key"),
+    ):
+        result.write(out, tmp_path / "other", mode="last")
 
 
 @pytest.mark.slow

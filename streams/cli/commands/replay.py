@@ -66,6 +66,12 @@ def add_parser(commands: Commands) -> None:
         "columns of a folder or table: day is the UTC day of the event time; fields are value.NAME",
     )
     add_repeatable(parser, "--overwrite", "TOPIC", "replace the rows of the partitions that the topic writes to")
+    parser.add_argument(
+        "--output-mode",
+        choices=("append", "last"),
+        default="append",
+        help="what folders and tables get: each record (append, the default), or the last one of each key",
+    )
     add_repeatable(parser, "--conf", "NAME=VALUE", "a setting of the Spark session that is started")
     parser.add_argument(
         "--archives",
@@ -245,7 +251,7 @@ def _tables(options: argparse.Namespace, outputs: Mapping[str, str]) -> dict[str
             target,
             {
                 "partition_by": tuple(filter(None, columns.get(name, "").split(","))),
-                "mode": "overwrite" if name in options.overwrite else "append",
+                "mode": "overwrite" if name in options.overwrite else options.output_mode,
             },
         )
         for name, target in outputs.items()

@@ -15,7 +15,7 @@ from attrs import define, field, frozen
 
 from streams.core.blocks.records import TopicPartition
 from streams.lakes import Commit, DataFile, LakePosition, TableLog
-from streams.replay.calls.outputs import OutputPart, lanes_of, output_partitions
+from streams.replay.calls.outputs import OutputPart, lanes_of, output_partitions, output_parts
 from streams.replay.calls.state import Outputs, outputs_from_json, read_manifest
 from streams.replay.errors import ReplayError
 from streams.replay.run.session import ReplaySession
@@ -29,7 +29,7 @@ _RUN = "run"
 _CALLS = 2_000
 #: Executes calls and returns their reports.
 Run = Callable[[list[Any]], list[Any]]
-Mode = Literal["append", "overwrite"]
+Mode = Literal["append", "overwrite", "last"]
 
 
 @frozen
@@ -77,6 +77,14 @@ def slice_outputs(session: ReplaySession, topic: str) -> Iterator[SliceOutput]:
         yield SliceOutput(name, tuple(parts), tuple(extent), run)
 
 
+def last_output(session: ReplaySession, topic: str) -> SliceOutput:
+    """Return the output of all slices as one, which takes the place of that of the run before."""
+    parts = tuple(output_parts(session.outputs, topic))
+    extent = [(part.partition, len(session.inputs.repairs), part.rows) for part in parts]
+    # No slice has these numbers.
+    return SliceOutput("end", parts, ((-2, 0, 0), *extent), _run_name(session.root))
+
+
 def _run_name(root: Place) -> str:
     """Return the name of the run in a folder of a replay, which no other folder has; the first call creates it."""
     place = root.child(_RUN)
@@ -117,7 +125,10 @@ class SliceWriter:
             StreamsError: a record cannot be read, or a file cannot be written.
         """
         log = self._log
-        outputs = list(slice_outputs(self._session, self._topic))
+        if self._mode == "last":
+            outputs = [last_output(self._session, self._topic)]
+        else:
+            outputs = list(slice_outputs(self._session, self._topic))
         self._digests = {output.name: output.digest(None if log.is_atomic else log.columns) for output in outputs}
         # A repair may have made slices void that the table has.
         names = self._digests.keys() | {f"{number:05d}" for number in self._session.all_numbers()}
@@ -194,6 +205,7 @@ class SliceWriter:
             self._file_prefix(output.name),
             tuple(self._log.columns),
             self._log.has_json,
+            is_last=self._mode == "last",
         )
 
     def _file(self, path: str, rows: int) -> DataFile:

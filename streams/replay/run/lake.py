@@ -92,8 +92,8 @@ class FolderLog(TableLog):
         """
         place.check_target()
         log = cls(place.uri, columns, place, session, topic)
-        log._check_others(columns_too=mode == "append" and is_own)
-        if mode == "append":
+        log._check_others(columns_too=mode != "overwrite" and is_own)
+        if mode != "overwrite":
             log._check_foreign(is_own=is_own)
             log._check_overlap()
         return log

@@ -398,7 +398,7 @@ class ReplayResult(Closeable):
         target: str | os.PathLike[str],
         *,
         partition_by: str | Sequence[str] = (),
-        mode: Literal["append", "overwrite"] = "append",
+        mode: Literal["append", "overwrite", "last"] = "append",
     ) -> int:
         """Write an output topic to a folder of Parquet files or a table; return the number of records written.
 
@@ -407,15 +407,16 @@ class ReplayResult(Closeable):
         of ``table``.  The calls of the executor write each slice exactly once: a write after a killed one replaces its
         files, and a repeated write adds nothing.  ``partition_by`` has names of columns or fields such as
         ``value.country``; ``day`` is the UTC day of the event time.  ``mode`` "append" keeps other rows of the target;
-        "overwrite" deletes them in partitions that get rows.
+        "overwrite" deletes them in partitions that get rows.  "last" writes the last record of each key, without
+        tombstones, in the place of what this replay has written before: in a table with one commit.
 
         Raises:
             InputError: a column or the target is invalid.
             ReplayError: the target cannot be written.
         """
         name = self.outputs.name_of(topic)
-        if mode not in ("append", "overwrite"):
-            raise InputError(f"mode {mode!r}: give 'append' or 'overwrite'")
+        if mode not in ("append", "overwrite", "last"):
+            raise InputError(f"mode {mode!r}: give 'append', 'overwrite' or 'last'")
         columns = partition_columns(output_schema(self.session.topology, name), partition_by)
         kind, _, rest = os.fspath(target).partition(":")
         if kind == "table":

@@ -4,12 +4,15 @@ One call writes one partition of a topic for one slice.  File names are derived 
 partition, and the rows of a slice are always the same, so a repeated call replaces its own files.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from itertools import islice
 from typing import Any
 
 from attrs import define, field, frozen
 
+from streams.core.blocks.records import Block
+from streams.core.errors import InputError
 from streams.replay.calls.outputs import OutputPart
 from streams.replay.calls.work import Application, CallMeter, StageReport
 from streams.replay.storage.places import Place
@@ -37,6 +40,8 @@ class WriteWork:
     partition_by: tuple[PartitionColumn, ...] = ()
     #: Whether the files have Arrow's type of JSON.
     has_json: bool = True
+    #: Whether only the last record of each key is written.
+    is_last: bool = False
     folder: str = "writes"
     stage: int = -3
 
@@ -74,9 +79,34 @@ def run_write(work: WriteWork) -> WriteReport:
         name = f"{work.prefix}-p{work.part.partition:05d}"
         schema = file_schema(columns.schema, work.partition_by)
         with FolderWriter(work.target, name, schema, work.partition_by) as writer:
-            for block in work.segments.merged(work.part.lanes, work.part.first):
+            blocks = work.segments.merged(work.part.lanes, work.part.first)
+            for block in _last_by_key(blocks, work) if work.is_last else blocks:
                 writer.write(columns.batch(work.part.partition, block))
         return meter.report(WriteReport, written=writer.rows)
+
+
+def _last_by_key(blocks: Iterable[Block], work: WriteWork) -> Iterator[Block]:
+    """Yield the last record of each key, in their order; a tombstone takes its key away.
+
+    Raises:
+        InputError: a record has no key.
+    """
+    last: dict[bytes, tuple[Any, ...]] = {}
+    for block in blocks:
+        for row in block.rows():
+            offset, key, value = row[:3]
+            if key is None:
+                raise InputError(
+                    f"{work.topic}-{work.part.partition}: the record at offset {offset} has no key, but the last "
+                    "record of each key is to be written; give mode='append'"
+                )
+            last.pop(key, None)
+            if value is not None:
+                last[key] = row
+    kept = iter(last.values())
+    while rows := list(islice(kept, _GROUP_ROWS)):
+        offsets, keys, values, times, headers = map(list, zip(*rows, strict=True))
+        yield Block(keys, values, times, headers, offsets)
 
 
 @define(eq=False)
