@@ -113,6 +113,7 @@ def test_late_rows_are_told_with_days_files_and_closed_windows(folder: Path, cap
     assert f"1 of 1970-01-01, 2 of 1970-01-02; 3 in {late}; closed before: by-hour: 2 windows from" in caplog.text
     assert report["late_rows"][0]["days"] == {"1970-01-01": 1, "1970-01-02": 2}
     assert report["dropped"] == [{"node": "by-hour", "reason": "late", "count": 3}]
+    assert "rows of topic 'rows' came in a later run than rows that are newer by up to" in caplog.text
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Outputs and stores of a replay are tables, and are written to folders by tasks, each slice exactly once."""
 
+import errno
 import json
 import re
 import shutil
@@ -15,6 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 import polars
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from attrs import frozen
 from deltalake import DeltaTable
@@ -616,3 +618,21 @@ def test_enums_literals_and_durations_are_texts_and_numbers_that_are_read_again(
             result.write(copied, str(tmp_path / f"{number}.parquet"))
 
     assert found == [{"key": "open", "value": row}] * 2
+
+
+@pytest.mark.parametrize("method", ["write_table", "close"])
+def test_full_disk_of_an_output_is_told_with_its_file(
+    history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """Parquet's writer has the rows of a small file until it is closed."""
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with replayed(history) as result:
+        monkeypatch.setattr(pq.ParquetWriter, method, full)
+        with pytest.raises(
+            ReplayError, match=r"copies/product=.*\.parquet: cannot be written: No space left on device; make room"
+        ):
+            result.write(copies, tmp_path / "copies", partition_by="value.product")
+    assert not list((tmp_path / "copies").rglob("*.parquet*"))

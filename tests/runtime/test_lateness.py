@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,6 +60,10 @@ def test_late_records_are_told_with_share_and_cause():
         "by-hour: 1 of 1,000 records dropped as late (0.10%): their windows were already closed; increase grace"
     )
     assert str(late(30, 20)).startswith("by-hour: 30 records dropped as late")
+    assert str(evolve(late(1, 1000, 3_600_000), is_sorted=True)) == (
+        "by-hour: 1 of 1,000 records dropped as late (0.10%): rows of topic 'rows' came in a later run than rows that "
+        "are newer by up to 1 h; sort them in with repair=True (--repair), or set grace to that"
+    )
 
 
 def test_late_records_are_told_with_the_grace_that_keeps_them():

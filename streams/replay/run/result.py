@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from streams.core.bars import Charts
 from streams.core.blocks.records import Block, Record, TaskId
@@ -334,7 +334,9 @@ class ReplayResult(Closeable):
     @property
     def late(self) -> list[Late]:
         """The dropped late records by node, with their share and how far history is out of order."""
-        return late_of(self.session.topology, self._tallies)
+        orders = {topic: history.order for topic, history in self.session.inputs.histories.items()}
+        late = late_of(self.session.topology, self._tallies)
+        return [evolve(one, is_sorted=orders.get(one.topic) == "event_time") for one in late]
 
     @property
     def processed(self) -> dict[TaskId, int]:

@@ -5,7 +5,7 @@ partition, and the rows of a slice are always the same, so a repeated call repla
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from itertools import islice
 from typing import Any
 
@@ -172,23 +172,33 @@ class FolderWriter:
         return _OpenFile(path, context, pq.ParquetWriter(stream, self._schema, compression="snappy"))
 
     def _finish(self, folder: str) -> None:
-        opened = self._open.pop(folder)
+        # The last one is the one that an error belongs to.
+        opened = self._open[folder] = self._open.pop(folder)
         opened.writer.close()
+        del self._open[folder]
         opened.context.__exit__(None, None, None)
 
     def __enter__(self) -> "FolderWriter":
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if error is None:
+        with ExitStack() as stack:
+            stack.push(self._discard)
+            if error is not None:
+                raise error
             for folder in list(self._waiting):
                 self._flush(folder)
             for folder in list(self._open):
                 self._finish(folder)
-            return
-        for opened in self._open.values():
-            opened.writer.is_open = False  # Otherwise its finalizer would write to the closed file.
-            opened.context.__exit__(kind, error, trace)
+
+    def _discard(self, kind: Any, error: Any, trace: Any) -> None:
+        """Delete the files that are open; an error of the file system is raised with the name of its file."""
+        with ExitStack() as stack:
+            for opened in self._open.values():
+                opened.writer.is_open = False  # Otherwise its finalizer would write to the closed file.
+                stack.push(opened.context)
+            if error is not None:
+                raise error
 
 
 def _count(batches: Sequence[Any]) -> int:

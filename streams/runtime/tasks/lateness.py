@@ -60,6 +60,8 @@ class Late:
     disorder_ms: int = 0
     #: Numbers of records by the time in milliseconds by which a longer grace keeps them, ascending.
     by_grace: tuple[tuple[int, int], ...] = ()
+    #: Whether the rows of each run over the topic were sorted, so that those of a later run are out of order.
+    is_sorted: bool = False
 
     @property
     def share(self) -> float:
@@ -72,6 +74,11 @@ class Late:
         text = f"{self.node}: {many} dropped as late ({share})"
         if not self.disorder_ms:
             return f"{text}: their windows were already closed; increase grace{self._kept()}"
+        if self.is_sorted:
+            return (
+                f"{text}: rows of topic {self.topic!r} came in a later run than rows that are newer by up to "
+                f"{span_text(self.disorder_ms)}; sort them in with repair=True (--repair), or set grace to that"
+            )
         return (
             f"{text}: history of topic {self.topic!r} is out of order by up to {span_text(self.disorder_ms)}; "
             "sort it by time (order event_time of a replay), or set grace to that"
