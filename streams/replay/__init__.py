@@ -7,6 +7,7 @@ It uses the same tasks as a live run.  The result can be read, published to topi
 from streams.replay.api import explain as explain
 from streams.replay.api import replay as replay
 from streams.replay.calls.progress import ReplayProgress as ReplayProgress
+from streams.replay.errors import ExpectationError as ExpectationError
 from streams.replay.errors import HandOverError as HandOverError
 from streams.replay.errors import LateRecordsError as LateRecordsError
 from streams.replay.errors import ReplayError as ReplayError

@@ -1,6 +1,6 @@
 """Errors of replays and of going live, one class for each cause that callers may handle differently."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streams.core.errors import StreamsError
@@ -55,6 +55,14 @@ class LateRecordsError(ReplayError):
         super().__init__(message)
         self.late = tuple(late)
         self.result = result
+
+
+class ExpectationError(ReplayError):
+    """Outputs or stores of a replay are not as they are expected to be; ``failed`` has the rows of each such query."""
+
+    def __init__(self, message: str, *, failed: Mapping[str, int]) -> None:
+        super().__init__(message)
+        self.failed = dict(failed)
 
 
 class SnapshotError(ReplayError):

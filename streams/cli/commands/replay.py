@@ -99,6 +99,13 @@ def add_parser(commands: Commands) -> None:
         metavar="DIR",
         help="folder to work in (default: below --snapshot; else .streams/replay/ID with --resume, or a temporary one)",
     )
+    add_repeatable(
+        parser,
+        "--expect",
+        "SQL",
+        "query of what must not be there, by DuckDB: outputs are tables, stores are stores.NAME; if it returns a row, "
+        "no output is written",
+    )
     add_limit(parser)
     parser.add_argument(
         "--report", metavar="FILE", help="write a report as JSON: records, slices, late rows, repair, dropped records"
@@ -162,6 +169,8 @@ def execute(options: argparse.Namespace) -> int:
             say(_resume_hint(options))
             raise
     with result:
+        if options.expect:
+            result.expect(*options.expect)
         written = {name: writer.write(result.read(name)) for name, writer in writers.items()}
         written |= {name: result.write(name, table.target, **table.options) for name, table in tables.items()}
         _report(result, options)

@@ -24,6 +24,7 @@ from streams.replay.history.late_rows import LateRows
 from streams.replay.run.commits import SliceWriter
 from streams.replay.run.lake import FolderLog, lake_log
 from streams.replay.run.local import LocalExecutor
+from streams.replay.run.queries import check_expectations, queried
 from streams.replay.run.repair import Repair
 from streams.replay.run.session import ReplaySession
 from streams.replay.storage.places import Place
@@ -392,6 +393,32 @@ class ReplayResult(Closeable):
             parts,
             as_table=True,
             frame=frame and partial(frame, self.session, name, parts, as_table=True),
+        )
+
+    def sql(self, query: str) -> Any:
+        """Return the result of a DuckDB query over outputs and stores as a ``pyarrow.Table``.
+
+        An output topic is a table with the columns of ``table``; the store ``totals`` is the table ``stores.totals``.
+
+        Raises:
+            ConfigError: DuckDB is not installed.
+            InputError: the query is invalid.
+        """
+        return queried(query, *self._tables())
+
+    def expect(self, *queries: str) -> None:
+        """Check the results before they are written: each query selects what must not be there.
+
+        Raises:
+            ExpectationError: a query returns rows.
+            ConfigError, InputError: the conditions are those of ``sql``.
+        """
+        check_expectations(queries, *self._tables())
+
+    def _tables(self) -> tuple[dict[str, ResultTable], dict[str, ResultTable]]:
+        return (
+            {str(name): self.table(name) for name in self.outputs},
+            {name: self.stores[name].table() for name in self.stores},
         )
 
     def write(
