@@ -52,26 +52,7 @@ def add_parser(commands: Commands) -> None:
     )
     add_common(parser)
     add_history(parser, executor="spark")
-    add_repeatable(
-        parser,
-        "--output",
-        "TOPIC=PATH",
-        "file that a topic is written to, or -, parquet:FOLDER, delta:FOLDER, iceberg:NAME, or table:NAME of Spark",
-    )
-    add_format(parser)
-    add_repeatable(
-        parser,
-        "--partition-by",
-        "TOPIC=COLUMN[,COLUMN]",
-        "columns of a folder or table: day is the UTC day of the event time; fields are value.NAME",
-    )
-    add_repeatable(parser, "--overwrite", "TOPIC", "replace the rows of the partitions that the topic writes to")
-    parser.add_argument(
-        "--output-mode",
-        choices=("append", "last"),
-        default="append",
-        help="what folders and tables get: each record (append, the default), or the last one of each key",
-    )
+    _add_outputs(parser)
     add_repeatable(parser, "--conf", "NAME=VALUE", "a setting of the Spark session that is started")
     parser.add_argument(
         "--archives",
@@ -99,13 +80,6 @@ def add_parser(commands: Commands) -> None:
         metavar="DIR",
         help="folder to work in (default: below --snapshot; else .streams/replay/ID with --resume, or a temporary one)",
     )
-    add_repeatable(
-        parser,
-        "--expect",
-        "SQL",
-        "query of what must not be there, by DuckDB: outputs are tables, stores are stores.NAME; if it returns a row, "
-        "no output is written",
-    )
     add_limit(parser)
     parser.add_argument(
         "--report", metavar="FILE", help="write a report as JSON: records, slices, late rows, repair, dropped records"
@@ -116,6 +90,37 @@ def add_parser(commands: Commands) -> None:
         help="print what would be read, run and written, and what would not fit, and end; nothing is replayed",
     )
     parser.set_defaults(execute=execute)
+
+
+def _add_outputs(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments for outputs."""
+    add_repeatable(
+        parser,
+        "--output",
+        "TOPIC=PATH",
+        "file that a topic is written to, or -, parquet:FOLDER, delta:FOLDER, iceberg:NAME, or table:NAME of Spark",
+    )
+    add_format(parser)
+    add_repeatable(
+        parser,
+        "--partition-by",
+        "TOPIC=COLUMN[,COLUMN]",
+        "columns of a folder or table: day is the UTC day of the event time; fields are value.NAME",
+    )
+    add_repeatable(parser, "--overwrite", "TOPIC", "replace the rows of the partitions that the topic writes to")
+    parser.add_argument(
+        "--output-mode",
+        choices=("append", "last"),
+        default="append",
+        help="what folders and tables get: each record (append, the default), or the last one of each key",
+    )
+    add_repeatable(
+        parser,
+        "--expect",
+        "SQL",
+        "query of what must not be there, by DuckDB: outputs are tables, stores are stores.NAME; if it returns a row, "
+        "no output is written",
+    )
 
 
 def execute(options: argparse.Namespace) -> int:

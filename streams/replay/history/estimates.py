@@ -176,26 +176,26 @@ def estimate_files(
 
 
 def estimate_table(
-    known: InputEstimate,
+    log: InputEstimate,
     samples: Iterable[Any],
     topic: Topic[Any, Any],
     partitions: int,
     on_bad_row: OnBadRow = "fail",
     needs_time: str = "",
 ) -> InputEstimate:
-    """Return the size of a table: what is ``known`` of it, and a sample of its rows, given as Arrow batches.
+    """Return the size of a table: what its ``log`` says, and a sample of its rows, given as Arrow batches.
 
     Raises:
         InputError: a row of the sample is no valid record of the topic.
     """
     sample = _Sample()
     for batch in samples:
-        data = _as_file(plain_batch(batch.select(list(table_columns(topic, batch.schema, known.what)))))
-        head = FileSource(f"{known.what}.parquet", partial(io.BytesIO, data))
+        data = _as_file(plain_batch(batch.select(list(table_columns(topic, batch.schema, log.what)))))
+        head = FileSource(f"{log.what}.parquet", partial(io.BytesIO, data))
         for blocks in open_input(topic, head, on_bad_row=on_bad_row, needs_time=needs_time)(partitions, 0):
             sample.take(blocks)
     return sample.added_to(
-        evolve(known, basis=f"{known.basis}; the rest from a sample of {_count(sample.rows, 'row')}"), partitions
+        evolve(log, basis=f"{log.basis}; the rest from a sample of {_count(sample.rows, 'row')}"), partitions
     )
 
 

@@ -377,8 +377,8 @@ def _memory(schedule: CallSchedule, rows: Mapping[str, int]) -> int:
         groups = min(
             GROUPS_PER_FILE, _groups(rows.get(topic, 0), plan.partitions.get(topic, 1), count) // max(1, count)
         )
-        kept = min(rows.get(topic, 0), count * lane_group_rows(max(1, count)))
-        lanes = max(lanes, count * groups * _GROUP_BYTES + kept * _ROW_BYTES)
+        in_memory = min(rows.get(topic, 0), count * lane_group_rows(max(1, count)))
+        lanes = max(lanes, count * groups * _GROUP_BYTES + in_memory * _ROW_BYTES)
     return PROCESS_BYTES + lanes
 
 

@@ -103,8 +103,8 @@ def _last_by_key(blocks: Iterable[Block], work: WriteWork) -> Iterator[Block]:
             last.pop(key, None)
             if value is not None:
                 last[key] = row
-    kept = iter(last.values())
-    while rows := list(islice(kept, _GROUP_ROWS)):
+    records = iter(last.values())
+    while rows := list(islice(records, _GROUP_ROWS)):
         offsets, keys, values, times, headers = map(list, zip(*rows, strict=True))
         yield Block(keys, values, times, headers, offsets)
 
