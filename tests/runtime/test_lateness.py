@@ -54,7 +54,7 @@ def late(count: int, read: int, disorder_ms: int = 0) -> Late:
 def test_late_records_are_told_with_share_and_cause():
     assert str(late(2_729_494, 2_850_465, 82_800_000)) == (
         "by-hour: 2,729,494 of 2,850,465 records dropped as late (96%): history of topic 'rows' is out of order by up "
-        "to 23 h; sort it by time (order event_time of a replay), or set grace to that"
+        "to 23 h; sort it by time (`streams replay --order event-time`), or set grace to that"
     )
     assert str(late(1, 1000)) == (
         "by-hour: 1 of 1,000 records dropped as late (0.10%): their windows were already closed; increase grace"

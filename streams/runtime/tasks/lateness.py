@@ -81,7 +81,7 @@ class Late:
             )
         return (
             f"{text}: history of topic {self.topic!r} is out of order by up to {span_text(self.disorder_ms)}; "
-            "sort it by time (order event_time of a replay), or set grace to that"
+            "sort it by time (`streams replay --order event-time`), or set grace to that"
         )
 
     def bars(self) -> Bars:
