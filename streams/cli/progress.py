@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from streams.bounded import Progress
-from streams.core.event_time.time_texts import duration_text, time_text
+from streams.core.event_time.time_texts import span_text, time_text
 
 #: Share from which the time that is left is estimated.
 _ESTIMATED_FROM = 0.02
@@ -50,11 +50,11 @@ def times_text(share: float, elapsed_s: float, at_s: float) -> str:
     """Return the share, the time that has passed, and the time that is left; the share was reached after ``at_s``.
 
     >>> times_text(0.25, 15.0, 10.0), times_text(0.0, 3.0, 3.0), times_text(0.5, 99.0, 10.0)
-    ('25%, 15 s, about 25 s left', '0%, 3 s', '50%, 1 min')
+    ('25%, 15 s, about 25 s left', '0%, 3 s', '50%, 1 min 39 s')
     """
-    text = f"{share:.0%}, {duration_text(elapsed_s)}"
+    text = f"{share:.0%}, {span_text(int(elapsed_s) * 1000)}"
     left_s = at_s / share - elapsed_s if share >= _ESTIMATED_FROM else 0
-    return f"{text}, about {duration_text(left_s)} left" if left_s >= 1 else text
+    return f"{text}, about {span_text(int(left_s) * 1000)} left" if left_s >= 1 else text
 
 
 def state_of(progress: Progress, elapsed_ms: int) -> tuple[str, float]:

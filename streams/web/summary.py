@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from streams.core.event_time.time_texts import duration_text
+from streams.core.event_time.time_texts import span_text
 
 
 def summary(status: Mapping[str, Any]) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def _sentence(status: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     totals, instances, tasks = status["totals"], status["instances"], status["tasks"]["rows"]
     since = [at_ms for at_ms, _, text in status["events"] if text == status["state"]]
     if since:
-        yield "", f"for {duration_text((status['now_ms'] - since[-1]) / 1000)}", ""
+        yield "", f"for {span_text((status['now_ms'] - since[-1]) // 1000 * 1000)}", ""
     yield "", f"{_counted(len(instances), 'instance')}, {_counted(len(tasks), 'task')}", ""
     if away := sum(bool(row["error"]) for row in instances):
         yield (

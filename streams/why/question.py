@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import fields, frozen, has
 
-from streams.core.event_time.time_texts import time_ms, time_text
+from streams.core.event_time.time_texts import span_text, time_ms, time_text
 from streams.core.topic import TopicLike, topic_name
 
 _DAY_MS = 86_400_000
@@ -124,15 +124,7 @@ def duration(time_ms: int) -> str:
     ('63,000 ms', '1,840,000 ms (30 min 40 s)', '90,000,000 ms (1 d 1 h)')
     """
     text = f"{time_ms:,} ms"
-    if time_ms < _LONG_MS:
-        return text
-    parts = []
-    rest = time_ms // 1000
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")):
-        if rest >= size:
-            parts.append(f"{rest // size:,} {unit}")
-            rest %= size
-    return f"{text} ({' '.join(parts[:2])})"
+    return text if time_ms < _LONG_MS else f"{text} ({span_text(time_ms)})"
 
 
 def shown(value: Any, width: int = 240) -> str:

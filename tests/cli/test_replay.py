@@ -97,7 +97,7 @@ def test_progress_has_an_estimate_of_the_time_that_is_left():
 
     progress = ReplayProgress(2, 3, 0, 2, 1, 4, 1_000, 601_000, 1_000, share=0.25)
     assert state_of(progress) == ("slice 2 of 3, stage 1 of 2, task 1 of 4, 1,000 records, 1,000/s", 0.25)
-    assert times_text(0.25, 2400, 2400) == "25%, 40 min, about 2 h 0 min left"
+    assert times_text(0.25, 2400, 2400) == "25%, 40 min, about 2 h left"
 
 
 def test_share_of_a_replay_rises_to_the_end(tmp_path):

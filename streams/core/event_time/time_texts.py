@@ -6,6 +6,9 @@ from typing import Any
 from streams.core.errors import InputError
 from streams.core.event_time.timestamps import to_milliseconds
 
+#: Milliseconds of each unit of a span.
+_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"), (1, "ms"))
+
 
 def time_ms(time: Any, what: str) -> int:
     """Convert a datetime, ISO 8601 text (UTC without a zone), or epoch milliseconds to epoch milliseconds.
@@ -50,16 +53,17 @@ def time_text(time_ms: int) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S}{rest}Z"
 
 
-def duration_text(seconds: float) -> str:
-    """Return a duration, in its largest units.
+def span_text(span_ms: int) -> str:
+    """Format a duration in milliseconds with its two largest units.
 
-    >>> duration_text(42), duration_text(150), duration_text(7_260), duration_text(90_000)
-    ('42 s', '2 min', '2 h 1 min', '1 d 1 h')
+    >>> span_text(350), span_text(86_399_000), span_text(3_600_000)
+    ('350 ms', '23 h 59 min', '1 h')
     """
-    minutes = int(seconds) // 60
-    if not minutes:
-        return f"{seconds:.0f} s"
-    hours = minutes // 60
-    if hours < 24:
-        return f"{minutes} min" if not hours else f"{hours} h {minutes % 60} min"
-    return f"{hours // 24:,} d {hours % 24} h"
+    parts: list[str] = []
+    for size, unit in _UNITS:
+        if span_ms >= size and len(parts) < 2:
+            parts.append(f"{span_ms // size} {unit}")
+            span_ms %= size
+        elif parts:
+            break
+    return " ".join(parts) or "0 ms"

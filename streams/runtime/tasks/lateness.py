@@ -14,10 +14,9 @@ from attrs import define, frozen
 from streams.core.bars import Bars, Charts
 from streams.core.blocks.records import NO_TIMESTAMP, TaskId
 from streams.core.errors import ConfigError
+from streams.core.event_time.time_texts import span_text
 from streams.core.metrics import LATE_REASONS, Counter, Tally, late_bound
 from streams.topology import Topology, sub_topologies
-
-_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"), (1, "ms"))
 
 
 @define(eq=False)
@@ -187,19 +186,3 @@ def charts_of(late: Iterable[Late], processed: Mapping[TaskId, int]) -> Charts:
             title = f"sub-topology {sub_topology}: records by partition, the largest {most:.1f} times the average"
             bars.append(Bars(title, rows))
     return Charts(tuple(bars), "no record was late, and no sub-topology has records in several partitions")
-
-
-def span_text(span_ms: int) -> str:
-    """Format a duration in milliseconds with its two largest units.
-
-    >>> span_text(350), span_text(86_399_000), span_text(3_600_000)
-    ('350 ms', '23 h 59 min', '1 h')
-    """
-    parts: list[str] = []
-    for size, unit in _UNITS:
-        if span_ms >= size and len(parts) < 2:
-            parts.append(f"{span_ms // size} {unit}")
-            span_ms %= size
-        elif parts:
-            break
-    return " ".join(parts) or "0 ms"
