@@ -140,9 +140,10 @@ $(HELM)/helm:
 	GOBIN='$(CURDIR)/$(HELM)' go install helm.sh/helm/v3/cmd/helm@v3.22.0
 
 # The rules of promtool, which cannot be installed as a module: as the collector, with a go.sum of its own.
-$(HELM)/rules: tests/deploy/rules/main.go tests/deploy/rules/go.mod
+$(HELM)/rules: tests/deploy/rules/rules_test.go tests/deploy/rules/go.mod
 	@command -v go >/dev/null || { echo "make: go is not on the PATH; the test of the alerts needs Go" >&2; exit 2; }
-	@mkdir -p $(HELM)/build && cp $^ $(HELM)/build && cd $(HELM)/build && go mod tidy >tidy.log 2>&1 && go build -o ../rules . \
+	@rm -rf $(HELM)/build && mkdir -p $(HELM)/build && cp $^ $(HELM)/build
+	@cd $(HELM)/build && go mod tidy >tidy.log 2>&1 && go test -c -o ../rules . \
 		|| { cat $(CURDIR)/$(HELM)/build/tidy.log >&2; exit 2; }
 
 deploy-test: $(VENV)/.test $(HELM)/helm $(HELM)/rules

@@ -1,5 +1,6 @@
 """The alerts ask for exported metrics by labels that they have, and the runbook has each of them."""
 
+import os
 import re
 import shlex
 import shutil
@@ -63,13 +64,57 @@ def test_what_the_runbook_types_is_understood(command: str) -> None:
         assert _parsed(shlex.split(command.replace("HOST:PORT", "localhost:9092")))
 
 
+#: Counters of drops and of dead letters at a node for a reason.
+DROPS = 'kafka_streams_stream_processor_node_metrics_dropped_records_total{{processor_node_id="{}",reason="{}"}}'
+LETTERS = DROPS.replace("dropped_records", "dead_letter_records")
+#: Drops that begin after 20 minutes, as tests of Prometheus have them: with a letter each, without, for some, and late.
+SERIES = f"""
+load 1m
+  {DROPS.format("sent", "failed, ValueError")} _x20 5x40
+  {LETTERS.format("sent", "failed, ValueError")} _x20 5x40
+  {DROPS.format("lost", "null key")} _x20 7x40
+  {DROPS.format("some", "failed, ValueError")} 0x20 6+1x40
+  {LETTERS.format("some", "failed, ValueError")} 0x20 2x40
+  {DROPS.format("late", "late")} _x20 7x40
+  kafka_streams_stream_task_metrics_dead_letters_total{{task_id="0_0"}} _x20 5x40
+"""
+
+
+def checked(test: str, file: Path) -> subprocess.CompletedProcess[str]:
+    program = shutil.which("rules")
+    assert program is not None, "make deploy-test builds it with Go"
+    environment = os.environ | {"RULES_FILE": str(file)}
+    return subprocess.run([program, "-test.run", test], env=environment, check=False, capture_output=True, text=True)
+
+
 @pytest.mark.deploy
 def test_prometheus_takes_the_rules(tmp_path: Path) -> None:
     """Its parser of rule files, which promtool uses: expressions, templates, fields; a wrong one is refused."""
-    program = shutil.which("rules")
-    assert program is not None, "make deploy-test builds it with Go"
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text(FILE.read_text().replace(" == 0", " === 0"))
 
-    assert subprocess.run([program, FILE], check=False, capture_output=True, text=True).stdout == ""
-    assert subprocess.run([program, wrong], check=False, capture_output=True).returncode == 1
+    assert checked("TestFile", FILE).stdout == "PASS\n"
+    assert checked("TestFile", wrong).returncode == 1
+
+
+@pytest.mark.deploy
+def test_what_was_lost_is_alerted_from_its_first_record_on_and_what_was_sent_to_letters_is_not(tmp_path: Path) -> None:
+    lost, sent = (" ".join(RULES[alert]["expr"].split()) for alert in ("StreamsRecordsLost", "StreamsDeadLetters"))
+    script = tmp_path / "script.txt"
+    script.write_text(f"""{SERIES}
+eval instant at 19m {lost}
+
+eval instant at 23m {lost}
+  {{processor_node_id="lost", reason="null key"}} 7
+  {{processor_node_id="some", reason="failed, ValueError"}} 6
+
+eval instant at 23m {sent}
+  {{task_id="0_0"}} 5
+
+eval instant at 40m {lost}
+  {{processor_node_id="some", reason="failed, ValueError"}} 10
+
+eval instant at 40m {sent}
+""")
+
+    assert checked("TestScript", script).stdout == "PASS\n"
