@@ -70,8 +70,9 @@ from streams.state import MemoryBudget, RecordCache
 
 #: Rows of a partition's lanes up to which they are merged in memory.
 _MERGED_ROWS = 100_000
-#: Records in the blocks of a task's inputs, one of each.
-_BLOCK_RECORDS = 200_000
+#: Records in the blocks of a task's inputs, one of each.  A merge of all inputs ends where the block of one of them
+#: ends, so that a task with smaller blocks makes more of them.
+_BLOCK_RECORDS = 300_000
 
 
 def run_work(
