@@ -89,7 +89,7 @@ FAULTS = [
         ("broker/fetch_sessions.py", "session.epoch = 1 if session.epoch == _MOST else session.epoch + 1", "session.epoch += 1"),
         ("broker/fetch_sessions.py", "now_ms - eldest.used_ms < self.rest_ms", "now_ms - eldest.used_ms < 0"),
         ("clients/consumer/fetcher.py", "if now_ms >= self._retry_at_ms.get(node, 0):", "if True:"),
-        ("clients/consumer/fetcher.py", "entry.state is state and entry.position == state.position", "entry.position == state.position"),
+        ("clients/consumer/fetcher.py", "is state and state.position == position", "is state"),
         ("clients/consumer/fetcher.py", "entry.position = block.offsets[-1] + 1", "entry.position = block.offsets[-1]"),
         ("clients/consumer/positions.py", "        if answer.offset >= 0:", "        if answer.offset > 0:"),
         ("clients/producer/accumulator.py", "next(iter(self._unfinished)) > sequence", "next(iter(self._unfinished)) >= sequence"),

@@ -163,6 +163,18 @@ def test_last_stable_offset_is_the_oldest_open_transaction_and_the_end_for_commi
     assert ends() == (4, 4)
 
 
+def test_open_transaction_ends_what_is_read_of_committed_records():
+    """Also if its first record is the first of those that are read: nothing is left of their block."""
+    with EmbeddedBroker() as broker, Producer(broker, transactional_id="tx") as producer:
+        broker.create_topic("t", 1)
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"a", partition=0).result()
+
+        assert broker.read(TopicPartition("t", 0), 0, committed_only=True) == []
+        producer.abort_transaction()
+
+
 def test_waiting_reader_gets_the_records_when_the_transaction_ends():
     desk = Desk()
     writer = Writer(desk)

@@ -758,6 +758,22 @@ def test_lost_answers_do_no_harm(broker, make, cluster, clock, first_of, kind):
     assert consumer.assignment() == {P0, P1}
 
 
+def test_fetch_that_fails_is_repeated_after_a_pause(broker, make, cluster, clock):
+    fill(broker, P0, 1)
+    consumer = make(cluster=cluster, retry_backoff_ms=100)
+    consumer.assign([P0])
+    consumer.seek(P0, 0)
+    cluster.fails = lambda request: isinstance(request, Fetch)
+    counts = []
+    for _ in range(2):
+        for _ in range(5):
+            consumer.poll_blocks(0)
+        counts.append(sum(isinstance(request, Fetch) for request in cluster.sent))
+        clock.advance(100)
+
+    assert counts == [1, 2]
+
+
 def test_unreachable_broker_at_close_does_not_hang(make, cluster):
     consumer = make(cluster=cluster)
     consumer.subscribe("t")

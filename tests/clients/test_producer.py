@@ -1,6 +1,7 @@
 """The producer against the embedded broker: order, batches, failures."""
 
 from datetime import datetime, timedelta
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from streams.broker import EmbeddedBroker
 from streams.clients import Admin, Producer, RequestTimeoutError
 from streams.clients.errors import PartitionerError
+from streams.clients.metadata import MetadataCache
 from streams.clients.network import ONE_BROKER, SEVERAL_BROKERS
 from streams.clients.producer.accumulator import oversized
 from streams.core.blocks.partitioning import partition_for
@@ -23,7 +25,15 @@ from streams.core.errors import (
 from streams.core.serdes.serdes import time_windowed
 from streams.core.topic import Topic
 from streams.protocol.error_codes import ErrorCode
-from streams.protocol.messages import Metadata, Produce, Produced, ProduceResponse, TopicSpec
+from streams.protocol.messages import (
+    Metadata,
+    MetadataResponse,
+    Produce,
+    Produced,
+    ProduceResponse,
+    TopicMetadata,
+    TopicSpec,
+)
 from tests import waiting
 
 P0 = TopicPartition("t", 0)
@@ -260,8 +270,8 @@ def test_idempotent_records_are_there_once_and_in_order_whatever_the_network_doe
         assert delivery.base_offset() == n // 2 * 3
 
 
-def test_several_requests_of_a_partition_are_under_way_at_once(make, cluster):
-    """The first is awaited alone: before it the broker would take any number for the first."""
+def muted(cluster, is_mute):
+    """A way to the cluster that holds all answers to records back while ``is_mute[0]`` is True."""
 
     class Mute:
         def connect(self, client_id):
@@ -288,8 +298,13 @@ def test_several_requests_of_a_partition_are_under_way_at_once(make, cluster):
 
             return Connection()
 
+    return Mute()
+
+
+def test_several_requests_of_a_partition_are_under_way_at_once(make, cluster):
+    """The first is awaited alone: before it the broker would take any number for the first."""
     is_mute = [False]
-    producer = make(Mute(), max_in_flight_requests=3)
+    producer = make(muted(cluster, is_mute), max_in_flight_requests=3)
     producer.send("t", b"0", partition=0).result()
     is_mute[0] = True
     deliveries = [producer.send("t", b"%d" % n, partition=0) for n in range(1, 9)]
@@ -300,6 +315,18 @@ def test_several_requests_of_a_partition_are_under_way_at_once(make, cluster):
     assert [delivery.result().offset for delivery in deliveries] == list(range(1, 9))
     stamps = [block.producer for request in requests(cluster) for block in request.blocks[P0]]
     assert [stamp.sequence for stamp in stamps[:4]] == [0, 1, 2, 3]
+
+
+def test_requests_of_all_partitions_together_are_not_more_than_may_be_under_way(make, cluster):
+    is_mute = [True]
+    producer = make(muted(cluster, is_mute), max_in_flight_requests=1)
+    deliveries = [producer.send("t", b"%d" % number, partition=number) for number in range(2)]
+    producer.poll()
+
+    assert len(requests(cluster)) == 1
+
+    is_mute[0] = False
+    assert [delivery.result().offset for delivery in deliveries] == [0, 0]
 
 
 def test_numbers_begin_anew_where_a_record_was_given_up(broker, make, clock):
@@ -405,6 +432,57 @@ def test_only_the_record_that_is_too_large_fails(broker, make):
     stored = [len(value) for _, value in read(broker, TopicPartition("small", 0))]
     assert stored == [10, 20, 30, 40, 1], "a block stands or falls as a whole"
     assert after.result().offset == 4
+
+
+def test_block_that_is_larger_than_a_request_is_written_in_pieces(broker, make, cluster):
+    values = [b"%d" % number * 300 for number in range(10)]
+    delivery = make(cluster, max_request_bytes=1_000).send_block(P0, Block([None] * 10, values, [0] * 10))
+
+    assert delivery.result().offset == 0
+    assert [value for _, value in read(broker)] == values
+    assert len(requests(cluster)) > 2
+
+
+def test_refused_record_of_a_block_is_told_and_all_others_are_written(broker, make, cluster):
+    broker.create_topic("small", partitions=1, config={"max.message.bytes": "500"})
+    producer, small, refused = make(cluster), TopicPartition("small", 0), []
+
+    producer.send_block(
+        small,
+        Block([None] * 3, [b"a", b"x" * 600, b"b"], [0] * 3),
+        on_refused=lambda block, error: refused.append((list(block.values), type(error))),
+    )
+    for _ in range(20):
+        producer.poll()
+
+    assert refused == [([b"x" * 600], RecordTooLargeError)]
+    assert [value for _, value in read(broker, small)] == [b"a", b"b"]
+
+
+def test_look_up_that_fails_is_repeated_at_growing_intervals(make, cluster, clock):
+    times_ms = []
+
+    def fails(request):
+        if isinstance(request, Metadata):
+            times_ms.append(clock.monotonic_ms())
+        return isinstance(request, Metadata)
+
+    cluster.fails = fails
+    producer = make(cluster, retry_backoff_ms=100, retry_backoff_max_ms=800)
+    producer.send_block(P0, Block([None], [b"v"], [0]))
+    for _ in range(400):
+        producer.poll()
+        clock.advance(10)
+
+    assert [later - earlier for earlier, later in pairwise(times_ms)][:6] == [100, 200, 400, 800, 800, 800]
+
+
+def test_partition_without_a_leader_exists_and_is_sent_to_nobody():
+    metadata = MetadataCache()
+    metadata.update(MetadataResponse({1: "localhost:9092"}, [TopicMetadata("t", ErrorCode.NONE, (-1, 1))], 1), ["t"])
+
+    assert [metadata.leader(at) for at in (P0, P1, TopicPartition("t", 2))] == [None, 1, None]
+    assert metadata.exists(P0)
 
 
 def test_unknown_topic_and_partition_are_named(make):

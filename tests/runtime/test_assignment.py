@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-from attrs import evolve
+from attrs import define, evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,7 +47,10 @@ def test_task_that_must_move_prefers_the_process_that_has_its_state():
 
 
 def test_task_with_much_state_stays_until_a_warm_up_copy_is_complete():
-    """A new member is to get half of the tasks: first it gets copies of them, two at once, then the tasks."""
+    """A new member is to get half of the tasks: first it gets copies of them, two at once, then the tasks.
+
+    A copy that is 10,000 records behind, as many as are acceptable, is complete.
+    """
     all_tasks = tasks(4)
     ends = dict.fromkeys(all_tasks, 50_000)
     old = MemberFacts("p1", tuple(all_tasks))
@@ -59,13 +62,13 @@ def test_task_with_much_state_stays_until_a_warm_up_copy_is_complete():
     assert (first["a"].active, first["b"].active) == (all_tasks, [])
     [copied] = first["b"].warmup
 
-    behind = MemberFacts("p2", standby=(copied,), positions={copied: 30_000})
+    behind = MemberFacts("p2", standby=(copied,), positions={copied: 39_999})
     second = Sharing(
         all_tasks, all_tasks, {"a": old, "b": behind}, ["a", "b"], owned, ends, SharingRules(max_warmups=1)
     ).shares()
     assert (second["b"].active, second["b"].warmup) == ([], [copied])
 
-    ready = MemberFacts("p2", standby=(copied,), positions={copied: 45_000})
+    ready = MemberFacts("p2", standby=(copied,), positions={copied: 40_000})
     third = Sharing(
         all_tasks, all_tasks, {"a": old, "b": ready}, ["a", "b"], owned, ends, SharingRules(max_warmups=1)
     ).shares()
@@ -175,14 +178,33 @@ def test_leader_says_that_instances_with_other_tags_are_missing(caplog):
     )
 
 
+@define
 class Stateless:
-    """A member without tasks; nothing has a changelog."""
+    """A member without tasks; all changelogs are of one length."""
+
+    length: int = 0
 
     def facts(self) -> MemberFacts:
         return MemberFacts("p")
 
     def changelog_ends(self, layout: PartitionLayout, tasks: Collection[TaskId]) -> Mapping[TaskId, int]:
-        return dict.fromkeys(tasks, 0)
+        return dict.fromkeys(tasks, self.length)
+
+
+def test_second_process_without_state_gets_a_copy_before_a_task_with_much_state():
+    """Nobody has a copy yet: how long changelogs are decides, and is looked up as soon as there are two processes."""
+    groups = {TaskId(0, number): (TopicPartition("left", number),) for number in range(2)}
+    assignor = StreamsAssignor(lambda _: Blueprint(PartitionLayout({"left": 2}), groups, list(groups)))
+    assignor.member = Stateless(50_000)
+    partitions = tuple(partition for group in groups.values() for partition in group)
+    old = Subscription(("left",), partitions, 1, MemberFacts("p1", tuple(groups)).encode())
+    new = Subscription(("left",), (), -1, MemberFacts("p2").encode())
+
+    assigned = assignor.assign({"left": 2}, {"old": old, "new": new})
+
+    directives = {name: Directive.decode(each.user_data) for name, each in assigned.items()}
+    assert list(directives["old"].active) == list(groups)
+    assert len(directives["new"].warmup) == 1
 
 
 def test_group_whose_partitions_change_hands_waits_for_its_old_owner():

@@ -5,6 +5,7 @@ and state directory, works.  Nothing may be missing then, and a maximum must be 
 """
 
 from collections import Counter
+from datetime import timedelta
 from functools import partial
 from itertools import count
 
@@ -22,7 +23,7 @@ from streams import (
 )
 from streams.core.blocks.records import Block
 from streams.protocol.group_messages import OffsetCommit
-from streams.protocol.messages import Produce
+from streams.protocol.messages import Produce, ProduceResponse
 from streams.runtime.instance.instance import Instance
 from streams.runtime.plan.bounded import BoundedProgress
 from streams.runtime.stores.homes import home_of
@@ -41,11 +42,17 @@ def topology(builder: StreamsBuilder) -> None:
 
 
 class FailingCluster:
-    """Passes everything to the broker until the n-th produce or commit, which fails, as all after it."""
+    """Passes everything to the broker until the n-th produce or commit, if any, which fails, as all after it.
 
-    def __init__(self, broker, failing_request):
+    With ``is_slow``, records are acknowledged only to who waits.
+    """
+
+    def __init__(self, broker, failing_request=None, *, is_slow=False):
+        self.is_slow = is_slow
         self.broker, self.requests, self.failing = broker, count(1), failing_request
         self.has_failed = False
+        #: The topics of each produce request, and the responses to them.
+        self.produced = []
 
     def connect(self, client_id):
         return FailingConnection(self, self.broker.connect(client_id))
@@ -54,6 +61,7 @@ class FailingCluster:
 class FailingConnection:
     def __init__(self, cluster, connection):
         self._cluster, self._connection = cluster, connection
+        self._held = []
         self.traits = connection.traits
         self.outage = None
 
@@ -63,22 +71,29 @@ class FailingConnection:
             cluster.has_failed = True
         if cluster.has_failed:
             raise BrokerError("the process dies here")
+        if isinstance(request, Produce):
+            cluster.produced.append({partition.topic for partition in request.blocks})
         return self._connection.send(node_id, request)
 
     def poll(self, timeout_ms):
         if self._cluster.has_failed:
             raise BrokerError("the process is dead")
-        return self._connection.poll(timeout_ms)
+        arrived = self._held + self._connection.poll(0 if self._held else timeout_ms)
+        waits = timeout_ms > 0 or not self._cluster.is_slow
+        self._held = [] if waits else [pair for pair in arrived if isinstance(pair[1], ProduceResponse)]
+        arrived = [pair for pair in arrived if pair not in self._held]
+        self._cluster.produced += ["acknowledged" for _, answer in arrived if isinstance(answer, ProduceResponse)]
+        return arrived
 
     def __getattr__(self, name):
         return getattr(self._connection, name)
 
 
-def run(broker, cluster, folder):
+def run(broker, cluster, folder, source=topology):
     """Run over all that the topic has; return whether it came to its end."""
     config = StreamsConfig.of(application_id="app", max_poll_records=40, commit_interval_ms=0, default_store="rocksdb")
     instance = Instance(
-        build_topology(topology, config),
+        build_topology(source, config),
         config,
         Environment(cluster, SystemClock(), home_of(folder, config), creates_topics=True),
         bounds=partial(BoundedProgress, end_offset=broker.end_offset),
@@ -121,3 +136,20 @@ def test_whatever_step_fails_nothing_is_missing(failing_request, tmp_path):
         true_counts = Counter(keys)
         assert all(found[key] >= true for key, true in true_counts.items())
         assert sum(found.values()) - ROWS <= updates - ROWS <= 80
+
+
+def test_ids_of_a_deduplication_are_sent_when_all_else_is_acknowledged(tmp_path):
+    """Otherwise a crash between both would lose the results: the record, processed again, would be a duplicate."""
+
+    def once(builder: StreamsBuilder) -> None:
+        passed = builder.stream(numbers).deduplicate(lambda _, number: number, within=timedelta(hours=1), store="ids")
+        passed.to(highest)
+
+    with EmbeddedBroker() as broker:
+        broker.create_topic("numbers", 1)
+        broker.append(TopicPartition("numbers", 0), Block([b"k"], numbers.value_serde.serialize_all([7]), [0]))
+        cluster = FailingCluster(broker, is_slow=True)
+
+        assert run(broker, cluster, tmp_path, once)
+
+    assert cluster.produced == [{"highest"}, "acknowledged", {"app-ids-changelog"}, "acknowledged"]
