@@ -52,7 +52,7 @@ class Filter:
     @property
     def columns(self) -> Condition:
         """What columns do instead."""
-        return Condition(self.predicate)
+        return Condition(self.predicate, self.negate)
 
     def bind(self, context: NodeContext) -> Process:
         forward = context.output.forward

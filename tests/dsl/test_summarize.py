@@ -318,7 +318,7 @@ def test_a_class_that_can_change_is_no_state():
         (lambda t: t.price, "returns v.price of a single value"),
         (lambda t: 5, "calls no aggregate"),
         (lambda t: agg.sum(agg.count()), "aggregates the result of an aggregate"),
-        (lambda t: Checked(high=agg.max(t.price)), "raises ValidationError when it is read"),
+        (lambda t: Checked(high=agg.max(t.price)), "uses `is`"),
         (lambda t: Hooked(agg.max(t.price)), "does something when it is created"),
         (lambda t: agg.quantile(t.price, 50), "q of agg.quantile is a share from 0 to 1, such as 0.99, not 50"),
         (lambda t: Bar(high=agg.max(t.price)), "raises TypeError when it is read: Missing required argument"),

@@ -16,8 +16,8 @@ def add_parser(commands: Commands) -> None:
     add_common(parser)
     add_form(
         parser,
-        "form of the description (default text); program: the generated Python code; columns: which functions can be "
-        "traced, to be computed in columns (none is yet), and why others cannot",
+        "form of the description (default text); program: the generated Python code; columns: what a replay "
+        "computes by columns, and why not the rest",
         FORMATS,
     )
     parser.add_argument("--all-nodes", action="store_true", help="svg: a box for each node, topic and store")
@@ -41,7 +41,7 @@ def execute(options: argparse.Namespace) -> int:
         print("\n\n".join(programs(topology, config)), end="")
         return 0
     if options.format == "columns":
-        from streams.topology.columns import verdicts
+        from streams.topology.columns.paths import verdicts
 
         print("\n".join(map(str, verdicts(topology))))
         return 0

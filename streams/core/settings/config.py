@@ -235,6 +235,13 @@ class StreamsConfig:
         "How long a closing thread waits for calls of async functions in flight; the others are repeated after a "
         "restart.",
     )
+    columns: str = choice(
+        "auto",
+        ("auto", "off", "check"),
+        "Whether a replay computes blocks of records by columns, with the same results, where the functions on the way "
+        "to an aggregate allow it (`streams describe --format columns`); check = by rows too, and a difference is an "
+        "error.",
+    )
     cache_max_bytes: int = whole(
         0,
         "bytes",

@@ -166,6 +166,7 @@ class Settings(_Consumer, _Producer, _Connection, _Security, total=False):
     idle_close_ms: Milliseconds
     poll_ms: Milliseconds
     async_close_timeout_ms: Milliseconds
+    columns: Literal["auto", "off", "check"]
     cache_max_bytes: int
     flight_recorder: bool
     flight_recorder_retention_ms: int | timedelta

@@ -5,19 +5,22 @@ Records of a grouped stream without a key or value are dropped.  For a grouped t
 the new row is added (the order of KIP-904).
 """
 
+from functools import partial
 from typing import Any
 
 from attrs import frozen
 
+from streams.core.arguments import MAX_TIME_MS
 from streams.core.blocks.records import Headers
 from streams.core.errors import StreamsError
 from streams.core.metrics import DropReason
 from streams.dsl.processing.drops import dropper
-from streams.dsl.processing.emission import table_emit
+from streams.dsl.processing.emission import emit_nothing, table_emit
 from streams.dsl.processing.folds import Fold, TableFold
 from streams.dsl.processing.joins.getters import open_rows, open_updates
+from streams.state import TimestampedKeyValueStore
 from streams.topology import NodeContext, Process
-from streams.topology.columns.forms import Aggregation
+from streams.topology.columns.forms import Aggregation, FoldState
 
 
 @frozen
@@ -34,8 +37,17 @@ class StreamAggregate:
 
     @property
     def columns(self) -> Aggregation | None:
-        """What columns do instead."""
-        return self.fold.columns
+        """What columns do instead; None where they do not know what an aggregate begins with."""
+        if self.fold.starts_with_none:
+            return None
+        refusal = "old values of its results are used" if self.send_old else ""
+        return Aggregation(
+            self.fold.initializer,
+            self.fold.aggregator,
+            store=self.store,
+            refusal=refusal,
+            bind=partial(_column_state, self.store),
+        )
 
     def bind(self, context: NodeContext) -> Process:
         find, get, put = open_updates(context.stores, self.store)
@@ -75,6 +87,30 @@ class StreamAggregate:
                 lost(DropReason.EXPIRED, key, value, timestamp_ms, headers)
 
         return process
+
+
+def _column_state(name: str, context: NodeContext) -> FoldState | None:
+    """Return the state of a task's keys for columns; None if each record must be seen by others."""
+    store = context.stores[name]
+    is_plain = type(store) is TimestampedKeyValueStore and store.spec.ttl_ms < 0
+    if not is_plain or context.stores.caches(name) or context.output.side_output() is not None:
+        return None
+    forward, _ = table_emit(context, name, send_old=False)
+    get_pair = store.get_pair
+    put_pair = store.put_pair
+
+    def emit(key: Any, value: Any, timestamp_ms: int, _: int) -> None:
+        forward(key, value, None, timestamp_ms, None, True)
+
+    return FoldState(
+        None,
+        lambda key, _: get_pair(key),
+        lambda key, value, timestamp_ms, _: put_pair(key, value, timestamp_ms),
+        emit_nothing,
+        lambda: 0,
+        lambda: MAX_TIME_MS,
+        emit,
+    )
 
 
 @frozen

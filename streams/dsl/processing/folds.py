@@ -10,7 +10,6 @@ from streams.core.errors import TopologyError
 from streams.core.inlining import inlined
 from streams.core.serdes.serdes import Serde
 from streams.core.user_code import located
-from streams.topology.columns.forms import Aggregation
 
 #: Takes (key, value, aggregate).
 _Function: TypeAlias = Callable[[Any, Any, Any], Any]
@@ -31,11 +30,6 @@ class Fold:
     ignores_values: bool = False
     #: Whether the aggregator gets None for an aggregate without values.
     starts_with_none: bool = False
-
-    @property
-    def columns(self) -> Aggregation | None:
-        """What columns do instead; None where columns do not know what an aggregate begins with."""
-        return None if self.starts_with_none else Aggregation(self.initializer, self.aggregator)
 
     def with_copies(self, copied: _Copied) -> "Fold":
         """Return the fold whose functions get aggregates from ``copied``."""

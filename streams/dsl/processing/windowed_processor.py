@@ -13,7 +13,7 @@ from attrs import frozen
 
 from streams.core.arguments import MAX_TIME_MS
 from streams.core.blocks.loops import windowed
-from streams.core.blocks.records import Headers
+from streams.core.blocks.records import NO_TIMESTAMP, Headers
 from streams.core.event_time.calendar import windows_of
 from streams.core.event_time.windows import CalendarWindows, FixedWindows, SlidingWindows, TimeWindows
 from streams.core.inlining import inlined
@@ -24,8 +24,9 @@ from streams.dsl.processing.finals import measured, restored_emitted_time
 from streams.dsl.processing.folds import Fold
 from streams.dsl.processing.sliding_processor import SlidingAggregate
 from streams.dsl.processing.window_objects import WindowMemo
+from streams.state import TimestampedWindowStore
 from streams.topology import Lost, NodeContext, Process, StreamTime, TableForward
-from streams.topology.columns.forms import Aggregation
+from streams.topology.columns.forms import Aggregation, FoldState
 
 
 @frozen
@@ -46,7 +47,15 @@ class WindowAggregate:
     @property
     def columns(self) -> Aggregation | None:
         """What columns do instead, for tumbling and hopping windows."""
-        return self.fold.columns if isinstance(self.windows, TimeWindows) else None
+        windows = self.windows
+        if not isinstance(windows, TimeWindows) or self.fold.starts_with_none:
+            return None
+        refusal = "its windows have an offset" if windows.offset_ms else ""
+        refusal = "old values of its results are used" if self.send_old else refusal
+        sizes = windows.size_ms, windows.advance_ms, windows.grace_ms
+        return Aggregation(
+            self.fold.initializer, self.fold.aggregator, sizes, self.store, refusal, partial(_column_state, self)
+        )
 
     @property
     def ignores_values(self) -> bool:
@@ -148,6 +157,46 @@ class WindowAggregate:
                 emit(windowed(key, memo[start_ms]), new, old if send_old else None, changed_ms, headers, True)
 
         return update
+
+
+def _column_state(operator: WindowAggregate, context: NodeContext) -> FoldState | None:
+    """Return the state of a task's windows for columns; None if each record must be seen by others."""
+    windows = operator.windows
+    store = context.stores[operator.store]
+    if type(store) is not TimestampedWindowStore or context.output.side_output() is not None:
+        return None
+    time = context.clock.stream_time()
+
+    def late(late_ms: list[int]) -> None:
+        context.metrics.drop(DropReason.LATE, len(late_ms))
+        for each in late_ms:
+            context.metrics.late(each)
+
+    def late_count() -> int:
+        return context.metrics.tally(DropReason.LATE).value
+
+    emitted = context.clock.emitted_time(operator.store)
+    wait_ms = windows.size_ms + windows.grace_ms
+    bounds = store.bounds
+
+    def end_ms() -> int:
+        # A window that is not late may have expired only if the store is ahead.
+        if bounds.observed_ms > time.ms:
+            return NO_TIMESTAMP
+        # The first window that is still open closes.
+        return max(0, windows.open_from(emitted.ms)) + wait_ms if operator.emit_on_close else MAX_TIME_MS
+
+    if operator.emit_on_close:
+        return FoldState(time, store.fetch_pair, store.put_pair, late, late_count, end_ms, None)
+    if context.stores.caches(operator.store):
+        return None
+    forward, _ = table_emit(context, operator.store, send_old=False)
+    memo = WindowMemo(windows.end_of)
+
+    def emit(key: Any, value: Any, timestamp_ms: int, start_ms: int) -> None:
+        forward(windowed(key, memo[start_ms]), value, None, timestamp_ms, None, True)
+
+    return FoldState(time, store.fetch_pair, store.put_pair, late, late_count, end_ms, emit)
 
 
 def window_aggregate(

@@ -262,6 +262,7 @@ class StageCall:
         self.stores_writer = work.segments.writer(f"{name}.stores.parquet")
         self.plan = plan = work.application.plan(self.clock)
         plan.watch = self.watch
+        plan.may_use_columns = True
         specs = [store.spec for name, store in plan.topology.global_stores.items() if name in work.global_stores]
         self.memory = memory_of(plan.config)
         self.global_stores = self.closing(

@@ -20,6 +20,8 @@ from streams.core.settings.config import StreamsConfig
 from streams.core.wrapping import ProcessorWrapper
 from streams.runtime.plan.grouping import check_changelogs, check_groups, kept_together, merged
 from streams.runtime.plan.topic_configs import REPARTITION_CONFIG, changelog_config
+from streams.runtime.tasks.columns.opening import open_columns
+from streams.runtime.tasks.columns.runs import may_trace
 from streams.runtime.tasks.handling import Handlers, HandlerSettings
 from streams.runtime.tasks.idle import IdleLimits
 from streams.runtime.tasks.lane_queue import PartitionLanes
@@ -47,6 +49,7 @@ from streams.topology import (
     through_topics,
     validate,
 )
+from streams.topology.columns.paths import ColumnPath, column_paths
 
 #: Suffix of the names of topics with lanes.
 _LANES = ".lanes"
@@ -104,6 +107,10 @@ class ApplicationPlan:
     fed: set[str] = field(factory=set)
     #: The observer of the tasks, or None.
     watch: TaskWatch | None = None
+    #: Whether tasks take runs of records by columns where that is possible: in a replay.
+    may_use_columns: bool = False
+    #: The ways through the topology that columns take, by source, once they are known.
+    _paths: Mapping[str, ColumnPath] | None = None
     #: The topics that are stored as lanes, by the broker names of their lanes.
     _laned: dict[str, str] = field(factory=dict)
     _compiled: dict[tuple[int, bool], CompiledSubTopology] = field(factory=dict)
@@ -590,6 +597,10 @@ class ApplicationPlan:
                 idle_limits=self.idle_limits() if state.is_timed else None,
             )
         )
+        if self.may_use_columns and config.columns != "off" and config.processor_wrapper == "none":
+            if self._paths is None:
+                self._paths = column_paths(self.topology)[0] if may_trace() else {}
+            open_columns(task, self._paths, is_checked=config.columns == "check")
         for item in inputs if is_bounded else ():
             if not self.is_internal(item.topic):
                 queue = queues[item.partition]

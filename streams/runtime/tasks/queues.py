@@ -268,6 +268,13 @@ class Run:
             self.places[:count],
         )
 
+    def part(self, start: int, stop: int | None = None) -> "Run":
+        """Return a run of the records from ``start`` up to ``stop``, exclusive (by default the end), of one queue."""
+        part = slice(start, stop)
+        headers = None if self.headers is None else self.headers[part]
+        columns = self.keys[part], self.values[part], self.timestamps[part], headers, self.offsets[part]
+        return Run(self.queues, *columns, self.places[part])
+
     def queue_of(self, index: int) -> PartitionQueue:
         """Return the queue of the record at ``index`` in the run."""
         return self.queues if isinstance(self.queues, PartitionQueue) else self.queues[index]

@@ -32,6 +32,7 @@ from streams.core.metrics import DropReason
 from streams.core.serdes.serde_pinned import KEY_TYPE_HEADER, VALUE_TYPE_HEADER
 from streams.core.serdes.serdes import PinnedSerde, Serde
 from streams.runtime.tasks.batches import Batch, Drop
+from streams.runtime.tasks.columns.reader import ColumnReader
 from streams.runtime.tasks.handling import Handlers
 from streams.runtime.tasks.key_sampler import KeySampler
 from streams.runtime.tasks.queues import PartitionQueue
@@ -88,6 +89,8 @@ class SourceReader:
     lanes_base: int | None = None
     #: Highest event time read so far, passed to timestamp extractors.
     partition_time_ms: int = NO_TIMESTAMP
+    #: Reads blocks as columns, or None if no program takes them.
+    columns: ColumnReader | None = None
     #: Samples the keys, or None where it does not matter in which partition they are.
     keys: KeySampler | None = None
     _has_types: bool = field(init=False)
@@ -110,6 +113,10 @@ class SourceReader:
         headers = block.headers
         if self.handlers.settings.may_ask:
             self._raw.append(block)
+        if self.columns is not None and (rows := self.columns.read(block)) is not None:
+            self.partition_time_ms = max(self.partition_time_ms, max(rows.timestamps))
+            lanes = self._lanes_of(block)
+            return [Batch(rows.keys, rows.values, rows.timestamps, None, block.offsets, lanes=lanes)], None
         if self._has_types and headers is not None:
             headers = self._pin(headers)
         is_readable = True

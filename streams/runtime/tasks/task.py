@@ -22,6 +22,7 @@ from streams.core.errors import ProcessingError, WallClockError
 from streams.core.metrics import DropReason, Metrics
 from streams.runtime.tasks.calls import TaskCalls
 from streams.runtime.tasks.checkpoint import Checkpoint
+from streams.runtime.tasks.columns.runs import TaskColumns, Way
 from streams.runtime.tasks.current_record import CurrentRecord
 from streams.runtime.tasks.failures import TaskFailures
 from streams.runtime.tasks.handling import Handlers
@@ -199,6 +200,8 @@ class Task:
         for name, store in self.stores.items():
             store.on_expired = partial(self.metrics.drop, DropReason.EXPIRED, task=self.task_id, node=name)
         self.watch = parts.watch
+        #: Takes runs of records by columns, or None.
+        self.columns: TaskColumns | None = None
         self._bind(parts)
         if state.is_complete:
             self.initialize()
@@ -213,12 +216,13 @@ class Task:
             lambda error: self.program.failed_node(error),
             self.sink_of,
         )
-        self._contexts: dict[str, NodeContext] = {}
+        #: What the task provides to the operators of its nodes.
+        self.contexts: dict[str, NodeContext] = {}
         self._closers: list[Callable[[], None]] = []
         host = ProgramHost(self.stop, self.failures.on_error, self._context, self.outbox.columns, self._sink_process)
         self.program = parts.compiled.bind(host)
         # Contexts are in graph order: a flush must not forward records to a node that is already flushed.
-        self._contexts = {node: self._contexts[node] for node in parts.compiled.sub.nodes if node in self._contexts}
+        self.contexts = {node: self.contexts[node] for node in parts.compiled.sub.nodes if node in self.contexts}
         limits = self._idle_limits = parts.idle_limits
         #: Whether an idle repartition topic is downstream of this task.
         self.feeds_idle = limits is not None and any(
@@ -235,7 +239,7 @@ class Task:
     def _idle_close(self) -> IdleClose | None:
         if self._idle_limits is None:
             return None
-        advances = [(name, *row) for name, context in self._contexts.items() for row in context.clock.advances]
+        advances = [(name, *row) for name, context in self.contexts.items() for row in context.clock.advances]
         sources = tuple(dict.fromkeys(item.source for item in self.inputs.values()))
         return idle_close(
             self._idle_limits,
@@ -259,7 +263,7 @@ class Task:
         Raises:
             StreamsError: user code failed.
         """
-        for context in self._contexts.values():
+        for context in self.contexts.values():
             context.initialize()
         self._start_expiry()
         state = self.initial
@@ -382,7 +386,11 @@ class Task:
             self.activity += 1
         if run is None:
             return dropped
-        count = self._execute(run) if self.sampling is None else self.sampling.run(run, self._execute)
+        columns = None if self.columns is None or self.sampling is not None else self.columns.of(run)
+        if columns is not None:
+            count = columns.take(run, self._execute, self.stop)
+        else:
+            count = self._execute(run) if self.sampling is None else self.sampling.run(run, self._execute)
         self._punctuate(PunctuationType.STREAM_TIME, self.queues.stream_time_ms)
         self._end_batches()
         if self.calls is not None:
@@ -452,7 +460,7 @@ class Task:
             return
         self._is_flushed = self.is_dirty = True
         self.prepare_commit()
-        for context in self._contexts.values():
+        for context in self.contexts.values():
             context.output.final_flush()
             self.prepare_commit()
 
@@ -464,25 +472,15 @@ class Task:
         times.append(None if self.idle is None else self.idle.next_due_ms())
         return min((time for time in times if time is not None), default=None)
 
-    def _execute(self, run: Run) -> int:
+    def _execute(self, run: Run, way: Way | None = None) -> int:
+        """Take a run by rows, or in another way; return how many of its records were taken."""
         size = len(run)
-        values: Any = iter(run.values)
-        timestamps: Any = self.outbox.placed(run.timestamps, run.places)
-        self.stop.clear()
         item = None if isinstance(run.queues, list) else self.inputs[run.queues.partition]
+        values, call = _by_rows(self, run, item) if way is None else way(run)
+        self.stop.clear()
         self.record.begin(run, values, item)
         try:
-            if isinstance(run.queues, list):
-                entry_of = {queue: self.program.entries[self.inputs[queue.partition].source] for queue in self.queues}
-                entries = list(map(entry_of.__getitem__, run.queues))
-                self.program.run_mixed(entries, run.keys, values, timestamps, run.headers)
-            else:
-                assert item is not None
-                source = item.source
-                if run.headers is None:
-                    self.program.runs[source](run.keys, values, timestamps)
-                else:
-                    self.program.runs_with_headers[source](run.keys, values, timestamps, run.headers)
+            call()
         except INTERRUPTIONS:
             raise
         except BaseException as error:
@@ -568,7 +566,7 @@ class Task:
         )
         # Before the stores are closed: what the cache holds is not committed.
         self.on_close(output.clear_cache)
-        context = self._contexts[node] = NodeContext(
+        context = self.contexts[node] = NodeContext(
             node,
             self.task_id,
             self.application_id,
@@ -650,7 +648,7 @@ class Task:
         """Process open batches, flush the record cache, and store the records of calls in flight, before a commit."""
         for node in self.batches:
             node.flush()
-        for context in self._contexts.values():
+        for context in self.contexts.values():
             context.output.flush_cache()
         if self.calls is not None:
             self.calls.save()
@@ -733,3 +731,17 @@ class Task:
             raise ProcessingError(
                 f"task {self.task_id} did not close cleanly: {errors[0]}", task_id=self.task_id
             ) from errors[0]
+
+
+def _by_rows(task: Task, run: Run, item: TaskInput | None) -> tuple[Any, Callable[[], None]]:
+    """Return an iterator over the values of a run, and the function that runs the program over it."""
+    values: Any = iter(run.values)
+    timestamps: Any = task.outbox.placed(run.timestamps, run.places)
+    program = task.program
+    if isinstance(run.queues, list) or item is None:
+        entry_of = {queue: program.entries[task.inputs[queue.partition].source] for queue in task.queues}
+        entries = list(map(entry_of.__getitem__, run.queues))  # type: ignore[arg-type]
+        return values, partial(program.run_mixed, entries, run.keys, values, timestamps, run.headers)
+    if run.headers is None:
+        return values, partial(program.runs[item.source], run.keys, values, timestamps)
+    return values, partial(program.runs_with_headers[item.source], run.keys, values, timestamps, run.headers)

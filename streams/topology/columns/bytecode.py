@@ -9,11 +9,11 @@ import operator
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import Enum
-from types import CodeType, FrameType, FunctionType, ModuleType
+from types import CellType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, Final
 
 import msgspec
-from attrs import define, field
+from attrs import define, field, frozen
 
 from streams.topology.columns.symbols import CONSTANTS, Symbol, TraceError
 
@@ -67,6 +67,37 @@ _MODULES: Final = ("math", "operator", "msgspec", "msgspec.structs", "attrs", "a
 _LIBRARIES: Final = ("attrs", "attr", "dataclasses")
 
 
+@frozen(eq=False)
+class OuterName:
+    """A name outside of a function that it uses, and what it stood for when the function was traced."""
+
+    names: Mapping[str, Any]
+    name: str
+    value: Any
+
+    @property
+    def is_same(self) -> bool:
+        """Whether it still stands for the same object."""
+        return self.names.get(self.name, _MISSING) is self.value
+
+
+@frozen(eq=False)
+class OuterVariable:
+    """A variable of an enclosing function, and what it held when the function within was traced."""
+
+    cell: CellType
+    value: Any
+
+    @property
+    def is_same(self) -> bool:
+        """Whether it still holds the same object."""
+        return self.cell.cell_contents is self.value
+
+
+#: In place of a global variable that does not exist, so that a name is that of a function of Python.
+_MISSING: Final = object()
+
+
 @define(eq=False)
 class CodeWatch:
     """Checks each Python function that runs, once, and each C function that is called, while a function is traced.
@@ -84,6 +115,8 @@ class CodeWatch:
     has_no_none: bool = True
     #: Names of attributes that the code reads.
     names: set[str] = field(factory=set)
+    #: What the code uses from outside: names and variables may be bound to other objects later.
+    outer: list[OuterName | OuterVariable] = field(factory=list)
     _checked: set[CodeType] = field(factory=set)
     _refusal: TraceError | None = None
 
@@ -112,10 +145,11 @@ class CodeWatch:
             elif not is_c_function(argument) and not _creates(argument):
                 raise TraceError(f"calls {argument.__qualname__}()")
         except TraceError as refusal:
-            # An error in a profile function ends profiling; the function may be in the middle of something.
             refusal.__traceback__ = None
             refusal.add_note(_place(frame.f_code, frame.f_lineno))
             self._refusal = refusal
+            # What is refused is not run either: it might write somewhere.  No code that has begun catches this.
+            raise
 
     def check_function(self, function: FunctionType) -> None:
         """Refuse a function by its bytecode, its defaults and its outer variables.
@@ -127,6 +161,7 @@ class CodeWatch:
         values = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             values.append(cell.cell_contents)
+            self.outer.append(OuterVariable(cell, cell.cell_contents))
             self._check_outer(name, cell.cell_contents)
         for value in values:
             if isinstance(value, FunctionType):
@@ -177,6 +212,7 @@ class CodeWatch:
                 self._check_attribute(owner, step.argval)
 
     def _check_global(self, name: str, following: Any, names: Mapping[str, Any]) -> None:
+        self.outer.append(OuterName(names, name, names.get(name, _MISSING)))
         if name not in names:
             if name not in _CALLABLE:
                 raise TraceError(f"calls {name}()" if hasattr(builtins, name) else f"uses {name}, which does not exist")
@@ -255,7 +291,8 @@ def _place(code: CodeType, line: int) -> str:
 
 def symbols_in(value: Any) -> Iterator[Symbol]:
     """Yield the symbols below one, each once, itself first."""
-    pending, seen = [value], set()
+    pending = [value]
+    seen: set[int] = set()
     while pending:
         item = pending.pop()
         if isinstance(item, Symbol) and id(item) not in seen:

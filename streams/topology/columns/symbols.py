@@ -11,7 +11,8 @@ from typing import Any, Final, NoReturn, Protocol
 
 _NUMBERS: Final = frozenset({int, float, bool})
 _LARGEST_EXACT: Final = 2**53
-_LEAST, _MOST = -(2**63), 2**63 - 1
+_LEAST: Final = -(2**63)
+_MOST: Final = 2**63 - 1
 
 
 class TraceError(BaseException):

@@ -15,12 +15,13 @@ from attrs import define, field, frozen
 from msgspec import inspect
 
 from streams.core.concurrency.threads import INTERRUPTIONS
-from streams.topology.columns.bytecode import CodeWatch, is_c_function, symbols_in
+from streams.topology.columns.bytecode import CodeWatch, OuterName, OuterVariable, is_c_function, symbols_in
 from streams.topology.columns.symbols import Symbol, TraceError, checked_constant, constant_key, kind_of
 
 MAX_PATHS: Final = 64
 _KINDS: Final = {inspect.IntType: int, inspect.FloatType: float, inspect.BoolType: bool, inspect.StrType: str}
 _NUMBERS: Final = (int, float, bool)
+_DIVISIONS: Final = ("truediv", "floordiv", "mod")
 _HOOKS: Final = ("__post_init__", "__attrs_post_init__")
 
 
@@ -104,9 +105,13 @@ def _article(kind: type) -> str:
 
 @frozen(eq=False)
 class Leaf:
-    """The end of one way through a function: what it returns, with symbols."""
+    """The end of one way through a function: what it returns, with symbols.
+
+    ``divisions`` are those on the way whose divisors may be zero, which is an error even if nobody uses the quotient.
+    """
 
     result: Any
+    divisions: tuple[Symbol, ...] = ()
 
 
 @frozen(eq=False)
@@ -133,6 +138,15 @@ def tests(tree: Tree) -> list[Symbol]:
     return [] if isinstance(tree, Leaf) else [tree.test, *tests(tree.yes), *tests(tree.no)]
 
 
+def divisions(tree: Tree) -> list[Symbol]:
+    """Return the divisions of a function whose divisors may be zero."""
+    if isinstance(tree, Leaf):
+        return list(tree.divisions)
+    return [*divisions(tree.yes), *divisions(tree.no)]
+
+
+#: The conditions on one way through a function, with the way that it takes at each, and its end.
+_Way: TypeAlias = tuple[list[tuple[Symbol, bool]], Leaf]
 #: Creates the arguments of one run; symbols of the same field are one.
 _Arguments: TypeAlias = Callable[["SymbolicRuns"], Sequence[Any]]
 
@@ -145,6 +159,7 @@ class SymbolicRuns:
     _symbols: dict[Any, Symbol] = field(factory=dict)
     _script: Sequence[tuple[Symbol, bool]] = ()
     _path: list[tuple[Symbol, bool]] = field(factory=list)
+    _divisions: dict[int, Symbol] = field(factory=dict)
 
     def symbol(self, op: str, *args: Any, kind: type) -> Symbol:
         """Return the symbol of an operation."""
@@ -152,6 +167,8 @@ class SymbolicRuns:
         symbol = self._symbols.get(key)
         if symbol is None:
             symbol = self._symbols[key] = Symbol(op, args, kind, self)
+        if op in _DIVISIONS and (isinstance(args[1], Symbol) or not args[1]):
+            self._divisions[id(symbol)] = symbol
         return symbol
 
     def decide(self, test: Symbol) -> bool:
@@ -183,14 +200,15 @@ class SymbolicRuns:
             TraceError: the function cannot be traced.
         """
         call = self._callable(function)
-        ways: list[tuple[list[tuple[Symbol, bool]], Any]] = []
+        ways: list[_Way] = []
         pending: list[list[tuple[Symbol, bool]]] = [[]]
         while pending:
             self._script = pending.pop()
             self._path = []
+            self._divisions = {}
             result = self._run(call, arguments(self))
             path = self._path
-            ways.append((path, result))
+            ways.append((path, Leaf(result, tuple(self._divisions.values()))))
             pending += [[*path[:place], (path[place][0], False)] for place in range(len(self._script), len(path))]
             if len(ways) + len(pending) > MAX_PATHS:
                 raise TraceError(f"has more than {MAX_PATHS} ways through its conditions")
@@ -249,9 +267,9 @@ def _contents(argument: Any) -> Any:
     return id(argument), [id(getattr(argument, name)) for name in names]
 
 
-def _tree(ways: Sequence[tuple[list[tuple[Symbol, bool]], Any]], depth: int) -> Tree:
+def _tree(ways: Sequence[_Way], depth: int) -> Tree:
     if len(ways) == 1 and len(ways[0][0]) == depth:
-        return Leaf(ways[0][1])
+        return ways[0][1]
     test = ways[0][0][depth][0]
     sides = [[way for way in ways if way[0][depth][1] is taken] for taken in (True, False)]
     return Fork(test, _tree(sides[0], depth + 1), _tree(sides[1], depth + 1))
@@ -265,6 +283,8 @@ class Traced:
     #: The shape of what it returns; None for a condition.
     shape: RowShape | None
     fields: tuple[str, ...]
+    #: What the function uses from outside.
+    outer: tuple[OuterName | OuterVariable, ...]
 
 
 def trace_condition(function: Callable[..., Any], key: RowShape | None, value: RowShape) -> Traced:
@@ -362,14 +382,14 @@ def _traced(tracer: SymbolicRuns, tree: Tree, value: RowShape | None, shape: Row
     parts = [part for result in leaves(tree) for part in ([result] if shape is None else shape.parts(result))]
     used = dict.fromkeys(
         symbol.args[0] or "value"
-        for root in (*tests(tree), *parts)
+        for root in (*tests(tree), *divisions(tree), *parts)
         for symbol in symbols_in(root)
         if symbol.op == "field"
     )
     if value is not None and value.fields:
         used |= dict.fromkeys(value.optional & tracer.watch.names)
         used = {name: None for name, _ in value.fields if name in used}
-    return Traced(tree, shape, tuple(used))
+    return Traced(tree, shape, tuple(used), tuple(tracer.watch.outer))
 
 
 __all__ = ["Fork", "Leaf", "TraceError", "RowShape", "Traced", "trace_condition", "trace_fold", "trace_value"]

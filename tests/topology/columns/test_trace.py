@@ -172,7 +172,7 @@ REFUSED = {
     "inner function": (lambda _, t: max((t.a, 2), key=lambda n: n) > 3, "has a function or a comprehension within"),
     "round": (lambda _, t: round(t.x) > 1, "calls round()"),
     "int": (lambda _, t: int(t.x) > 1, "calls int()"),
-    "sqrt": (lambda _, t: math.sqrt(t.x) > 1, "converts with float() or complex() .x"),
+    "sqrt": (lambda _, t: math.sqrt(t.x) > 1, "calls sqrt()"),
     "power": (lambda _, t: t.a**2 > 4, "computes ** of int"),
     "floor of floats": (lambda _, t: t.x // 2 > 1, "computes // of float and int"),
     "order of texts": (lambda _, t: t.venue < "b", "computes < of str"),

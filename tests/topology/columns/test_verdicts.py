@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from streams import SessionWindows, StreamsBuilder, TimeWindows, Topic
-from streams.topology.columns import verdicts
+from streams.topology.columns.paths import verdicts
 
 
 class Trade(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ def counted(builder):
 
 def largest(builder):
     values = builder.stream(trades).map_values(lambda trade: trade.price * trade.size, name="value")
-    values.group_by_key().reduce(max, name="top")
+    values.group_by_key().reduce(max, name="top", value=float)
 
 
 def behind_rows(builder):
@@ -71,9 +71,9 @@ def undeclared(builder):
 @pytest.mark.parametrize(
     ("topology", "lines"),
     [
-        (filtered, ["large: columns (size)"]),
+        (filtered, ["large: rows, since large has no nodes behind it"]),
         (bars, ["bars: columns (price)"]),
-        (counted, ["counts: columns"]),
+        (counted, ["counts: rows, since values of KSTREAM-SOURCE-0000000000 are no objects of JSON: list[str]"]),
         (largest, ["value: columns (price, size)", "top: columns (value)"]),
         (sessions, ["visits: rows, since session_aggregate is not computed in columns"]),
         (undeclared, ["some: rows, since it has values of list[str], which is no class with fields"]),

@@ -1,4 +1,4 @@
-"""Which nodes of a topology can be computed in columns, with the fields that they use, and why the others cannot."""
+"""The functions of a topology as traced, each with the types of what its node gets; why the others cannot be."""
 
 import re
 from pathlib import PurePath
@@ -17,18 +17,15 @@ from streams.topology.columns.trace import RowShape, Traced, trace_condition, tr
 from streams.topology.graph import NodeGraph, ProcessorNode, SourceNode
 
 
-@frozen
-class ColumnVerdict:
-    """Whether a node can be computed in columns: ``fields`` are those that it uses; None with a ``reason`` if not."""
+@frozen(eq=False)
+class TracedNode:
+    """A node whose function, if it has one, was traced; ``form`` is None for nodes that forward what they get."""
 
-    node: str
-    fields: tuple[str, ...] | None
+    node: ProcessorNode
+    form: ColumnForm | None
+    traced: Traced | None
+    #: Why it was not traced.
     reason: str = ""
-
-    def __str__(self) -> str:
-        if self.fields is None:
-            return f"{self.node}: rows, since {self.reason}"
-        return f"{self.node}: columns ({', '.join(self.fields)})" if self.fields else f"{self.node}: columns"
 
 
 @frozen
@@ -39,61 +36,65 @@ class _Forwarded:
     value: RowShape | str
 
 
-def verdicts(graph: NodeGraph) -> list[ColumnVerdict]:
-    """Return the verdict of each node with functions or with state, in the order of the topology.
+def traced_nodes(graph: NodeGraph) -> dict[str, TracedNode]:
+    """Return the nodes with functions or with state, and those that only forward, in the order of the topology.
 
     A function is run with symbols in place of values; an initializer is called once.
     """
     outputs: dict[str, _Forwarded] = {}
-    told: list[ColumnVerdict] = []
+    nodes: dict[str, TracedNode] = {}
     for name in graph.order:
         node = graph.nodes.get(name)
         if isinstance(node, SourceNode):
             outputs[name] = _Forwarded(_key_shape(node.key_serde), _value_shape(node.value_serde))
         elif isinstance(node, ProcessorNode):
-            outputs[name] = _of_processor(node, [outputs[parent] for parent in node.parents], told)
-    return told
+            nodes[name], outputs[name] = _of_processor(node, [outputs[parent] for parent in node.parents])
+    return nodes
 
 
-def _of_processor(node: ProcessorNode, inputs: list[_Forwarded], told: list[ColumnVerdict]) -> _Forwarded:
+def _of_processor(node: ProcessorNode, inputs: list[_Forwarded]) -> tuple[TracedNode, _Forwarded]:
     operator: Any = node.operator
     first = inputs[0]
     if any(each != first for each in inputs):
         first = _Forwarded(None, f"its inputs, {' and '.join(node.parents)}, have different types")
     if getattr(operator, "is_plumbing", False):
-        return first
+        return TracedNode(node, None, None), first
     form: ColumnForm | None = getattr(operator, "columns", None)
+    behind = _Forwarded(None, f"its values come from {node.name}, which is computed by rows")
     if form is None:
-        return _rows(node, told, f"{_name(operator)} is not computed in columns")
+        return TracedNode(node, None, None, f"{_name(operator)} is not computed in columns"), behind
+    if isinstance(form, Aggregation) and form.refusal:
+        return TracedNode(node, form, None, form.refusal), behind
     if isinstance(first.value, str) and not isinstance(form, Aggregation):
-        return _rows(node, told, first.value)
+        return TracedNode(node, form, None, first.value), behind
     try:
         traced = _trace(form, first)
     except TraceError as refusal:
-        return _rows(node, told, first.value if isinstance(first.value, str) else _reason(form, refusal))
-    told.append(ColumnVerdict(node.name, traced.fields))
+        reason = first.value if isinstance(first.value, str) else reason_of(form, refusal)
+        return TracedNode(node, form, None, reason), behind
     match form:
         case NewValue():
-            return _Forwarded(first.key, traced.shape or first.value)
+            forwarded = _Forwarded(first.key, traced.shape or first.value)
         case NewKey():
-            return _Forwarded(traced.shape, first.value)
+            forwarded = _Forwarded(traced.shape, first.value)
         case Aggregation():
-            return _Forwarded(None, traced.shape or first.value)
+            forwarded = _Forwarded(None, traced.shape or first.value)
         case _:
-            return first
+            forwarded = first
+    return TracedNode(node, form, traced), forwarded
 
 
 def _trace(form: ColumnForm, before: _Forwarded) -> Traced:
     value = None if isinstance(before.value, str) else before.value
     match form:
-        case Aggregation(initializer, aggregator):
+        case Aggregation():
             try:
-                initial = initializer()
+                initial = form.initializer()
             except INTERRUPTIONS:
                 raise
             except Exception as error:
                 raise TraceError(f"has an initializer that raises {type(error).__name__}: {error}") from error
-            return trace_fold(aggregator, initial, before.key, value)
+            return trace_fold(form.aggregator, initial, before.key, value)
         case Condition(function):
             assert value is not None
             return trace_condition(function, before.key, value)
@@ -105,12 +106,8 @@ def _trace(form: ColumnForm, before: _Forwarded) -> Traced:
             return trace_value(function, before.key, value)
 
 
-def _rows(node: ProcessorNode, told: list[ColumnVerdict], reason: str) -> _Forwarded:
-    told.append(ColumnVerdict(node.name, None, reason))
-    return _Forwarded(None, f"its values come from {node.name}, which is computed by rows")
-
-
-def _reason(form: ColumnForm, refusal: TraceError) -> str:
+def reason_of(form: ColumnForm, refusal: TraceError) -> str:
+    """Return what was refused of the function of a node, with its place."""
     places = getattr(refusal, "__notes__", [])
     frame = last_frame_outside(refusal.__traceback__)
     if places:
@@ -124,7 +121,7 @@ def _reason(form: ColumnForm, refusal: TraceError) -> str:
 
 def _users(function: Any) -> Any:
     """Return the user's function within one of this package, such as a reducer."""
-    if getattr(function, "__module__", "").startswith("streams."):
+    if (getattr(function, "__module__", None) or "").startswith("streams."):
         for cell in function.__closure__ or ():
             if callable(cell.cell_contents):
                 return cell.cell_contents
