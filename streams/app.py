@@ -221,9 +221,14 @@ class Streams:
         return self.instance.metrics
 
     def charts(self) -> Charts:
-        """Return how late records were, and how many records each partition has had here, as bars for a notebook."""
+        """Return how late records were here, and how many each partition of its tasks has had, as bars for a notebook.
+
+        The tasks are those that this instance has now, with their records since it has them.
+        """
         metrics = self.instance.metrics
-        return charts_of(late_of(self.instance.topology, metrics.tallies()), metrics.processed())
+        tasks = set(self.tasks())
+        processed = {task: count for task, count in metrics.processed().items() if task in tasks}
+        return charts_of(late_of(self.instance.topology, metrics.tallies()), processed)
 
     @property
     def failure(self) -> BaseException | None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Thread
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from streams import EmbeddedBroker, State, Streams, StreamsBuilder, Topic
+from streams import EmbeddedBroker, Producer, State, Streams, StreamsBuilder, TimeWindows, Topic
 from streams.web import WebServer
 from streams.web.merging import has_fields_of
 from tests.web.conftest import FAST, counting, processed, running, send, until, words
@@ -237,6 +238,27 @@ def test_without_the_token_the_page_is_refused_but_asks_for_it(broker, client):
     assert (page.status_code, data.status_code, given.status_code) == (401, 401, 200)
     assert 'id="token-form"' in page.text
     assert "app" not in data.text
+
+
+def test_how_late_records_were_is_added_up_over_the_group(broker, client):
+    def windowed(builder: StreamsBuilder) -> None:
+        builder.stream(words).group_by_key().windowed_by(TimeWindows.of(timedelta(milliseconds=10))).count("kept")
+
+    with served(broker, windowed) as (one, server), served(broker, windowed) as (two, _):
+        until(lambda: [len(each.tasks()) for each in (one, two)] == [2, 2])
+        with Producer(broker) as producer:
+            for partition in range(4):
+                for time_ms in (1_000, 985, 5):
+                    producer.send(words, "x", key="k", timestamp_ms=time_ms, partition=partition)
+        until(lambda: processed(one, two) == 12)
+        group = status(client, server.url, scope="group")
+        shown = str(one.charts())
+
+    # Windows that end at 990 and 10 are late by 10 and 990 ms when stream time is 1,000.
+    (of_node,) = group["late"].values()
+    assert of_node == {"100": [4], "1000": [4]}
+    assert "kept: 4 late records" in shown
+    assert "sub-topology 0: records by partition, the largest 1.0 times the average" in shown
 
 
 def test_the_stack_of_a_thread_is_told_with_what_its_tasks_wait_for(broker, client):

@@ -195,12 +195,13 @@ function show(status) {
   if (status.graph) why.know(status.graph);
   graphId = status.graph_id;
   const totals = status.totals;
-  const processed = {};
-  for (const row of objects(status.tasks)) processed[row.task.split("_")[0]] = (processed[row.task.split("_")[0]] || 0) + row.processed;
+  // By what comes now: an owner counts since it has the task.
+  const rates = {};
+  for (const row of objects(status.tasks)) rates[row.task.split("_")[0]] = (rates[row.task.split("_")[0]] || 0) + row.rate;
   shownTasks = objects(status.tasks).map((row) => {
     const [sub, partition] = row.task.split("_").map(Number);
     const owner = status.threads.rows[row.thread]?.[0] || "";
-    return { ...row, owner, part: row.processed / (processed[sub] || 1), order: sub * 1e6 + partition, text: `${row.task} ${row.state} ${owner} ${waitOf(row)}`.toLowerCase() };
+    return { ...row, owner, part: row.rate / (rates[sub] || 1), order: sub * 1e6 + partition, text: `${row.task} ${row.state} ${owner} ${waitOf(row)}`.toLowerCase() };
   });
   showTasks();
   showRestore(status);
