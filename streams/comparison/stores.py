@@ -97,7 +97,7 @@ def _compare_store(old: Version, new: Version, one: str, two: str, limit: int) -
     elif notes and one == two:
         tried = _tried(old.result, one, specs[1])
     differing = sum(count for kind, count in finder.counts.items() if kind != RETYPED)
-    evidence = Evidence(*tried, differing, max(counts))
+    evidence = Evidence(*tried, differing, counts[0] + finder.counts[ONLY_NEW])
     return StoreComparison(
         one,
         two,

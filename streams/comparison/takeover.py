@@ -70,7 +70,7 @@ class Evidence:
     read: int = 0
     failed: int = 0
     first_failure: str = ""
-    #: Number of entries that differ from those of the new version.
+    #: Number of entries that differ from those of the new version, and of all that either version has.
     differing: int = 0
     entries: int = 0
 

@@ -288,6 +288,23 @@ def test_many_records_are_compared_in_files():
 # --- stores -------------------------------------------------------------------------------
 
 
+def test_entries_are_counted_that_either_version_has(compared):
+    def shouted(builder: StreamsBuilder) -> None:
+        clicks_by_name = builder.stream(clicks).group_by(
+            lambda key, value: key if key == "bob" else key.upper(), key=str
+        )
+        clicks_by_name.aggregate(int, lambda key, value, total: total + value, name="sums")
+
+    def named(builder: StreamsBuilder) -> None:
+        builder.stream(clicks).group_by(lambda key, value: key, key=str).aggregate(
+            int, lambda key, value, total: total + value, name="sums"
+        )
+
+    found = compared(named, shouted, *THREE)
+
+    assert any("2 of 3 entries are not what NEW" in finding.says for finding in found.take_over.findings)
+
+
 @pytest.mark.slow
 def test_entries_of_stores_are_compared(compared):
     new = summed(lambda key, value, total: total + (value if key == "ann" else 2 * value))

@@ -167,7 +167,8 @@ def require_java(environment: Mapping[str, str]) -> None:
         where = f"JAVA_HOME is {home!r}, which has none" if home else "there is none on the PATH"
         raise ConfigError(
             f"executor 'spark' needs Java 17 or later: {where}; install it (on Debian: apt install "
-            "openjdk-17-jre-headless), name a Spark Connect server (master 'sc://HOST:PORT'), or give executor='local'"
+            "openjdk-17-jre-headless), name a Spark Connect server (master 'sc://HOST:PORT'), or give "
+            "executor='local' (--executor local)"
         )
 
 
@@ -194,13 +195,13 @@ def _require_pyspark() -> None:
     except ImportError as error:
         raise ConfigError(
             f"executor 'spark' needs PySpark ({error}); install it with: {pip_install('spark')}, "
-            "or give executor='local'"
+            "or give executor='local' (--executor local)"
         ) from None
     version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
     if version < _NEEDED:
         raise ConfigError(
             f"executor 'spark' needs PySpark {_NEEDED[0]}.{_NEEDED[1]} or later, here is {pyspark.__version__}; "
-            f"install it with: {pip_install('spark')}, or give executor='local'"
+            f"install it with: {pip_install('spark')}, or give executor='local' (--executor local)"
         )
 
 
