@@ -24,6 +24,7 @@ from streams.core.clock import VirtualClock
 from streams.core.errors import BrokerError
 from streams.protocol.error_codes import ErrorCode
 from tests import programs
+from tests.waiting import until
 
 WORDS = TopicPartition("words", 0)
 
@@ -298,6 +299,36 @@ def test_a_full_disk_is_in_the_log_of_the_broker_once_a_minute(tmp_path, caplog,
         " (2 times within a minute)",
         "the storage is written again, after 60 s",
     ]
+
+
+def test_each_record_that_is_given_up_says_that_the_disk_was_full(tmp_path, monkeypatch):
+    """Also those of the batches behind the one that was refused: to the broker these are out of order."""
+
+    def full(self, block):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    clock = VirtualClock(0)
+    with EmbeddedBroker(tmp_path) as broker, broker.serve("127.0.0.1:0") as server:
+        broker.create_topic("words")
+        producer = Producer(server.bootstrap_servers, batch_size=1, linger_ms=0, clock=clock, background_sender=False)
+
+        def turn():
+            producer.poll(10)
+            clock.advance(1)
+
+        written = producer.send("words", b"v", partition=0)
+        until(written.done, turn)
+        monkeypatch.setattr(FileStorage, "append", full)
+        deliveries = [producer.send("words", b"v", partition=0) for _ in range(4)]
+        # Not while a response is awaited, which would be late then.
+        until(lambda: producer.storage_failures and not producer._sender.in_flight, turn)
+        clock.advance(200_000)
+        until(lambda: all(delivery.done() for delivery in deliveries), turn)
+
+        errors = [str(delivery.exception()) for delivery in deliveries]
+        assert all("not sent in time; produce to words-0: STORAGE_ERROR" in error for error in errors), errors
+        with pytest.raises(BrokerError):
+            producer.close()
 
 
 @pytest.mark.parametrize(("is_private", "count"), [(True, 0), (False, 1)])

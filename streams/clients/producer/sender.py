@@ -174,9 +174,9 @@ class Sender:
         with self.lock:
             outgoing = list(self._outgoing)
             self._outgoing.clear()
+            failures, outage = dict(self.storage_failures), self.network.outage
             for parcel in self.accumulator.take_expired(now - self.settings.delivery_timeout_ms):
-                outage = self.network.outage
-                why = self.storage_failures.get(parcel.partition) or (outage and outage.reason)
+                why = failures.get(parcel.partition) or (outage and outage.reason)
                 error = RequestTimeoutError(f"{parcel.partition}: not sent in time; {why or 'is the broker running?'}")
                 self._give_up(parcel, error)
             self._restart_partitions()
@@ -291,7 +291,8 @@ class Sender:
             if code in self.network.traits.retriable:
                 # Otherwise the error is told by who sends.
                 self.notices.last(log, code, self.clock.monotonic_ms(), text)
-        else:
+        elif code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            # That is said of the batches behind the one that was not written.
             self.storage_failures.pop(partition, None)
             if code is ErrorCode.NONE and not self.storage_failures:
                 self.notices.end(log, ErrorCode.STORAGE_ERROR, self.clock.monotonic_ms(), "brokers write again")
