@@ -136,6 +136,8 @@ class Capsule:
                         f"{path}: a capsule of format {manifest['capsule']}; this release reads {_VERSION}"
                     )
                 return cls._of(archive, manifest)
+        except FileNotFoundError as error:
+            raise InputError(f"{path}: there is no such file") from error
         except _DAMAGED as error:
             raise InputError(f"{path}: not a capsule that `streams capture` has written: {error}") from error
 

@@ -1,10 +1,14 @@
 """What a terminal shows of ``why``, ``diff`` and ``dev``, and what a pipe gets."""
 
+import os
 import re
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests import programs
 from tests.cli.conftest import Program
 
 SHOP = """\
@@ -163,3 +167,21 @@ def test_control_characters_of_records_do_not_reach_the_terminal(shop: Program) 
 
     assert "\x1b[2J" not in shown.out
     assert "a[red]" in shown.out
+
+
+def test_produce_says_that_it_reads_the_keyboard(streams: Program) -> None:
+    """It waited without a word."""
+    streams("topics", "create", "t", "--partitions", "1", "--state-dir", "state")
+    keyboard, theirs = os.openpty()
+    os.write(keyboard, b"one\n\x04")
+    pipes = {"stdin": theirs, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = programs.start(["-m", "streams", "produce", "t", "--state-dir", "state"], cwd=streams.folder, **pipes)
+    os.close(theirs)
+    _, err = process.communicate()
+    os.close(keyboard)
+
+    assert err == "streams: reading lines from the keyboard; Ctrl-D ends\nstreams: 1 record to t\n"
+
+
+def test_a_capsule_that_is_missing_is_said_to_be(refused: Callable[..., str]) -> None:
+    assert "cap.zip: there is no such file" in refused("reproduce", "cap.zip")

@@ -80,7 +80,7 @@ def records(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[st
 def test_rows_get_the_keys_times_and_types_of_the_script(shop, where, monkeypatch, capsys):
     typed(monkeypatch, json.dumps(ANN))
     assert main(["produce", f"{shop}:orders", *where]) == 0
-    assert capsys.readouterr().err == "streams: 1 records to orders\n"
+    assert capsys.readouterr().err == "streams: 1 record to orders\n"
 
     (record,) = records(capsys, f"{shop}:orders", *where)
     assert (record["key"], record["value"], record["timestamp"]) == ("ann", ANN, ANN_MS)

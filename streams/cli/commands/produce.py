@@ -88,7 +88,7 @@ def execute(options: argparse.Namespace) -> int:
         rows = _Lines(named.name, _readable(options.file), separator, options)
     else:
         rows = _TypedRows(named.name, _typed_input(named.topic, options.file, separator), options)
-    if options.file == "-" and sys.stdin.isatty():
+    if options.file == "-" and sys.stdin.buffer.isatty():
         say("reading lines from the keyboard; Ctrl-D ends")
     with opened(options) as cluster:
         with Admin(cluster) as admin:
@@ -103,7 +103,7 @@ def execute(options: argparse.Namespace) -> int:
         compression = options.compression
         with Producer(cluster, compression_type=compression, linger_ms=20, batch_size_bytes=131_072) as producer:
             count = _sent(producer, rows.send(producer, partitions), options.skip_rows)
-    say(f"{count:,} records to {named.name}")
+    say(f"{count:,} record{'' if count == 1 else 's'} to {named.name}")
     return 0
 
 
