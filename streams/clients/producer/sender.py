@@ -174,7 +174,8 @@ class Sender:
         with self.lock:
             outgoing = list(self._outgoing)
             self._outgoing.clear()
-            failures, outage = dict(self.storage_failures), self.network.outage
+            failures = dict(self.storage_failures)
+            outage = self.network.outage
             for parcel in self.accumulator.take_expired(now - self.settings.delivery_timeout_ms):
                 why = failures.get(parcel.partition) or (outage and outage.reason)
                 error = RequestTimeoutError(f"{parcel.partition}: not sent in time; {why or 'is the broker running?'}")
