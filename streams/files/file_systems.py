@@ -16,6 +16,8 @@ from streams.core.folders import sync_to_disk
 _KNOWN = frozenset({"s3", "gs", "gcs", "abfs", "abfss"})
 #: Retry limit of Google's client; its default of 15 minutes blocks signals.
 _GS_RETRY_LIMIT = "retry_limit_seconds=20"
+#: A small object is one request of S3, not the three of an upload in parts.
+_S3_ONE_REQUEST = "allow_delayed_open=true"
 #: Maximum number of characters of a file system's message in an error message.
 _LONGEST_REASON = 300
 #: Hadoop names of file systems -> pyarrow names.
@@ -58,6 +60,8 @@ def file_system(uri: str) -> tuple[Any, str]:
     full_uri = f"{scheme}://{rest}"
     if scheme in ("gs", "gcs") and "retry_limit_seconds" not in rest:
         full_uri += f"{'&' if '?' in rest else '?'}{_GS_RETRY_LIMIT}"
+    if scheme == "s3" and "allow_delayed_open" not in rest:
+        full_uri += f"{'&' if '?' in rest else '?'}{_S3_ONE_REQUEST}"
     try:
         system, path = FileSystem.from_uri(full_uri)
     except (pa.ArrowException, OSError, ImportError) as error:

@@ -1,13 +1,16 @@
 """Inputs, working folder, outputs and snapshot of a replay in an object store, and a replay that is killed there."""
 
+import logging
 import os
 import re
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from streams.replay.storage.places import Place
 from tests import programs
 from tests.s3 import SHOP, Bucket, expected_totals, s3_bucket
 
@@ -75,3 +78,30 @@ def test_what_is_missing_is_named(bucket: Bucket, tmp_path: Path, path: str, sai
     assert said in run.stderr
     assert "Traceback" not in run.stderr
     assert len(run.stderr.splitlines()) == 1
+
+
+def test_a_small_file_is_few_requests(bucket: Bucket) -> None:
+    requests: list[str] = []
+
+    class Noted(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            requests.append(record.getMessage().partition('"')[2].partition(" ")[0])
+
+    log = logging.getLogger("werkzeug")
+    handler = Noted()
+    place = Place(f"{bucket.uri}/few/file.json")
+    place.write(b"first")  # Whatever the connection needs.
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        place.write(b"content")
+        assert Counter(requests) == {"PUT": 1}
+        requests.clear()
+        assert place.read_if_exists() == b"content"
+        assert len(requests) <= 2
+        requests.clear()
+        assert Place(f"{bucket.uri}/few/none.json").read_if_exists() is None
+        assert len(requests) <= 2
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(logging.WARNING)

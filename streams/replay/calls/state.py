@@ -284,9 +284,9 @@ def read_manifest(folder: Place) -> dict[str, Any] | None:
         ReplayError: the manifest is damaged, or has another format.
     """
     place = folder.child(MANIFEST)
-    if not place.exists():
+    data = place.read_if_exists()
+    if data is None:
         return None
-    data = place.read()
     try:
         content = json.loads(data)
         version = content["format"]

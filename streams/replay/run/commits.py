@@ -88,9 +88,11 @@ def last_output(session: ReplaySession, topic: str) -> SliceOutput:
 def _run_name(root: Place) -> str:
     """Return the name of the run in a folder of a replay, which no other folder has; the first call creates it."""
     place = root.child(_RUN)
-    if not place.exists():
-        place.write(uuid4().hex.encode())
-    return place.read().decode()
+    name = place.read_if_exists()
+    if name is None:
+        name = uuid4().hex.encode()
+        place.write(name)
+    return name.decode()
 
 
 def outputs_by_slice(session: ReplaySession) -> Iterator[tuple[str, int, Outputs]]:
