@@ -264,7 +264,8 @@ def write_rows(table: Table, topic: Topic[Any, Any], file: Place) -> TablePlace:
         plain = {"use_dictionary": False, "write_statistics": False}
         with file.whole_file() as stream, pq.ParquetWriter(stream, schema, **plain) as writer:
             # Row groups of the same size, however the source divides its rows.
-            since, rows = table.since, _read(reader)
+            since = table.since
+            rows = _read(reader)
             rows = rows if since is None else (since.selected(batch, table.name) for batch in rows)
             is_empty = True
             for batches in _groups(plain_batch(batch.select(columns)) for batch in rows):

@@ -219,7 +219,8 @@ class StoreContents(Mapping[Any, Any]):
     def _spec_and_refs(self) -> tuple[StoreSpec, list[StoreRef]]:
         """Return the declaration of the store, and its contents in each partition."""
         check_kept(self._session.root)
-        state, topology = self._session.state, self._session.topology
+        state = self._session.state
+        topology = self._session.topology
         spec = topology.stores.get(self.name)
         if spec is None:
             return topology.global_stores[self.name].spec, [state.global_stores[self.name]]
