@@ -21,7 +21,9 @@ def _sentence(status: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 
     The kind is ``bad``, ``warn`` or empty.
     """
-    totals, instances, tasks = status["totals"], status["instances"], status["tasks"]["rows"]
+    totals = status["totals"]
+    instances = status["instances"]
+    tasks = status["tasks"]["rows"]
     since = [at_ms for at_ms, _, text in status["events"] if text == status["state"]]
     if since:
         yield "", f"for {span_text((status['now_ms'] - since[-1]) // 1000 * 1000)}", ""
