@@ -18,12 +18,14 @@ class Proxy:
     """Passes on what comes to ``port`` to the port of the same machine that ``target`` names, and back.
 
     ``after_bytes`` lets each connection pass so many bytes to the server before it is cut; None = no limit.  After
-    ``most_cuts`` there is no limit either.
+    ``most_cuts`` there is no limit either.  A new connection to a server that is away is ended, or waits for it with
+    ``is_patient``.
     """
 
     target: int
     after_bytes: int | None = None
     most_cuts: int | None = None
+    is_patient: bool = False
     port: int = field(init=False)
     #: How many connections were cut.
     cuts: int = field(default=0, init=False)
@@ -32,6 +34,7 @@ class Proxy:
     #: Each end of a connection, and the other.
     _peers: dict[socket.socket, socket.socket] = field(factory=dict, init=False)
     _passed: dict[socket.socket, int] = field(factory=dict, init=False)
+    _waiting: list[socket.socket] = field(factory=list, init=False)
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
     _is_refusing: bool = field(default=False, init=False)
     _is_closed: bool = field(default=False, init=False)
@@ -64,6 +67,9 @@ class Proxy:
         with self._lock:
             for sock in list(self._peers):
                 self._drop(sock)
+            for client in self._waiting:
+                client.close()
+            self._waiting.clear()
 
     def refuse(self, *, is_refusing: bool = True) -> None:
         """End new connections as soon as they are made, or take them again."""
@@ -77,22 +83,31 @@ class Proxy:
                         self._accept()
                     else:
                         self._pass_on(key.fileobj)
+            with self._lock:
+                while self._waiting and self._connect(self._waiting[0]):
+                    del self._waiting[0]
 
     def _accept(self) -> None:
         client, _ = self._listener.accept()
         if self._is_refusing:
             client.close()
-            return
+        else:
+            self._waiting.append(client)
+
+    def _connect(self, client: socket.socket) -> bool:
+        """Connect a client with the server or end it; return False if it is to wait."""
         try:
             server = socket.create_connection(("127.0.0.1", self.target), timeout=1)
         except OSError:
-            client.close()
-            return
+            if not self.is_patient:
+                client.close()
+            return not self.is_patient
         for sock, peer in ((client, server), (server, client)):
             sock.settimeout(5)
             self._peers[sock] = peer
             self._selector.register(sock, selectors.EVENT_READ)
         self._passed[client] = 0
+        return True
 
     def _pass_on(self, sock: object) -> None:
         if not isinstance(sock, socket.socket) or sock not in self._peers:

@@ -1,7 +1,7 @@
 """``streams broker`` as suites of others meet it: started, killed with ``kill -9`` on a timer, and started again.
 
-Clients of a ``proxied`` broker connect to a port that stays: while the broker is away their connections are cut
-instead of refused.
+Clients of a ``proxied`` broker connect to a port that stays: while the broker is away, new connections wait for it.
+On a busy machine it is away for longer than clients try again.
 """
 
 import subprocess
@@ -74,7 +74,7 @@ def broker(
     """
     port = port or free_ports(1)[0]
     with ExitStack() as stack:
-        proxy = stack.enter_context(Proxy(port)) if proxied else None
+        proxy = stack.enter_context(Proxy(port, is_patient=True)) if proxied else None
         address = advertised or (proxy.bootstrap_servers if proxy else f"127.0.0.1:{port}")
         places = ["--listen", f"127.0.0.1:{port}", "--advertise", address]
         if data:

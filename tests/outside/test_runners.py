@@ -1,16 +1,19 @@
 """What is read from the runners of others: Go's tests and pytest."""
 
 import json
+import socket
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.kafka.proxy import Proxy
 from tests.outside.gotests import run_tests
 from tests.outside.listed import Listed
 from tests.outside.pytests import run_pytest
 from tests.outside.suite import Room, Suite, UnavailableError
 from tests.outside.suites.kgo import cause
+from tests.ports import free_ports
 
 
 @pytest.fixture
@@ -100,7 +103,27 @@ def test_gone(): os._exit(3)
         ),
         ("unable to flush: EOF\\n c: saw double offset t x p1o2\\n", "gave up: unable to flush: EOF"),
         ("x: consumers 3: got 99 keys != exp 100\\n", "wrong records: got 99 keys"),
+        ("x: partition 0 produced offsets out of order, got 4 != exp 5\\n", "wrong records: out of order, got "),
+        (
+            "x: unexpected produce err: EOF\\n x: partition 0 produced offsets out of order, got -1 != exp 5\\n",
+            "gave up: unexpected produce err: EOF",
+        ),
+        (
+            "unable to flush: EOF\\n c: unexpected produce err: OUT_OF_ORDER_SEQUENCE_NUMBER: The broker\\n",
+            "lost its producer: OUT_OF_ORDER_SEQUENCE_NUMBER",
+        ),
     ],
 )
 def test_a_client_that_gave_up_is_told_from_wrong_records(said, shown):
     assert cause(said) == shown
+
+
+def test_connections_wait_for_a_broker_that_is_away():
+    (port,) = free_ports(1)
+    with Proxy(port, is_patient=True) as proxy, socket.create_connection(("127.0.0.1", proxy.port)) as client:
+        client.sendall(b"x")
+        with socket.create_server(("127.0.0.1", port)) as server:
+            server.settimeout(20)
+            connection, _ = server.accept()
+            with connection:
+                assert connection.recv(1) == b"x"
