@@ -41,11 +41,18 @@ class Broker:
         self._started.line_with("listens on ")
 
     def kill(self) -> None:
-        """Kill it as ``kill -9`` does, and start it again over the same files."""
+        """Kill it as ``kill -9`` does, unless it is spared, and start it again over the same files."""
         with self._lock:
-            self._started.kill()
-            self.kills += 1
-            self.start()
+            if not self.is_spared.is_set():
+                self._started.kill()
+                self.kills += 1
+                self.start()
+
+    def spare(self) -> None:
+        """Let it not be killed any more; return when it listens."""
+        self.is_spared.set()
+        with self._lock:
+            pass
 
     def stop(self) -> None:
         """End it as an operator does; one that does not end in time is killed."""
@@ -92,5 +99,5 @@ def broker(
             killer = threading.Thread(target=kill)
             killer.start()
             stack.callback(killer.join)
-            stack.callback(server.is_spared.set)
+            stack.callback(server.spare)
         yield server

@@ -142,7 +142,7 @@ def _eos(room: Room, broker: Broker, protocol: str) -> str:
         except AssertionError:
             return "not all of the inputs was processed in time"
     # The verifier asks for the group once, and waits ten seconds.
-    broker.is_spared.set()
+    broker.spare()
     with room.program(
         *_java(room, name, files[0], "verify-complex"), log=f"verify-{protocol}", quiet_s=300
     ) as verifier:
