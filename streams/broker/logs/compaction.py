@@ -53,7 +53,8 @@ class Cleaner:
             return block if self._keeps_tombstone(block.offsets[0]) else None
         if self.is_aborted(block) and block.offsets[-1] != self.last_offset:
             return None
-        newest, producer_offsets = self.newest, self.producer_offsets
+        newest = self.newest
+        producer_offsets = self.producer_offsets
         columns = zip(block.keys, block.values, block.offsets, strict=True)
         indexes = [
             index
