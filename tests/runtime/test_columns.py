@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from streams import EmitStrategy, StreamsBuilder, TimeWindows, Topic
+from streams import EmitStrategy, StreamsBuilder, TimeWindows, Topic, time_windowed
 from streams.core.blocks.records import Block
 from streams.runtime.tasks.columns.reader import MIN_ROWS
 from streams.runtime.tasks.columns.runs import ColumnRuns
@@ -296,6 +296,13 @@ def test_a_whole_number_of_more_than_64_bits_is_left_to_python(taken: list[int])
     assert 0 < sum(taken) < 8 * MIN_ROWS
 
 
+def test_a_whole_number_that_no_float_is_equal_to_is_compared_exactly() -> None:
+    given = case(totals(lambda _, value, total: total + (value.a > value.x)), block(a=2**53 + 1, x=float(2**53)))
+    outcome = run(given, "auto")
+    assert outcome == run(given, "off")
+    assert f"value={4 * MIN_ROWS}" in str(outcome.stores)
+
+
 def test_headers_and_records_without_a_key_are_left_to_rows(taken: list[int]) -> None:
     plain = block()
     some = Block([b"k", None] * MIN_ROWS, plain.values[: 2 * MIN_ROWS], range(2 * MIN_ROWS), None)  # type: ignore[arg-type]
@@ -344,6 +351,23 @@ def test_a_store_that_is_ahead_of_stream_time_is_left_to_rows(taken: list[int]) 
 
     given = case(topology, block(a=5000), block(a=500))
     assert run(given, "auto") == run(given, "off")
+    assert sum(taken) == 8 * MIN_ROWS - 1
+
+
+def test_a_window_closes_with_the_record_at_its_end(taken: list[int]) -> None:
+    def topology(builder: StreamsBuilder) -> None:
+        windows = TimeWindows.of(timedelta(seconds=1))
+        grouped = builder.stream(Topic("in", key=str, value=Value)).group_by_key().windowed_by(windows)
+        grouped.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).count("totals").to_stream().to(
+            Topic("out", key=time_windowed(str, timedelta(seconds=1)), value=int)
+        )
+
+    at_the_end = block()
+    at_the_end.timestamps = [1000] * len(at_the_end)
+    given = case(topology, block(), at_the_end)
+    outcome = run(given, "auto")
+    assert outcome == run(given, "off")
+    assert [len(columns[0]) for _, columns in outcome.outputs[1:2]] == [1]
     assert sum(taken) == 8 * MIN_ROWS - 1
 
 
