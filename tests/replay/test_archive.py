@@ -335,7 +335,8 @@ def test_archive_that_is_killed_is_as_it_was_or_whole(tmp_path: Path):
     assert lines[-1] == f"0 {after}"
     reached = lines.index(f"9 {after}") if f"9 {after}" in lines else len(lines) - 1
     assert lines[:reached] == [f"9 {before}"] * reached
-    assert sorted(name.partition("-")[0] for name in os.listdir(folder)) == ["MANIFEST.json", "archived", "archived"]
+    names = sorted(name.partition("-")[0] for name in os.listdir(folder))
+    assert names == [".lock", "MANIFEST.json", "archived", "archived"]
 
 
 def test_what_others_keep_in_the_folder_is_left_alone(broker: EmbeddedBroker, tmp_path: Path):
