@@ -6,6 +6,7 @@ import selectors
 import sys
 
 import pytest
+from attrs import evolve
 
 from tests.outside import __main__ as command
 from tests.outside.listed import FOLDER, Listed, listed, verdict
@@ -126,6 +127,37 @@ def test_results_of_a_run_replace_those_of_its_suite_only(tmp_path, monkeypatch)
     results = json.loads((tmp_path / "results.json").read_text())
     assert (results["x"]["passed"], results["x"]["failed"]) == (1, {"b": "no"})
     assert results["y"]["unavailable"] == "no way to the registry"
+
+
+def test_results_of_some_tests_replace_theirs_only(tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "RESULTS", tmp_path / "results.json")
+    monkeypatch.setattr(command.subprocess, "run", lambda *_, **__: None)
+    expected = Listed(failed={"A.fails": "why"}, left_out={"New": "not run yet"}, unsteady={"A.b: *": "so"})
+    first = {"A.a": "passed", "A.b": "passed", "A.fails": "failed", "A.skips": "left out", "New": "left out"}
+    part = {"A.a": "passed", "A.b": "failed", "A.skips": "passed", "New.c": "passed", "New.d": "left out"}
+
+    def results():
+        return json.loads(command.RESULTS.read_text())["x"]
+
+    def judged(outcomes):
+        return verdict([Outcome(test, result, "no") for test, result in outcomes.items()], expected, is_whole=False)
+
+    command.record(suite(), judged(first), 10)
+    command.record(suite(), judged(part), 5, is_whole=False)
+
+    assert (results()["passed"], results()["seconds"], results()["failed"]) == (3, 15, {})
+    assert (results()["expected"], results()["left_out"]) == ({"A.fails": "why", "A.b": "so"}, {"New.d": "no"})
+
+    # The same again changes nothing.
+    before = results()
+    command.record(suite(), judged(part), 5, is_whole=False)
+    assert results() == before
+
+    with pytest.raises(UnavailableError, match="list those that fail"):
+        command.record(suite(), judged({"A.a": "failed"}), 5, is_whole=False)
+    with pytest.raises(UnavailableError, match="the record has no whole run of 2"):
+        command.record(evolve(suite(), version="2"), judged(part), 5, is_whole=False)
+    assert results() == before
 
 
 def test_every_list_belongs_to_a_suite_and_gives_reasons():

@@ -60,3 +60,14 @@ def test_what_maven_says_becomes_outcomes(tmp_path: Path, monkeypatch: pytest.Mo
         f"-Dgroup.protocol={protocol} test-compile",
         f"-Dgroup.protocol={protocol} -Dtest=*Test,!XTest,!YTest#y",
     ]
+
+
+def test_some_classes_come_without_those_that_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    maven = tmp_path / "mvn"
+    maven.write_text(MAVEN.format(python=sys.executable))
+    maven.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    room = Room(kafka_streams.SUITE, tmp_path, Listed(left_out={"XTest": "why"}), "ATest,LastTest")
+
+    assert Outcome("XTest", "left out") not in list(kafka_streams.SUITE.run(room))
+    assert (tmp_path / "asked").read_text().splitlines()[-1] == "-Dgroup.protocol= -Dtest=ATest,LastTest,!XTest"
