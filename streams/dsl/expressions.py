@@ -20,7 +20,7 @@ Names: TypeAlias = dict[str, Any]
 _BINARY: Final = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**"}
 _BITS: Final = {"and": "&", "or": "|", "xor": "^"}
 _COMPARED: Final = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
-_SIGNS: Final = {"neg": "-", "pos": "+", "invert": "~"}
+_SIGNS: Final = {"neg": "-", "pos": "+"}
 #: What Python does where it needs a value at once.
 _NEEDS_VALUE: Final = {
     "bool": "decides by {}; give where= to an aggregate, and write & and | for `and` and `or`",
@@ -145,6 +145,11 @@ def _two(name: str, sign: str, *, is_reflected: bool = False) -> Callable[[Expre
         left, right = formula_of(self), as_formula(other, self)
         if is_reflected:
             left, right = right, left
+        forms = without_none(left.form), without_none(right.form)
+        if NoneType in forms:
+            raise SummaryError(f"computes {sign} of None: aggregates pass over values that are None")
+        if name in _BITS and Any not in forms and forms.count(bool) == 1:
+            raise SummaryError(f"computes {left.text} {sign} {right.text}, of a condition and none; put parentheses")
         form = bool if name in _COMPARED else _result(name, without_none(left.form), without_none(right.form))
         return _new(self, f"({left.text} {sign} {right.text})", form, left, right)
 
@@ -157,6 +162,22 @@ def _one(sign: str) -> Callable[[Expression], Expression]:
         return _new(self, f"({sign}{self!r})", int if form is bool else form, formula_of(self))
 
     return operation
+
+
+def _inverted(self: Expression) -> Expression:
+    """Invert a number, or a condition: ``~True`` is -2 in Python, which is true."""
+    part = formula_of(self)
+    form = without_none(part.form)
+    if form is bool:
+        return _new(self, f"(not {part.text})", bool, part)
+    names: Names = object.__getattribute__(self, "_names_of_summary")
+    names["inverted"] = inverted
+    return _new(self, f"inverted({part.text})", form, part)
+
+
+def inverted(value: Any) -> Any:
+    """Return what ``~`` means in a summary."""
+    return not value if isinstance(value, bool) else ~value
 
 
 def _absolute(self: Expression) -> Expression:
@@ -181,6 +202,7 @@ for _name, _sign in _COMPARED.items():
 for _name, _sign in _SIGNS.items():
     _define(_name, _one(_sign))
 _define("abs", _absolute)
+_define("invert", _inverted)
 for _name, _does in _NEEDS_VALUE.items():
     _define(_name, _refusing(_does))
 

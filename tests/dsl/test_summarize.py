@@ -310,6 +310,8 @@ def test_a_class_that_can_change_is_no_state():
         (lambda t: agg.sum(t.size) if t.price else agg.count(), "decides by v.price; give where= to an aggregate"),
         (lambda t: agg.sum(t.size if agg.count() else 0), "decides by a0"),
         (lambda t: agg.max(t.price, where=t.fee is None), "uses `is`"),
+        (lambda t: agg.count(where=t.fee == None), "computes == of None"),  # noqa: E711
+        (lambda t: agg.count(where=t.size > 50 & (t.price > 1)), "(50) & (v.price > (1)), of a condition and none"),
         (lambda t: agg.first(f"{t.venue}!"), "makes text"),
         (lambda t: agg.sum(sorted([t.size])[0]), "calls sorted()"),
         (lambda t: agg.sum(len(t.venue)), "calls len()"),
@@ -331,6 +333,34 @@ def test_what_cannot_be_read_is_refused_where_it_is_declared(summary, message):
     with pytest.raises(TopologyError, match=re.escape(message)) as refusal:
         grouped.summarize(summary, "summary")
     assert "test_summarize.py" in str(refusal.value) or "quantile" in message
+
+
+class Flags(msgspec.Struct, frozen=True):
+    ok: bool
+    size: int
+    tags: dict[str, Any]
+
+
+def test_not_is_that_of_conditions_and_of_numbers():
+    rows = [Flags(False, 5, {"new": True}), Flags(True, 7, {"new": False}), Flags(True, 1, {"new": False})]
+    flags = Topic("flags", key=str, value=Flags)
+
+    def summary(flag):
+        return Inverted(
+            agg.count(where=~flag.ok),
+            agg.count(where=~(flag.size > 2) & flag.ok),
+            agg.count(where=~flag.tags["new"]),
+            agg.sum(~flag.size),
+        )
+
+    assert results(summary, [(row, 0) for row in rows], source=flags)[-1][1] == Inverted(1, 1, 2, -16)
+
+
+class Inverted(NamedTuple):
+    ok: int
+    large: int
+    new: int
+    bits: int
 
 
 def test_an_aggregate_outside_of_a_summary_is_refused():

@@ -1,9 +1,11 @@
 """What columns compute is what rows compute: results, times, order, state, drops and errors, to the last bit."""
 
+import itertools
 import json
 import math
 import random
 import struct
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -316,6 +318,158 @@ def test_headers_and_records_without_a_key_are_left_to_rows(taken: list[int]) ->
     )
     taken.clear()
     assert run(headed, "auto") == run(headed, "off")
+    assert not taken
+
+
+def test_a_record_without_a_key_is_filtered_by_its_key_as_by_rows(taken: list[int]) -> None:
+    def topology(builder: StreamsBuilder) -> None:
+        stream = builder.stream(Topic("in", key=str, value=Value)).filter(lambda key, _: key is None)
+        stream.group_by_key().count("totals").to_stream().to(TOTALS)
+
+    plain = block()
+    plain.keys = [*[b"k"] * (len(plain) - 1), None]
+    outcome = run(case(topology, plain), "auto")
+    assert outcome == run(case(topology, plain), "off")
+    assert "null key" in str(outcome.counts)
+    assert sum(taken) == len(plain) - 1
+
+
+class CheckedValue(Value, frozen=True):
+    def __post_init__(self) -> None:
+        if self.a < 0:
+            raise ValueError("below 0")
+
+
+def test_records_that_are_checked_when_they_are_created_are_left_to_rows(taken: list[int]) -> None:
+    def topology(builder: StreamsBuilder) -> None:
+        builder.stream(Topic("in", key=str, value=CheckedValue)).group_by_key().count("totals").to_stream().to(TOTALS)
+
+    wrong = Case(topology, [block(a=-1)], {"deserialization_handler": "continue"}, [True])
+    outcome = run(wrong, "auto")
+    assert outcome == run(wrong, "off")
+    assert "unreadable" in str(outcome.counts)
+    assert not taken
+
+
+@dataclass(slots=True)
+class SlotsValue:
+    a: int
+    b: int
+    x: float
+    y: float
+    ok: bool
+    name: str
+    fee: float
+
+
+def test_a_value_that_a_filter_changes_is_left_to_rows(taken: list[int]) -> None:
+    def changes(_: str, value: SlotsValue) -> bool:
+        value.a += 1
+        return True
+
+    def topology(builder: StreamsBuilder) -> None:
+        stream = builder.stream(Topic("in", key=str, value=SlotsValue)).filter(changes)
+        stream.group_by_key().aggregate(int, lambda _, value, total: total + value.a, "totals", value=int)
+
+    outcome = run(case(topology), "auto")
+    assert outcome == run(case(topology), "off")
+    assert f"value={8 * MIN_ROWS}," in str(outcome.stores)
+    assert not taken
+
+
+class Rates:
+    rate = 1
+
+
+def rate_of(settings: Any) -> Any:
+    return lambda number: number * settings.rate
+
+
+def changing_rate() -> tuple[Any, Any]:
+    rate = 1
+
+    def rated(number: int) -> int:
+        return number * rate
+
+    def set_rate() -> None:
+        nonlocal rate
+        rate = 5
+
+    return rated, set_rate
+
+
+rated, set_rate = changing_rate()
+of_rates = rate_of(Rates())
+
+
+def test_what_a_function_that_is_called_uses_from_outside_may_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Rates
+
+    def attribute_of_an_object(_: str, value: Value, total: int) -> int:
+        return total + of_rates(value.a)
+
+    def attribute_of_a_class(_: str, value: Value, total: int) -> int:
+        return total + value.a * settings.rate
+
+    def attribute_of_a_function(_: str, value: Value, total: int) -> int:
+        return total + value.a * rated.rate  # type: ignore[attr-defined]
+
+    def variable(_: str, value: Value, total: int) -> int:
+        return total + rated(value.a)
+
+    monkeypatch.setattr(rated, "rate", 1, raising=False)
+
+    def after_two_blocks(add: Any, change: Any) -> str:
+        count = 0
+
+        def seen(*_: Any) -> None:
+            nonlocal count
+            count += 1
+            if count == 4 * MIN_ROWS:
+                change()
+
+        def topology(builder: StreamsBuilder) -> None:
+            stream = builder.stream(Topic("in", key=str, value=Value)).group_by_key()
+            stream.aggregate(int, add, "totals", value=int).to_stream().peek(seen).to(TOTALS)
+
+        return str(run(case(topology, block(), block()), "auto").stores)
+
+    changes = {
+        attribute_of_an_object: lambda: setattr(Rates, "rate", 5),
+        attribute_of_a_class: lambda: setattr(Rates, "rate", 5),
+        attribute_of_a_function: lambda: setattr(rated, "rate", 5),
+        variable: set_rate,
+    }
+    for add, change in changes.items():
+        monkeypatch.setattr(Rates, "rate", 1)
+        assert f"value={24 * MIN_ROWS}," in after_two_blocks(add, change), add.__name__
+
+
+def test_a_function_that_sets_an_attribute_of_a_class_is_left_to_rows(taken: list[int]) -> None:
+    def notes(_: str, value: Value) -> bool:
+        Rates.last = value.a  # type: ignore[attr-defined]
+        return True
+
+    def topology(builder: StreamsBuilder) -> None:
+        stream = builder.stream(Topic("in", key=str, value=Value)).filter(notes)
+        stream.group_by_key().count("totals")
+
+    run(case(topology, block(a=7)), "auto")
+    assert Rates.last == 7  # type: ignore[attr-defined]
+    assert not taken
+
+
+class Numbered(msgspec.Struct, frozen=True):
+    n: int = 0
+    at: int = msgspec.field(default_factory=itertools.count().__next__)
+
+
+def test_an_aggregate_with_a_factory_is_left_to_rows(taken: list[int]) -> None:
+    def topology(builder: StreamsBuilder) -> None:
+        stream = builder.stream(Topic("in", key=str, value=Value)).group_by_key()
+        stream.aggregate(Numbered, lambda _, value, total: Numbered(total.n + value.a), "totals", value=Numbered)
+
+    run(case(topology), "auto")
     assert not taken
 
 

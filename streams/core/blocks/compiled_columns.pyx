@@ -575,6 +575,8 @@ cdef class ColumnFold:
         self.stream_time_ms = stream_time_ms
         self.late = []
         for row in range(start, stop):
+            if key_of[row] < 0:
+                return row
             time = time_of[row]
             for at in range(column_count):
                 r[self._column_at + at].i = column[at][row]
@@ -584,7 +586,7 @@ cdef class ColumnFold:
             before = self.stream_time_ms
             if time > before:
                 before = time
-            if result == 2 or key_of[row] < 0 or before >= end_ms:
+            if result == 2 or before >= end_ms:
                 return row
             begin = 0
             first = 0

@@ -91,9 +91,11 @@ class OuterVariable:
     @property
     def is_same(self) -> bool:
         """Whether it still holds the same object."""
-        return self.cell.cell_contents is self.value
+        return self.cell != _EMPTY and self.cell.cell_contents is self.value
 
 
+#: As a variable of an enclosing function that was deleted, or has no value yet.
+_EMPTY: Final = CellType()
 #: In place of a global variable that does not exist, so that a name is that of a function of Python.
 _MISSING: Final = object()
 
@@ -118,6 +120,7 @@ class CodeWatch:
     #: What the code uses from outside: names and variables may be bound to other objects later.
     outer: list[OuterName | OuterVariable] = field(factory=list)
     _checked: set[CodeType] = field(factory=set)
+    _functions: set[FunctionType] = field(factory=set)
     _refusal: TraceError | None = None
 
     def run(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
@@ -142,6 +145,7 @@ class CodeWatch:
         try:
             if event == "call":
                 self.check(frame.f_code, frame.f_globals)
+                self._check_locals(frame.f_code, frame.f_locals)
             elif not is_c_function(argument) and not _creates(argument):
                 raise TraceError(f"calls {argument.__qualname__}()")
         except TraceError as refusal:
@@ -157,9 +161,14 @@ class CodeWatch:
         Raises:
             TraceError: it does what running it does not show.
         """
+        if function in self._functions:
+            return
+        self._functions.add(function)
         self.check(function.__code__, function.__globals__)
         values = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            if cell == _EMPTY:
+                raise TraceError(f"uses {name}, which has no value yet")
             values.append(cell.cell_contents)
             self.outer.append(OuterVariable(cell, cell.cell_contents))
             self._check_outer(name, cell.cell_contents)
@@ -206,7 +215,11 @@ class CodeWatch:
             pass  # Outer variables are checked with their values.
         elif name not in _PLAIN_OPCODES and name not in self.opcodes:
             raise TraceError(_DOES.get(name, f"does {name}"))
+        if name in ("LOAD_GLOBAL", "LOAD_DEREF") and following.opname == "STORE_ATTR":
+            raise TraceError(f"changes {step.argval}")
         if name in ("LOAD_ATTR", "LOAD_METHOD"):
+            if step.argval in ("__class__", "__dict__"):
+                raise TraceError(f"uses .{step.argval}")
             self.names.add(step.argval)
             for owner in self.classes:
                 self._check_attribute(owner, step.argval)
@@ -219,9 +232,29 @@ class CodeWatch:
             return
         value = names[name]
         self._check_outer(name, value)
+        if isinstance(value, FunctionType) and not self._is_trusted(value.__module__ or ""):
+            self.check_function(value)
+        is_type = isinstance(value, type | FunctionType)
+        if is_type and following is not None and following.opname in ("COPY", "STORE_FAST"):
+            raise TraceError(f"gives {name} another name, or changes it")
         is_read = following is not None and following.opname in ("LOAD_ATTR", "LOAD_METHOD")
-        if is_read and isinstance(value, type) and not issubclass(value, Enum):
-            self._check_attribute(value, following.argval)
+        if is_read:
+            self._check_read(value, following.argval)
+
+    def _check_locals(self, code: CodeType, values: Mapping[str, Any]) -> None:
+        """Refuse what code that begins to run might read of its arguments and outer variables, and which may change."""
+        if code.co_freevars and code not in {function.__code__ for function in self._functions}:
+            raise TraceError(f"uses {code.co_freevars[0]}, a variable of another function")
+        for value in values.values():
+            for name in code.co_names:
+                self._check_read(value, name)
+
+    def _check_read(self, value: Any, name: str) -> None:
+        """Refuse an attribute of a class or function that may change."""
+        if isinstance(value, FunctionType) and name in vars(value):
+            raise TraceError(f"uses {value.__name__}.{name}, which may change")
+        if isinstance(value, type) and not issubclass(value, Enum):
+            self._check_attribute(value, name)
 
     def _check_outer(self, name: str, value: Any) -> None:
         if isinstance(value, ModuleType):
@@ -236,8 +269,12 @@ class CodeWatch:
         is_generated = frame.f_code.co_name == "__init__" and frame.f_code.co_filename.startswith(
             ("<string>", "<attrs generated")
         )
+        return is_generated or self._is_trusted(module) or self._is_of_caller(frame)
+
+    def _is_trusted(self, module: str) -> bool:
+        """Whether functions of a module only copy objects, or are those of this package or the caller."""
         is_library = module.partition(".")[0] in _LIBRARIES or module.startswith(("namedtuple_", __package__))
-        return is_generated or is_library or self._is_of_caller(frame)
+        return is_library or module in self.modules
 
     def _is_of_caller(self, frame: FrameType | None) -> bool:
         """Whether code is of the caller's modules, or called by it."""

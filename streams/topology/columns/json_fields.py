@@ -11,6 +11,7 @@ from streams.core.serdes.serde_models import codec_of
 from streams.core.serdes.serde_types import declared_type
 from streams.core.serdes.serdes import Serde
 from streams.topology.columns.symbols import TraceError
+from streams.topology.columns.trace import HOOKS
 
 _KINDS: Mapping[Any, type] = {
     inspect.IntType: int,
@@ -43,7 +44,8 @@ def json_fields(serde: Serde[Any]) -> tuple[JsonField, ...]:
         raise TraceError(f"are no objects of JSON: {form!r}")
     if getattr(info, "array_like", False) or getattr(info, "tag", None) is not None:
         raise TraceError("are no plain objects of JSON")
-    if attrs.has(info.cls) and any(part.validator or part.converter for part in attrs.fields(info.cls)):
+    is_checked = attrs.has(info.cls) and any(part.validator or part.converter for part in attrs.fields(info.cls))
+    if is_checked or any(hasattr(info.cls, hook) for hook in HOOKS):
         raise TraceError("are checked or converted when they are created")
     return tuple(_fields(info))
 

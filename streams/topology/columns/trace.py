@@ -22,7 +22,8 @@ MAX_PATHS: Final = 64
 _KINDS: Final = {inspect.IntType: int, inspect.FloatType: float, inspect.BoolType: bool, inspect.StrType: str}
 _NUMBERS: Final = (int, float, bool)
 _DIVISIONS: Final = ("truediv", "floordiv", "mod")
-_HOOKS: Final = ("__post_init__", "__attrs_post_init__")
+#: What is called when an object is created, also by a decoder.
+HOOKS: Final = ("__post_init__", "__attrs_pre_init__", "__attrs_post_init__")
 
 
 @frozen
@@ -53,9 +54,13 @@ class RowShape:
             return cls(form, _KINDS[type(info)])
         if not isinstance(info, inspect.StructType | inspect.DataclassType | inspect.NamedTupleType):
             raise TraceError(f"has values of {_name(form)}, which is no class with fields")
-        if any(hasattr(info.cls, hook) for hook in _HOOKS):
+        if any(hasattr(info.cls, hook) for hook in HOOKS):
             raise TraceError(f"has values of {_name(form)}, which does something when it is created")
         fields = tuple((part.name, _kind_of_type(part.type)) for part in info.fields)
+        for part, (name, kind) in zip(info.fields, fields, strict=True):
+            # A factory written in C is not seen while it runs.
+            if kind is not object and getattr(part, "default_factory", msgspec.NODEFAULT) is not msgspec.NODEFAULT:
+                raise TraceError(f"has values of {_name(form)}, whose .{name} has a default_factory")
         return cls(
             info.cls, None, fields, frozenset(p.name for p in info.fields if isinstance(p.type, inspect.UnionType))
         )
@@ -263,8 +268,12 @@ def _contents(argument: Any) -> Any:
     """Return the identities of the fields of an argument."""
     if isinstance(argument, Symbol):
         return id(argument)
-    names = getattr(type(argument), "__struct_fields__", None) or getattr(argument, "__dict__", None) or ()
-    return id(argument), [id(getattr(argument, name)) for name in names]
+    names = [*getattr(argument, "__dict__", ())]
+    for base in type(argument).__mro__:
+        slots = vars(base).get("__slots__", ())
+        names += [slots] if isinstance(slots, str) else slots
+    names += getattr(type(argument), "__struct_fields__", ())
+    return id(argument), [id(getattr(argument, name)) for name in names if hasattr(argument, name)]
 
 
 def _tree(ways: Sequence[_Way], depth: int) -> Tree:
