@@ -537,3 +537,31 @@ def test_the_check_names_the_record_and_both_results(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(ColumnRuns, "_run", wrong)
     error = str(run(case(totals(lambda _, value, total: total + value.a)), "check").error)
     assert "in-0 at offset 20, node 'totals', window 0: columns give ((22,), 20), and rows give ((21,), 20)" in error
+
+
+class Sparse(msgspec.Struct, frozen=True, omit_defaults=True):
+    n: int = 0
+    low: float = -0.5
+
+
+def test_an_aggregate_that_is_written_without_its_defaults_is_left_to_rows(taken: list[int]) -> None:
+    def topology(builder: StreamsBuilder) -> None:
+        stream = builder.stream(Topic("in", key=str, value=Value)).group_by_key()
+        totals = stream.aggregate(Sparse, lambda _, value, total: Sparse(total.n + value.a), "totals", value=Sparse)
+        totals.to_stream().to(Topic("out", key=str, value=Sparse))
+
+    assert run(case(topology), "auto") == run(case(topology), "off")
+    assert not taken
+
+
+def test_records_after_one_whose_result_fails_are_not_counted_as_late() -> None:
+    def topology(builder: StreamsBuilder) -> None:
+        stream = builder.stream(Topic("in", key=str, value=Value)).group_by_key()
+        totals = stream.windowed_by(TimeWindows.of(timedelta(milliseconds=10))).count("totals")
+        totals.to_stream().select_key(lambda key, _: str(key)).map_values(lambda _: "no number").to(TOTALS)
+
+    rows = block()
+    rows.timestamps = [1000, *[0] * (len(rows) - 1)]
+    outcome = run(case(topology, rows), "auto")
+    assert outcome == run(case(topology, rows), "off")
+    assert "offset 0" in str(outcome.error)

@@ -14,7 +14,7 @@ def key_codes(keys: list[Any], codes: dict[Any, int], new_code: Callable[[Any], 
 
 class ColumnFold:
     stream_time_ms: int
-    late: list[int]
+    late: list[tuple[int, int]]
     def __init__(
         self,
         code: array[int],

@@ -431,7 +431,7 @@ cdef class ColumnFold:
     cdef int64_t _updates_count
     #: Stream time after the last run.
     cdef readonly int64_t stream_time_ms
-    #: By how many milliseconds its rows were late, for each window that was closed.
+    #: Rows that were late, each with the milliseconds for each window that was closed.
     cdef readonly list late
 
     def __cinit__(self, code, constants, kinds, places, registers_size, windows):
@@ -598,7 +598,7 @@ cdef class ColumnFold:
             late = len(self.late)
             while begin <= time:
                 if is_windowed and time < before and begin + self._size_ms <= before - self._grace_ms:
-                    self.late.append(before - self._grace_ms - self._size_ms - begin)
+                    self.late.append((row, before - self._grace_ms - self._size_ms - begin))
                     begin += self._advance_ms
                     continue
                 slot = self._slot(key_of[row], begin, fetch)

@@ -246,6 +246,9 @@ def _path(graph: NodeGraph, source: SourceNode, way: list[TracedNode]) -> Column
     if shape.kind is None:
         # Others may round what they write, or check what they read.
         _plain_fields(store.value_serde, f"aggregates of {last.node.name}")
+        if getattr(getattr(shape.form, "__struct_config__", None), "omit_defaults", False):
+            # The encoder omits the very objects of the defaults, not others that are equal.
+            raise TraceError(f"aggregates of {last.node.name} are written without their defaults (omit_defaults)")
         initial = last.form.initializer()
         if not store.value_serde.is_immutable and initial is not None and initial is last.form.initializer():
             raise TraceError(f"the initializer of {last.node.name} returns the same object again and again")

@@ -117,24 +117,33 @@ class ColumnRuns:
         keys = run.keys.by_code  # type: ignore[attr-defined]
         for code, start_ms, time_ms, parts in self._fold.changes():
             state.put(keys[code], make(*parts), time_ms, start_ms)
-        self._note_times()
+        if state.time is not None:
+            state.time.ms = self._fold.stream_time_ms
+        try:
+            row = self._emit(run, place, placed, updates or ())
+            for _ in range(stop - 1 - row):
+                next(placed)
+            place.left = len(run) - stop
+        finally:
+            # Rows after one whose result fails are not taken.
+            late = [late_ms for row, late_ms in self._fold.late if row < len(run) - place.left]
+            if late:
+                state.late(late)
+
+    def _emit(self, run: Run, place: RunPlace, placed: Iterator[int], updates: Iterable[Any]) -> int:
+        """Forward the updates; return the row of the last one, -1 if there is none."""
+        emit = self.state.emit
+        make = self._make
+        keys = run.keys.by_code  # type: ignore[attr-defined]
         row = -1
-        for number, code, start_ms, time_ms, parts in updates or ():
+        for number, code, start_ms, time_ms, parts in updates:
             for _ in range(number - row):
                 next(placed)
             row = number
             place.left = len(run) - number - 1
-            assert state.emit is not None
-            state.emit(keys[code], make(*parts), time_ms, start_ms)
-        for _ in range(stop - 1 - row):
-            next(placed)
-        place.left = len(run) - stop
-
-    def _note_times(self) -> None:
-        if self.state.time is not None:
-            self.state.time.ms = self._fold.stream_time_ms
-        if self._fold.late:
-            self.state.late(self._fold.late)
+            assert emit is not None
+            emit(keys[code], make(*parts), time_ms, start_ms)
+        return row
 
     def _run(self, run: Run, updates: list[Any] | None) -> int:
         from streams.core.blocks.loops import int64
