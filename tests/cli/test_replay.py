@@ -90,6 +90,20 @@ def test_option_for_a_folder_needs_one(interrupted: Program, option: str):
     assert f"{option} out: no --output writes this topic to a folder or table" in done.err
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("out=out.jsonl",), "--output-mode last: no --output is a folder or table"),
+        (("out=parquet:lake/out", "--overwrite", "out"), "--overwrite out: not with --output-mode last"),
+    ],
+)
+def test_last_values_are_of_folders_and_do_not_overwrite(interrupted: Program, given: tuple[str, ...], message: str):
+    done = interrupted(*REPLAY, "--output-mode", "last", "--output", *given)
+
+    assert done.status == 2
+    assert message in done.err
+
+
 def test_progress_has_an_estimate_of_the_time_that_is_left():
     from streams.cli.commands.replay import state_of
     from streams.cli.progress import times_text

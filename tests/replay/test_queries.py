@@ -64,6 +64,24 @@ def test_what_is_no_query_is_refused(history: Path, query: str, message: str) ->
         result.sql(query)
 
 
+def test_names_are_those_of_outputs_and_stores_not_of_variables(history: Path) -> None:
+    """An expectation of a table that is not there must not pass."""
+    with replayed(history) as result:
+        for name in ("table", "outputs"):
+            with pytest.raises(InputError, match=rf'"{name}": Catalog Error: Table with name {name} does not exist'):
+                result.expect(f'SELECT * FROM "{name}"')
+
+
+def test_what_is_no_query_is_refused_before_the_replay(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(SCRIPT)
+    command = ["replay", "shop.py", "--input", "sales=missing.jsonl", "--executor", "local", "--expect", "SELCT 1"]
+
+    refused = programs.run(["-m", "streams", *command], cwd=tmp_path)
+
+    assert refused.returncode == 2
+    assert refused.stderr == 'streams: SELCT 1: Parser Error: syntax error at or near "SELCT"\n'
+
+
 def test_expectations_that_are_not_met_show_rows(history: Path) -> None:
     with replayed(history) as result:
         result.expect("SELECT * FROM stores.sums WHERE key IS NULL")
@@ -80,7 +98,9 @@ def test_nothing_is_written_if_an_expectation_is_not_met(history: Path, tmp_path
     refused = programs.run(["-m", "streams", *command, "--expect", NEGATIVE], cwd=tmp_path)
 
     assert refused.returncode == 2
-    assert "1 of 1 expectations are not met, so that no output was written" in refused.stderr
+    assert "1 of 1 expectations are not met: " in refused.stderr
+    assert "no output was written, since --expect is not met" in refused.stderr
+    assert "completed work is kept; to continue: streams replay" in refused.stderr
     assert not (tmp_path / "lake").exists()
     met = programs.run(
         ["-m", "streams", *command, "--expect", "SELECT * FROM stores.sums WHERE value > 5"], cwd=tmp_path

@@ -133,6 +133,7 @@ def execute(options: argparse.Namespace) -> int:
     from streams.files import Location
     from streams.replay import LateRecordsError, explain, replay
     from streams.replay.calls.work import output_schema
+    from streams.replay.run.queries import check_syntax
     from streams.values import partition_columns
 
     script = Script.parse(options.script)
@@ -155,6 +156,7 @@ def execute(options: argparse.Namespace) -> int:
         explanation = explain(definition, inputs, plan, **settings)
         print(json.dumps(explanation.to_json(), indent=2) if options.format == "json" else explanation)
         return 0
+    check_syntax(options.expect)
     files = {name: path for name, path in outputs.items() if name not in tables}
     read = {topic: [Location.parse(path).path] for topic, path in inputs.items()}
     writers = opened_outputs(files, read, lambda name: declared_output(topology, name, config), options.format)
@@ -175,7 +177,7 @@ def execute(options: argparse.Namespace) -> int:
             raise
     with result:
         if options.expect:
-            result.expect(*options.expect)
+            _expect(result, options)
         written = {name: writer.write(result.read(name)) for name, writer in writers.items()}
         written |= {name: result.write(name, table.target, **table.options) for name, table in tables.items()}
         _report(result, options)
@@ -188,6 +190,22 @@ def execute(options: argparse.Namespace) -> int:
             limit=limit,
             elapsed_ms=clock.monotonic_ms() - started_ms,
         )
+
+
+def _expect(result: "ReplayResult", options: argparse.Namespace) -> None:
+    """Check what ``--expect`` says, before outputs are written.
+
+    Raises:
+        ExpectationError: a query returns rows.
+    """
+    from streams.replay import ExpectationError
+
+    try:
+        result.expect(*options.expect)
+    except ExpectationError:
+        say("no output was written, since --expect is not met")
+        say(_resume_hint(options))
+        raise
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -275,11 +293,16 @@ def _tables(options: argparse.Namespace, outputs: Mapping[str, str]) -> dict[str
         for name in names:
             if name not in tables:
                 raise UsageError(f"{option} {name}: no --output writes this topic to a folder or table")
+    if options.output_mode == "last":
+        if not tables:
+            raise UsageError("--output-mode last: no --output is a folder or table; others get each record")
+        for name in options.overwrite:
+            raise UsageError(f"--overwrite {name}: not with --output-mode last, which replaces what it wrote before")
     return tables
 
 
 def _resume_hint(options: argparse.Namespace) -> str:
-    """Return the message to print after an interrupt: whether and how the replay can be resumed."""
+    """Return the message to print after an early end: whether and how the replay can be resumed."""
     if not (options.directory or options.snapshot or options.resume):
         return "nothing is kept of a replay without --directory or --snapshot; give one to be able to resume it"
     arguments = sys.argv[1:] if options.resume else [*sys.argv[1:], "--resume"]

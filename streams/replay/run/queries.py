@@ -1,6 +1,7 @@
 """SQL over the outputs and stores of a replay, by DuckDB, which is imported on use."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from streams.core.errors import ConfigError, InputError
@@ -17,25 +18,75 @@ def queried(query: str, outputs: Mapping[str, Any], stores: Mapping[str, Any]) -
         ConfigError: DuckDB is not installed.
         InputError: the query is invalid.
     """
-    try:
-        import duckdb
-    except ImportError as error:
-        raise ConfigError(
-            f"SQL over the outputs of a replay needs DuckDB ({error}); install it: pip install duckdb"
-        ) from None
-    with duckdb.connect() as connection:
+    with _opened() as connection:
+        _check(connection, query)
         for name, table in outputs.items():
             connection.register(name, table)
         connection.execute("CREATE SCHEMA stores")
         for number, (name, table) in enumerate(stores.items()):
             connection.register(f"_store_{number}", table)
             connection.execute(f'CREATE VIEW stores."{name}" AS SELECT * FROM _store_{number}')
-        try:
-            if [part.type for part in connection.extract_statements(query)] != [duckdb.StatementType.SELECT]:
-                raise InputError(f"{query}: is not one query; give SELECT ...")
+        with _explained(query):
             return connection.sql(query).to_arrow_table()
-        except duckdb.Error as error:
-            raise InputError(f"{query}: {error}") from error
+
+
+def check_syntax(queries: Sequence[str]) -> None:
+    """Check queries before there are outputs: hours of replay may lie before them.
+
+    Raises:
+        ConfigError: DuckDB is not installed.
+        InputError: one is not a query.
+    """
+    if queries:
+        with _opened() as connection:
+            for query in queries:
+                _check(connection, query)
+
+
+def _opened() -> Any:
+    """Return a connection to a database in memory, in which names are not those of Python's variables.
+
+    Raises:
+        ConfigError: DuckDB is not installed.
+    """
+    try:
+        import duckdb
+    except ImportError as error:
+        raise ConfigError(
+            f"SQL over the outputs of a replay needs DuckDB ({error}); install it: pip install duckdb"
+        ) from None
+    return duckdb.connect(config={"python_enable_replacements": False})
+
+
+def _check(connection: Any, query: str) -> None:
+    """Check that a text is one query.
+
+    Raises:
+        InputError: it is none.
+    """
+    import duckdb
+
+    with _explained(query):
+        types = [part.type for part in connection.extract_statements(query)]
+    if types != [duckdb.StatementType.SELECT]:
+        raise InputError(f"{query}: is not one query; give SELECT ...")
+
+
+@contextmanager
+def _explained(query: str) -> Iterator[None]:
+    """Raise errors of DuckDB within the ``with`` block as ``InputError``, on one line.
+
+    Raises:
+        InputError: DuckDB refuses the query.
+    """
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        # The query with a mark below the mistake follows.
+        reason = str(error).partition("\n\nLINE ")[0]
+        raise InputError(f"{query}: {' '.join(reason.split())}") from error
 
 
 def check_expectations(queries: Sequence[str], outputs: Mapping[str, Any], stores: Mapping[str, Any]) -> None:
@@ -57,7 +108,6 @@ def check_expectations(queries: Sequence[str], outputs: Mapping[str, Any], store
             lines.append(f"{query}: {shown}{more}")
     if failed:
         raise ExpectationError(
-            f"{len(failed):,} of {len(queries):,} expectations are not met, so that no output was written: "
-            + " | ".join(lines),
+            f"{len(failed):,} of {len(queries):,} expectations are not met: " + " | ".join(lines),
             failed=failed,
         )
