@@ -15,7 +15,7 @@ import pytest
 from pyiceberg.utils.config import Config
 
 from streams import StreamsBuilder, Topic
-from streams.core.errors import InputError
+from streams.core.errors import InputError, StreamsError
 from streams.replay import Plan, ReplayError, explain, replay
 from streams.replay.run.local import LocalExecutor
 from tests.replay import table_cases
@@ -341,6 +341,21 @@ def test_last_values_take_the_place_of_those_of_the_night_before(
         result.write(days, target, partition_by="day")
 
     assert rows_of(lake.read("days")) == every  # Each update again.
+
+
+@pytest.mark.parametrize("kind", ["table", "folder"])
+def test_last_values_do_not_stand_beside_those_of_another_replay(
+    lake: Lake, history: Path, tmp_path: Path, kind: str
+) -> None:
+    """Their keys would be there twice; the same history again has the same ID, and takes their place."""
+    target = lake.name("days") if kind == "table" else str(tmp_path / "days")
+    for _ in range(2):
+        with replayed(history) as result:
+            assert result.write(days, target, mode="last") > 0
+    write_sales(history, 100, first=200)
+
+    with replayed(history) as result, pytest.raises(StreamsError, match=r"has (the )?rows of .*another replay"):
+        result.write(days, target, mode="last")
 
 
 def test_last_values_of_a_folder_are_without_tombstones_and_need_keys(tmp_path: Path) -> None:
@@ -707,6 +722,28 @@ def test_changed_rows_of_a_table_are_repaired(lake: Lake, tmp_path: Path, kills:
     with nightly() as result:
         assert result.repaired is None
         assert table_cases.replayed(result) == whole
+
+
+@pytest.mark.case
+def test_a_table_that_was_emptied_is_repaired_and_grows_again(lake: Lake, tmp_path: Path) -> None:
+    rows = table_cases.rows(100)
+    for row in rows[:50]:
+        row["product"] = "gone"
+    plan = Plan(executor="local", processes=1, directory=tmp_path / "work", resume=True, repair=True)
+
+    def records() -> int:
+        with replay(
+            table_cases.topology, {table_cases.orders: lake.name("orders")}, plan, application_id="a"
+        ) as result:
+            return result.source_records
+
+    lake.append("orders", table_cases.table(rows[:50]))
+    assert records() == 50
+    lake.delete("orders", "product", "gone")
+    assert records() == 0
+    assert records() == 0
+    lake.append("orders", table_cases.table(rows[50:]))
+    assert records() == 50
 
 
 def killed_after(calls: int) -> Any:

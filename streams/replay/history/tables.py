@@ -8,6 +8,7 @@ from attrs import evolve, frozen
 from streams.core.errors import InputError
 from streams.core.topic import Topic
 from streams.lakes import (
+    LAKE_PREFIXES,
     LakeChange,
     LakeName,
     LakeState,
@@ -271,7 +272,9 @@ def write_rows(table: Table, topic: Topic[Any, Any], file: Place) -> TablePlace:
             for batches in _groups(plain_batch(batch.select(columns)) for batch in rows):
                 is_empty = False
                 writer.write_batch(pa.concat_batches(batches), row_group_size=_GROUP_ROWS)
-            if is_empty and since is None and isinstance(source, pa.RecordBatchReader):
+            # The reader of a lake table is a new one each time: the table has no rows.
+            is_lake = table.name.startswith(LAKE_PREFIXES)
+            if is_empty and since is None and not is_lake and isinstance(source, pa.RecordBatchReader):
                 raise InputError(
                     f"{table.name} as input of topic {topic.name!r}: has no rows: a reader can be read only once, and "
                     "this one was probably read before; give a new reader, or a Table"

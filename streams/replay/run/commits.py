@@ -27,6 +27,8 @@ from streams.values import PartitionColumn
 _RUN = "run"
 #: Maximum number of calls whose slices are written together, if a commit need not have all.
 _CALLS = 2_000
+#: The end of the name of a file that a replay writes: its slice, digest, and partition.
+_WRITTEN = r"([0-9]{5}|end)-[0-9a-f]+-p[0-9-]+\.parquet"
 #: Executes calls and returns their reports.
 Run = Callable[[list[Any]], list[Any]]
 Mode = Literal["append", "overwrite", "last"]
@@ -128,6 +130,7 @@ class SliceWriter:
         """
         log = self._log
         if self._mode == "last":
+            self._check_other_keys()
             outputs = [last_output(self._session, self._topic)]
         else:
             outputs = list(slice_outputs(self._session, self._topic))
@@ -157,6 +160,21 @@ class SliceWriter:
         if moves or removed:
             self._commit(moves, added if log.is_atomic else {}, removed)
         return sum(file.rows for parts in added.values() for file in parts)
+
+    def _check_other_keys(self) -> None:
+        """Check that the table has no rows of the topic by another replay, whose keys would be there twice.
+
+        Raises:
+            ReplayError: it has some.
+        """
+        pattern = re.compile(rf"([0-9a-f]{{12}})-{re.escape(self._topic)}-{_WRITTEN}")
+        for file in self._log.files():
+            match = pattern.fullmatch(file.name)
+            if match and match[1] != self._session.id:
+                raise ReplayError(
+                    f"{self._log}: has rows of {self._topic!r} by another replay, such as one from before functions or "
+                    "files were changed: their keys would be there twice; delete these rows, or write to another place"
+                )
 
     def _commit(
         self,
@@ -221,7 +239,7 @@ class SliceWriter:
 
     def _slice_of(self, file: DataFile) -> str | None:
         """Return the name of the slice that wrote a file, or None if the file is not one of this replay."""
-        match = re.fullmatch(rf"{re.escape(self._prefix)}([0-9]{{5}}|end)-[0-9a-f]+-p[0-9-]+\.parquet", file.name)
+        match = re.fullmatch(f"{re.escape(self._prefix)}{_WRITTEN}", file.name)
         return match and match[1]
 
     def _file_prefix(self, name: str) -> str:

@@ -304,7 +304,8 @@ class Histories:
         if files.skip_rows:
             history.marks.pop()
         # The rows of a lake table come from many of its files, and are counted with the last one.
-        counts = [0] * (len(marks) - len(files.rows)) + list(files.rows)
+        # One that was emptied has none.
+        counts = [0] * (len(marks) - len(files.rows)) + list(files.rows) if marks else []
         history.marks += [evolve(mark, rows=rows) for mark, rows in zip(marks, counts, strict=True)]
         history.add(files.extents)
 
