@@ -8,6 +8,7 @@ from streams.replay.api import explain as explain
 from streams.replay.api import replay as replay
 from streams.replay.calls.progress import ReplayProgress as ReplayProgress
 from streams.replay.errors import ExpectationError as ExpectationError
+from streams.replay.errors import FolderLockedError as FolderLockedError
 from streams.replay.errors import HandOverError as HandOverError
 from streams.replay.errors import LateRecordsError as LateRecordsError
 from streams.replay.errors import ReplayError as ReplayError

@@ -65,6 +65,12 @@ class ExpectationError(ReplayError):
         self.failed = dict(failed)
 
 
+class FolderLockedError(ReplayError):
+    """Another process writes to the folder of a replay or archive; when it has ended, the same call succeeds."""
+
+    is_mistake = False
+
+
 class SnapshotError(ReplayError):
     """A snapshot is damaged or incomplete, or belongs to another application."""
 

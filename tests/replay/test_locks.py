@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from streams import StreamsBuilder, Topic
-from streams.replay import Plan, ReplayError, replay
+from streams.replay import FolderLockedError, Plan, ReplayError, replay
 from streams.replay.storage.places import LOCK, Place
 
 numbers = Topic("numbers", key=str, value=int)
@@ -37,7 +37,7 @@ def _refused(folder: Path) -> str:
     try:
         with Place(str(folder)).locked():
             return "not refused"
-    except ReplayError as error:
+    except FolderLockedError as error:
         return str(error)
 
 
@@ -75,6 +75,14 @@ def test_a_result_that_is_open_does_not_refuse_the_next_replay_of_its_process(hi
         assert _is_held(folder)
         assert second.slices_skipped == 1
     assert not _is_held(folder)
+
+
+def test_a_locked_folder_is_no_mistake(tmp_path: Path) -> None:
+    """A scheduler may try again, so the exit status is 1, as if another process uses the state directory of a run."""
+    folder = Place(str(tmp_path))
+    with folder.locked(), pytest.raises(FolderLockedError) as refused, folder.locked():
+        pass
+    assert not refused.value.is_mistake
 
 
 @pytest.mark.parametrize(

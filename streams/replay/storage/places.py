@@ -32,7 +32,7 @@ from streams.files import (
     table_around,
     whole_file,
 )
-from streams.replay.errors import ReplayError
+from streams.replay.errors import FolderLockedError, ReplayError
 
 _CHUNK = 1 << 20
 
@@ -266,7 +266,8 @@ class Place:
         """Create a local folder if needed, for this user alone, and lock it for this process; remote ones are not.
 
         Raises:
-            ReplayError: the folder cannot be created, or another writer holds the lock.
+            FolderLockedError: another writer holds the lock.
+            ReplayError: the folder cannot be created.
         """
         if not self.is_local:
             return nullcontext()
@@ -352,7 +353,8 @@ class FolderLock:
         """Lock a folder, and write into it who has done so.
 
         Raises:
-            ReplayError: another writer holds the lock, or the folder cannot be written.
+            FolderLockedError: another writer holds the lock.
+            ReplayError: the folder cannot be written.
         """
         if (offered := _OFFERED.get(folder.uri)) is not None:
             offered.close()
@@ -369,7 +371,7 @@ class FolderLock:
         except BlockingIOError as error:
             holder = os.pread(descriptor, 1000, 0)
             os.close(descriptor)
-            raise ReplayError(_held(folder, file, holder)) from error
+            raise FolderLockedError(_held(folder, file, holder)) from error
         lock = cls(folder)
         lock._release = finalize(lock, os.close, descriptor)
         return lock
