@@ -41,6 +41,20 @@ _EXAMPLES: Final[dict[Any, Any]] = {
 }
 
 
+def both(left: bool | None, right: bool | None) -> bool | None:
+    """Return "and" of conditions, as SQL: false if one is false, whatever the other is."""
+    return False if left is False or right is False else None if left is None or right is None else True
+
+
+def either(left: bool | None, right: bool | None) -> bool | None:
+    """Return "or" of conditions, as SQL: true if one is true, whatever the other is."""
+    return True if left is True or right is True else None if left is None or right is None else False
+
+
+#: Conditions that may be None have the logic of SQL.
+_LOGIC: Final[dict[str, Callable[..., bool | None]]] = {"and": both, "or": either}
+
+
 class SummaryError(Exception):
     """Why a summary cannot be read, as what it does."""
 
@@ -150,6 +164,11 @@ def _two(name: str, sign: str, *, is_reflected: bool = False) -> Callable[[Expre
             raise SummaryError(f"computes {sign} of None: aggregates pass over values that are None")
         if name in _BITS and Any not in forms and forms.count(bool) == 1:
             raise SummaryError(f"computes {left.text} {sign} {right.text}, of a condition and none; put parentheses")
+        if name in _LOGIC and forms == (bool, bool) and (left.needs or right.needs):
+            function, names = _LOGIC[name], object.__getattribute__(self, "_names_of_summary")
+            names[function.__name__] = function
+            text = f"{function.__name__}({left.whole}, {right.whole})"
+            return Expression(Formula(text, bool | None, left.is_result or right.is_result), names)
         form = bool if name in _COMPARED else _result(name, without_none(left.form), without_none(right.form))
         return _new(self, f"({left.text} {sign} {right.text})", form, left, right)
 

@@ -356,6 +356,21 @@ def test_not_is_that_of_conditions_and_of_numbers():
     assert results(summary, [(row, 0) for row in rows], source=flags)[-1][1] == Inverted(1, 1, 2, -16)
 
 
+def test_conditions_that_may_be_none_have_the_logic_of_sql():
+    rows = [Trade(1.0, 1, "A"), Trade(1.0, 9, "A"), Trade(1.0, 9, "A", Decimal(5)), Trade(1.0, 1, "A", Decimal(0))]
+
+    def summary(trade):
+        is_charged, is_small = trade.fee > 0, trade.size < 5
+        return Inverted(
+            agg.count(where=is_charged | is_small),
+            agg.count(where=is_charged & is_small),
+            agg.count(where=~(is_charged & is_small)),
+            agg.count(where=~(is_charged | is_small)),
+        )
+
+    assert last(summary, rows) == Inverted(3, 0, 3, 0)
+
+
 class Inverted(NamedTuple):
     ok: int
     large: int
