@@ -169,6 +169,9 @@ class Streams:
         self._listen = listen = arguments.pop("listen", None)
         self._http = arguments.pop("http", None)
         settings = cast("ApplicationSettings", arguments)
+        if isinstance(broker, str) and not broker.strip():
+            # An empty variable of the environment must not mean a broker whose records end with the process.
+            raise ConfigError(f"Streams: broker={broker!r} names no broker; give host:port, or leave it out")
         if isinstance(broker, str) and not settings.get("bootstrap_servers"):
             settings["bootstrap_servers"] = broker
             broker = None

@@ -345,6 +345,7 @@ def test_addresses_are_open_from_the_start_to_the_end_and_name_brokers_outside()
     [
         ({"broker": "h:1", "bootstrap_servers": "h:2"}, "both broker= and bootstrap_servers= are given"),
         ({"broker": 9092}, "9092 is no broker; give addresses as text"),
+        ({"broker": ""}, "broker='' names no broker; give host:port, or leave it out"),
         ({"broker": "h:1", "listen": "127.0.0.1:0"}, "serves an embedded broker: omit it with brokers outside"),
     ],
 )
