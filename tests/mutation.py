@@ -43,7 +43,7 @@ FAULTS = [
     for row in (
         ("runtime/tasks/checkpoint.py", "max(checkpoint.stream_time_ms, own.stream_time_ms)", "own.stream_time_ms"),
         ("runtime/tasks/checkpoint.py", "max(checkpoint.commits, own.commits)", "checkpoint.commits"),
-        ("runtime/tasks/lateness.py", "if span_ms >= size and len(parts) < 2:", "if span_ms > size and len(parts) < 2:"),
+        ("core/event_time/time_texts.py", "if span_ms >= size and len(parts) < 2:", "if span_ms > size and len(parts) < 2:"),
         ("runtime/tasks/order.py", "bisect_right if index <= bound[1]", "bisect_right if index < bound[1]"),
         ("runtime/tasks/order.py", "if (span.places[-1], span.index) > bound:", "if span.places[-1] > bound[0]:"),
         ("runtime/tasks/idle.py", "if due_ms is None or now_ms >= due_ms:", "if due_ms is None or now_ms > due_ms:"),
@@ -78,7 +78,7 @@ FAULTS = [
         ("broker/transactions.py", "max(self._next_producer_id, transaction.producer_id + 1)", "self._next_producer_id"),
         ("broker/transactions.py", "begun_ms = min(now_ms, transaction.started_ms)", "begun_ms = now_ms"),
         ("broker/logs/producers.py", "if stamp.epoch < producer.epoch:", "if stamp.epoch < 0:"),
-        ("broker/logs/producers.py", "if stamp.sequence != 0 and stamp.epoch", "if stamp.sequence < 0 and stamp.epoch"),
+        ("broker/logs/producers.py", "expected = 0 if is_new_epoch else", "expected = None if is_new_epoch else"),
         ("broker/logs/producers.py", "if distance + len(block) <= appended.length:", "if distance + len(block) < appended.length:"),
         ("broker/logs/producers.py", "item.first_offset <= offset <= item.marker_offset", "item.first_offset < offset <= item.marker_offset"),
         ("broker/logs/log.py", "if block.offsets[0] >= stable:", "if block.offsets[0] > stable:"),

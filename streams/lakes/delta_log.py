@@ -120,8 +120,9 @@ def delta_rows(name: LakeName, state: LakeState, files: Mapping[str, str]) -> An
             before = DeltaTable(_uri(name), version=int(version)).to_pyarrow_dataset(parquet_read_options=options)
             fragments = {part.path.lstrip("/"): part for part in before.get_fragments()} | fragments
         chosen = [fragments[file.lstrip("/")] for file in files]
-        for part in chosen:
-            if whole.filesystem.get_file_info(part.path).type == FileType.NotFound:
+        for part, version in zip(chosen, files.values(), strict=True):
+            # VACUUM deletes files of earlier versions only.
+            if version != state.version and whole.filesystem.get_file_info(part.path).type == FileType.NotFound:
                 raise InputError(
                     f"{name}: {part.path} is gone: VACUUM has deleted it before it was read; resume within the "
                     "retention of the table, or start in another folder"

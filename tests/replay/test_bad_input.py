@@ -16,6 +16,7 @@ from attrs import frozen
 from streams import CalendarWindows, StreamsBuilder, TimeWindows, Topic
 from streams.core.errors import ConfigError, InputError
 from streams.replay import Plan, ReplayError, ReplayTaskError, explain, replay
+from streams.replay.storage.places import LOCK
 
 
 @frozen
@@ -66,7 +67,8 @@ def run(source, history, **options):
 
 
 def contents(folder: Path) -> dict[str, str]:
-    files = (path for path in folder.rglob("*") if path.is_file())
+    # The lock says who held it last.
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != LOCK)
     return {str(path.relative_to(folder)): sha256(path.read_bytes()).hexdigest() for path in files}
 
 

@@ -63,6 +63,7 @@ def _ended_or(streams: Streams, is_done: Any) -> None:
 
 #: Settings that only what goes wrong, many instances or another kind of run has read; with the tests that show it.
 _READ_SELDOM = {
+    "columns": "tests/replay/test_columns.py",
     "flight_recorder_retention_ms": "tests/capsule/test_reproduced.py",
     "fsync": "tests/runtime/test_lost_ends.py",
     "lost_records": "tests/runtime/test_losses.py",
