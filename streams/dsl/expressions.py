@@ -121,11 +121,17 @@ def formula_of(expression: Expression) -> Formula:
     return part
 
 
+def names_of(expression: Expression) -> Names:
+    """Return the names in the texts of a summary."""
+    names: Names = object.__getattribute__(expression, "_names_of_summary")
+    return names
+
+
 def as_formula(value: Any, beside: Expression) -> Formula:
     """Return an expression, or a constant beside one, as text."""
     if isinstance(value, Expression):
         return formula_of(value)
-    names: Names = object.__getattribute__(beside, "_names_of_summary")
+    names = names_of(beside)
     return constant(value, names)
 
 
@@ -147,7 +153,7 @@ def named(value: Any, prefix: str, names: Names) -> str:
 def _new(beside: Expression, text: str, form: Any, *parts: Formula) -> Expression:
     needs = dict.fromkeys(need for part in parts for need in part.needs)
     part = Formula(text, form, any(part.is_result for part in parts), tuple(needs))
-    return Expression(part, object.__getattribute__(beside, "_names_of_summary"))
+    return Expression(part, names_of(beside))
 
 
 def _define(name: str, method: Callable[..., Any]) -> None:
@@ -165,11 +171,11 @@ def _two(name: str, sign: str, *, is_reflected: bool = False) -> Callable[[Expre
         if name in _BITS and Any not in forms and forms.count(bool) == 1:
             raise SummaryError(f"computes {left.text} {sign} {right.text}, of a condition and none; put parentheses")
         if name in _LOGIC and forms == (bool, bool) and (left.needs or right.needs):
-            function, names = _LOGIC[name], object.__getattribute__(self, "_names_of_summary")
+            function, names = _LOGIC[name], names_of(self)
             names[function.__name__] = function
             text = f"{function.__name__}({left.whole}, {right.whole})"
             return Expression(Formula(text, bool | None, left.is_result or right.is_result), names)
-        form = bool if name in _COMPARED else _result(name, without_none(left.form), without_none(right.form))
+        form = bool if name in _COMPARED else _result(name, *forms)
         return _new(self, f"({left.text} {sign} {right.text})", form, left, right)
 
     return operation
@@ -189,7 +195,7 @@ def _inverted(self: Expression) -> Expression:
     form = without_none(part.form)
     if form is bool:
         return _new(self, f"(not {part.text})", bool, part)
-    names: Names = object.__getattribute__(self, "_names_of_summary")
+    names = names_of(self)
     names["inverted"] = inverted
     return _new(self, f"inverted({part.text})", form, part)
 
@@ -200,7 +206,7 @@ def inverted(value: Any) -> Any:
 
 
 def _absolute(self: Expression) -> Expression:
-    names: Names = object.__getattribute__(self, "_names_of_summary")
+    names = names_of(self)
     names["abs"] = abs
     form = without_none(formula_of(self).form)
     return _new(self, f"abs({self!r})", int if form is bool else form, formula_of(self))

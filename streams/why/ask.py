@@ -16,7 +16,7 @@ from streams.why.parts import StoryPart, marks_of, merged, places_of_key, sighti
 from streams.why.paths import Paths
 from streams.why.question import Question, TimeSpan, duration, shown
 from streams.why.reasons import Reasons
-from streams.why.story import End, Fact, Story, change_value, step_text
+from streams.why.story import End, Fact, Story, step_text
 from streams.why.trace import Step, Trace
 
 
@@ -164,16 +164,7 @@ def _title(question: Question, what: str, count: int) -> str:
 def _output(lineage: Lineage, step: Step) -> Fact:
     cause = lineage.of(step)
     tombstone = " (a tombstone)" if step.value is None else ""
-    is_counted = lineage.paths.is_counted(step)
-    return Fact(
-        f"{step_text(step, is_counted=is_counted)}{tombstone}",
-        step.node,
-        key=step.key,
-        value=change_value(step.value),
-        timestamp_ms=step.timestamp_ms,
-        causes=(cause,),
-        is_counted=is_counted,
-    )
+    return lineage.result(step, cause, tombstone)
 
 
 def _ends(question: Question, paths: Paths, targets: Collection[str]) -> list[Step]:

@@ -35,7 +35,7 @@ from streams.topology import ProcessorOperator
 from streams.why.calls import HOLDERS, made_text
 from streams.why.paths import AGGREGATES, Paths, in_window, is_of, reach
 from streams.why.question import duration, shown
-from streams.why.story import Fact, change_value, record_text
+from streams.why.story import Fact, change_value, record_text, step_text
 from streams.why.trace import Output, Step
 
 #: Maximum depth of a story, for topologies with cycles.
@@ -78,6 +78,19 @@ class Lineage:
                 continue
             return self._node(parent, origin, via, depth)
         return Fact("... and so on, round a cycle", via=tuple(via[:3]))
+
+    def result(self, step: Step, cause: Fact, note: str = "") -> Fact:
+        """Return what a node forwarded in a step as a ``Fact`` with its cause; ``note`` follows its text."""
+        is_counted = self.paths.is_counted(step)
+        return Fact(
+            f"{step_text(step, is_counted=is_counted)}{note}",
+            step.node,
+            key=step.key,
+            value=change_value(step.value),
+            timestamp_ms=step.timestamp_ms,
+            causes=(cause,),
+            is_counted=is_counted,
+        )
 
     def _source(self, step: Step, via: Sequence[str]) -> Fact:
         place = step.episode.place

@@ -48,7 +48,7 @@ from streams.why.calls import HOLDERS, failure_text, wait_of
 from streams.why.lineage import Lineage
 from streams.why.paths import AGGREGATES, Paths, reach
 from streams.why.question import duration, shown
-from streams.why.story import End, Fact, Mark, change_value, step_text
+from streams.why.story import End, Fact, Mark, change_value
 from streams.why.trace import Step
 
 #: The end of an unlimited window.
@@ -94,16 +94,7 @@ class Reasons:
         cause = self.lineage.of(step)
         if cause.offset is not None and cause.key == step.key:
             return cause
-        is_counted = self.paths.is_counted(step)
-        return Fact(
-            step_text(step, is_counted=is_counted),
-            step.node,
-            key=step.key,
-            value=change_value(step.value),
-            timestamp_ms=step.timestamp_ms,
-            causes=(cause,),
-            is_counted=is_counted,
-        )
+        return self.lineage.result(step, cause)
 
     def _reason(self, step: Step) -> tuple[str, str, dict[str, int]]:
         if step.error is not None:

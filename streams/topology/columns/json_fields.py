@@ -1,6 +1,6 @@
 """The fields of a class in JSON, as far as they can be sliced out of it without an object."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import attrs
@@ -11,14 +11,7 @@ from streams.core.serdes.serde_models import codec_of
 from streams.core.serdes.serde_types import declared_type
 from streams.core.serdes.serdes import Serde
 from streams.topology.columns.symbols import TraceError
-from streams.topology.columns.trace import HOOKS
-
-_KINDS: Mapping[Any, type] = {
-    inspect.IntType: int,
-    inspect.FloatType: float,
-    inspect.BoolType: bool,
-    inspect.StrType: str,
-}
+from streams.topology.columns.trace import HOOKS, KINDS
 
 
 @frozen
@@ -55,7 +48,7 @@ def _fields(info: Any) -> Iterator[JsonField]:
         kinds = part.type.types if isinstance(part.type, inspect.UnionType) else (part.type,)
         # A field may be absent or null: such records are left to rows.
         members = [kind for kind in kinds if not isinstance(kind, inspect.NoneType)]
-        kind = _KINDS.get(type(members[0])) if len(members) == 1 else None
+        kind = KINDS.get(type(members[0])) if len(members) == 1 else None
         name = part.encode_name
         if kind is None or any(value is not None for value in _constraints(members[0])):
             raise TraceError(f"have .{part.name}, which is no plain number or text")

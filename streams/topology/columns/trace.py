@@ -6,7 +6,7 @@ condition leaves out is not computed.  ``max`` and ``min`` of the function itsel
 
 import builtins
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType, NoneType
 from typing import Any, Final, TypeAlias, get_origin
 
@@ -19,7 +19,13 @@ from streams.topology.columns.bytecode import CodeWatch, OuterName, OuterVariabl
 from streams.topology.columns.symbols import Symbol, TraceError, checked_constant, constant_key, kind_of
 
 MAX_PATHS: Final = 64
-_KINDS: Final = {inspect.IntType: int, inspect.FloatType: float, inspect.BoolType: bool, inspect.StrType: str}
+#: The kinds of types whose values columns may have.
+KINDS: Final[Mapping[Any, type]] = {
+    inspect.IntType: int,
+    inspect.FloatType: float,
+    inspect.BoolType: bool,
+    inspect.StrType: str,
+}
 _NUMBERS: Final = (int, float, bool)
 _DIVISIONS: Final = ("truediv", "floordiv", "mod")
 #: What is called when an object is created, also by a decoder.
@@ -50,8 +56,8 @@ class RowShape:
             info = inspect.type_info(form)
         except (TypeError, NameError, ValueError, AttributeError) as error:
             raise TraceError(f"has values of {_name(form)}, whose fields are not declared") from error
-        if type(info) in _KINDS:
-            return cls(form, _KINDS[type(info)])
+        if type(info) in KINDS:
+            return cls(form, KINDS[type(info)])
         if not isinstance(info, inspect.StructType | inspect.DataclassType | inspect.NamedTupleType):
             raise TraceError(f"has values of {_name(form)}, which is no class with fields")
         if any(hasattr(info.cls, hook) for hook in HOOKS):
@@ -97,7 +103,7 @@ def _kind_of_type(info: inspect.Type) -> type:
         # Blocks with a null in a column that is used are left to rows.
         others = [part for part in info.types if not isinstance(part, inspect.NoneType)]
         return _kind_of_type(others[0]) if len(others) == 1 else object
-    return _KINDS.get(type(info), object)
+    return KINDS.get(type(info), object)
 
 
 def _name(form: Any) -> str:

@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 from attrs import define
 
 from streams.core.errors import ProcessingError
+from streams.core.event_time.windows import TimeWindows
 from streams.runtime.tasks.columns.runs import ColumnRuns, RunWith
 from streams.runtime.tasks.queues import Run
 from streams.topology.columns.symbols import constant_key
@@ -67,12 +68,10 @@ class CheckedColumnRuns(ColumnRuns):
     def _slots(self, run: Run, number: int) -> list[tuple[int, int]]:
         """Return the key and the windows of a record."""
         code = run.keys.numbers[0][number]  # type: ignore[attr-defined]
-        size_ms, advance_ms, _ = self.path.form.windows
-        if not size_ms:
+        windows = self.path.form.windows
+        if not any(windows):
             return [(code, 0)]
-        time_ms = run.timestamps[number]
-        first_ms = max(0, time_ms + advance_ms - size_ms) // advance_ms * advance_ms
-        return [(code, start_ms) for start_ms in range(first_ms, time_ms + 1, advance_ms)]
+        return [(code, start_ms) for start_ms in TimeWindows(*windows).windows_for(run.timestamps[number])]
 
     def _entry(self, run: Run, slot: tuple[int, int]) -> _Entry:
         pair = self.state.fetch(run.keys.by_code[slot[0]], slot[1])  # type: ignore[attr-defined]
